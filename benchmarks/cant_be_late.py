@@ -6,7 +6,14 @@ import time
 
 import numpy as np
 
-from slackwater.studies.single_instance import MarketStates, estimate, make_table, optimum, settings
+from slackwater.studies.single_instance import (
+    MarketStates,
+    chain_of,
+    estimate,
+    make_table,
+    optimum,
+    settings,
+)
 from slackwater.studies.single_instance import run as run_job
 
 RUNS = 20
@@ -40,7 +47,7 @@ def run_setting(setting, chain) -> dict[str, float]:
 
 
 def run() -> dict[str, object]:
-    chain = estimate(MarketStates(), [trace(99, 10_000)])
+    chain = chain_of(MarketStates(), estimate(MarketStates(), [trace(99, 10_000)]))
     cold = time.perf_counter()
     run_setting(settings()[0], chain)
     found: dict[str, object] = {

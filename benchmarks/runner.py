@@ -19,7 +19,7 @@ from typing import TextIO
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
-    "backfill", "joint", "moving", "world",
+    "backfill", "moving", "world",
 )  # fmt: skip
 #: Run only when named, because they take long.
 ON_REQUEST = ("faults", "walks", "competition", "arima")

@@ -17,6 +17,7 @@ import pandas as pd
 from benchmarks.turn import AT, tidy_markets, timed
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.engine.serving import running_server
+from slackwater.flows.executor import Executor
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader
 
@@ -33,7 +34,6 @@ def run() -> dict[str, Any]:
         tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
         prepare_engine(folder)
         (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
-        # A shared server for the flows and all workers: otherwise each worker process would start another server.
         with running_server(folder / "server.log"):
             runners = measured(folder)
     return {"markets": MARKETS, "seconds": runners}
@@ -43,18 +43,13 @@ def measured(folder: Path) -> dict[str, Any]:
     """Return the seconds by runner."""
     from distributed import LocalCluster
 
-    from slackwater.flows.engine.flows import chosen_runner
-
-    runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
+    runners: dict[str, Any] = {"threads": turns_on(folder, "threads", Executor())}
     for workers in WORKERS:
         cluster, start = timed_start(LocalCluster, workers)
         with cluster:
-            environment = {
-                "SLACKWATER_RUNNER": "dask",
-                "SLACKWATER_DASK_ADDRESS": cluster.scheduler_address,
-            }
+            executor = Executor(kind="dask", workers=workers, address=cluster.scheduler_address)
             label = f"dask_{workers}"
-            runners[label] = turns_on(folder, label, chosen_runner(environment))
+            runners[label] = turns_on(folder, label, executor)
             runners[label]["cluster_start"] = start
         print(label, runners, file=sys.stderr)
     return runners
@@ -67,11 +62,12 @@ def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
     return cluster, seconds
 
 
-def turns_on(folder: Path, label: str, runner: Any) -> dict[str, Any]:
+def turns_on(folder: Path, label: str, executor: Executor) -> dict[str, Any]:
     """Return seconds of the first turn on a new warehouse and of the best of the following turns."""
-    from slackwater.flows.engine.flows import pipeline
+    from slackwater.flows.engine import flows
 
-    flow = pipeline.with_options(task_runner=runner)
+    flows.EXECUTOR = executor
+    flow = flows.pipeline
 
     def turn(at: datetime) -> None:
         flow(

@@ -14,22 +14,24 @@ from slackwater.warehouse.plugins import list_plugins, list_studies
 COMMANDS: Final[dict[str, Command]] = {
     "run": Command("slackwater.flows.engine.command:run", "--data data --job job.toml"),
     "plan": Command(
-        "slackwater.flows.turn.command:plan", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
+        "slackwater.flows.plans.command:plan", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
     ),
     "forecast": Command(
-        "slackwater.flows.turn.command:forecast",
+        "slackwater.flows.plans.command:forecast",
         "--market gcp/us-central1/us-central1-a/a3-highgpu-1g --json",
     ),
     "replay": Command(
-        "slackwater.flows.turn.command:replay",
+        "slackwater.flows.plans.command:replay",
         "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
     ),
     "backtest": Command(
         "slackwater.flows.backtest.command:backtest",
         "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --every 6h --html backtest.html",
     ),
-    "leaderboard": Command("slackwater.flows.turn.command:leaderboard"),
-    "report": Command("slackwater.flows.turn.command:report", "--at 2026-11-20T14:30Z --html turn.html"),
+    "leaderboard": Command("slackwater.flows.turn.report.command:leaderboard"),
+    "report": Command(
+        "slackwater.flows.turn.report.command:report", "--at 2026-11-20T14:30Z --html turn.html"
+    ),
     "job add": Command(
         "slackwater.flows.jobs.command:add", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
     ),
@@ -41,6 +43,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "job report": Command(
         "slackwater.flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
     ),
+    "act": Command("slackwater.flows.acting.command:act", "--driver simulated --dry-run"),
+    "progress": Command("slackwater.flows.acting.command:progress", "llama-8b-lora --watch output"),
     "bill": Command("slackwater.flows.jobs.bill:bill", "llama-8b-lora"),
     "markets": Command("slackwater.flows.exchange:markets"),
     "catalogue": Command("slackwater.flows.catalogue:catalogue", "aws H100 us-east-1"),

@@ -10,10 +10,11 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Event, Lock, Thread, Timer
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -87,14 +88,15 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Tell]:
+def progress(title: str, total: int | None = None, *, lines: bool = False) -> Iterator[Tell]:
     """Show a progress bar for work longer than `PATIENCE` seconds; yields the callback that updates it.
 
-    Silent within another progress bar and without a terminal. A flow run without a terminal logs lines, at least
-    `LINE_SECONDS` apart.
+    Silent within another progress bar and without a terminal. A flow run without a terminal, and
+    with ``lines`` any other process without one, logs a line every `LINE_SECONDS`.
     """
     if not _listened_to():
-        yield _lines(title, total)
+        with _lines(title, total, always=lines) as tell:
+            yield tell
         return
     if not _ONE_BAR.acquire(blocking=False):
         yield lambda done, total=None, text=None: None
@@ -106,21 +108,46 @@ def progress(title: str, total: int | None = None) -> Iterator[Tell]:
         _ONE_BAR.release()
 
 
-def _lines(title: str, known: int | None) -> Tell:
-    """Return a callback that logs progress in a flow run, at least `LINE_SECONDS` apart; silent outside of a flow run."""
+@contextmanager
+def _lines(title: str, known: int | None, *, always: bool) -> Iterator[Tell]:
+    """Log the share of the work done and the time left every `LINE_SECONDS`; see `progress`."""
     from slackwater.warehouse.times import steady_seconds
 
-    last = steady_seconds()
+    start, ended = steady_seconds(), Event()
+    state: tuple[int, int | None, str | None] = (0, known, None)
 
     def tell(done: int, total: int | None = None, text: str | None = None) -> None:
-        nonlocal last, known
-        known = total or known
-        if steady_seconds() - last < LINE_SECONDS or _log("") is None:
-            return
-        last = steady_seconds()
-        say(f"{title}: {done:,}" + (f" of {known:,}" if known else "") + (f", {text}" if text else ""))
+        nonlocal state
+        state = (done, total or state[1], text)
 
-    return tell
+    def log() -> None:
+        while not ended.wait(LINE_SECONDS):
+            if always or _log("") is not None:
+                say(progress_words(title, *state, seconds=steady_seconds() - start))
+
+    thread = Thread(target=copy_context().run, args=(log,), daemon=True, name="progress")
+    thread.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        thread.join()
+
+
+def progress_words(
+    title: str, done: int, total: int | None, text: str | None = None, *, seconds: float
+) -> str:
+    """Return a line of progress: the share done after ``seconds`` and the time left at the same pace.
+
+    >>> progress_words("stages", 480, 1920, seconds=300.0)
+    'stages: 480 of 1,920 (25 %), about 15 min left'
+    """
+    parts = [f"{title}: {done:,}"]
+    if total:
+        parts = [f"{title}: {done:,} of {total:,} ({done / total:.0%})".replace("%", " %")]
+        if 0 < done < total:
+            parts.append(f"about {max(1, round(seconds * (total - done) / done / 60)):,} min left")
+    return ", ".join([*parts, *([text] if text else [])])
 
 
 def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
@@ -619,7 +646,7 @@ class Program:
         if (
             declared is not None and declared.extra and command is _function(declared.function)
         ):  # not its help
-            from slackwater.warehouse.extras import require_extra
+            from slackwater.warehouse.plugins import require_extra
 
             require_extra(declared.extra, f"`{self.name} {name}`")
         result = command(*bound.args, **bound.kwargs)

@@ -177,6 +177,23 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
 
 
 # ---
+# Drivers of `slackwater act`.
+
+
+class DriverSettings(BaseModel):
+    """Driver of `slackwater act`, ``[[drivers]]`` in ``slackwater.toml``: where the instances of some jobs are launched."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the driver, unique")
+    kind: str = Field(description="kind of driver, or module:Name of a package")
+    jobs: tuple[str, ...] = Field(
+        ("*",), description="jobs, by shell patterns; a job has the first driver that fits"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the kind")
+
+
+# ---
 # On-demand prices given by the user.
 
 
@@ -327,6 +344,29 @@ def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+class RetentionSettings(BaseModel):
+    """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    forecasts_days: float = Field(
+        60.0,
+        ge=0,
+        le=36_600,
+        description="days of all issued forecasts; of older days one forecast of each model and market stays, and those of jobs "
+        "that are replayed",
+    )
+    accuracy_days: float = Field(
+        60.0,
+        ge=0,
+        le=36_600,
+        description="days of all measured errors; of older days the last measurement stays",
+    )
+    fitted_days: float = Field(
+        14.0, ge=0, le=36_600, description="days of estimated forecasters; older ones are dropped"
+    )
+
+
 class AlarmSettings(BaseModel):
     """Thresholds of the alarms, ``[alarms]`` in ``slackwater.toml``."""
 
@@ -458,6 +498,18 @@ class Settings(BaseModel):
     simulated_days: float = Field(
         21.0, gt=1, le=366, description="days of simulated history before the first turn"
     )
+    late_slots: int = Field(
+        96,
+        ge=0,
+        le=20_000,
+        description="most missing slots that a scheduled turn makes before its own; if more are missing it makes none",
+    )
+    backfill_memory_mb: int = Field(
+        512,
+        ge=64,
+        le=1_000_000,
+        description="memory limit of DuckDB in a backfill, MB, in addition to that of its worker processes",
+    )
     trust: tuple[str, ...] = Field((), description="source labels (shell patterns), most trusted first")
     assumed_spot_share: float = Field(
         0.30,
@@ -481,12 +533,16 @@ class Settings(BaseModel):
         BoundSettings.model_validate({}), description="bounds beyond which rows are rejected"
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
+    retention: RetentionSettings = Field(
+        RetentionSettings.model_validate({}), description="ages up to which rows are kept in full"
+    )
     on_demand: tuple[OnDemandSettings, ...] = Field(
         (),
         description="on-demand prices by market, which override observed and listed prices; the first match is used",
     )
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when due")
     sinks: tuple[Sink, ...] = Field((), description="destinations of decisions")
+    drivers: tuple[DriverSettings, ...] = Field((), description="where `slackwater act` launches instances")
     alerts: tuple[Alert, ...] = Field((), description="destinations of alarms")
     pool: Path | None = Field(None, description="TOML file of the policy pool; default: the built-in pool")
 
@@ -497,16 +553,18 @@ class Settings(BaseModel):
             OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
         )
 
-    @field_validator("sinks", "alerts")
+    @field_validator("sinks", "alerts", "drivers")
     @classmethod
-    def _named_apart(cls, sinks: tuple[Sink | Alert, ...]) -> tuple[Sink | Alert, ...]:
-        names = [sink.name for sink in sinks]
+    def _named_apart(
+        cls, named: tuple[Sink | Alert | DriverSettings, ...]
+    ) -> tuple[Sink | Alert | DriverSettings, ...]:
+        names = [one.name for one in named]
         if doubled := [name for name in names if names.count(name) > 1]:
             raise ValueError(
-                f"two sinks or alerts named {doubled[0]!r}, expected different names, as deliveries are recorded by "
-                f"name"
+                f"two sinks, alerts or drivers named {doubled[0]!r}, expected different names, as they are recorded "
+                "by name"
             )
-        return sinks
+        return named
 
     @field_validator("learner")
     @classmethod
@@ -528,6 +586,7 @@ _EXAMPLES = {
     "on_demand": '[[on_demand]]\nmarket = "aws/us-east-1/*/p4d.24xlarge"\nusd = 21.96',
     "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
     "sinks": '[[sinks]]\nname = "drop"\nkind = "file"\nfolder = "decisions"',
+    "drivers": '[[drivers]]\nname = "cloud"\nkind = "ec2"\njobs = ["llama-*"]\noptions = { template = "my-training" }',
     "alerts": '[[alerts]]\nname = "team"\nkind = "slack"\naddress_env = "SLACK_WEBHOOK_URL"',
 }
 
@@ -586,9 +645,8 @@ OTHER_VARIABLES = {
     f"{PREFIX}WORKERS": "number of workers of the task runner",
     f"{PREFIX}DASK_ADDRESS": "address of the Dask cluster that runs the tasks",
     ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
-    f"{PREFIX}JOB": "name of the job, in a task created by examples/decision_to_skypilot.py",
+    f"{PREFIX}JOB": "name of the job, in a task that the driver skypilot launches",
     f"{PREFIX}KEY": "key of the decision, in such a task",
-    f"{PREFIX}VALID_UNTIL": "end of validity of the decision, in such a task",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",
@@ -684,6 +742,7 @@ def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
         "on_demand": OnDemandSettings,
         "feeds": Feed,
         "sinks": Sink,
+        "drivers": DriverSettings,
         "alerts": Alert,
         "alarms": AlarmSettings,
         "bounds": BoundSettings,

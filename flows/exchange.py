@@ -173,13 +173,13 @@ def rejected(
         found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
-    rows = [{**row, "found": _abridged(str(row["raw"]))} for row in found.rows]
+    rows = [{**row, "found": _abridge(str(row["raw"]))} for row in found.rows]
     title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
     blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
     return Answer(title="Rejected rows", value=value, blocks=blocks)
 
 
-def _abridged(text: str) -> str:
+def _abridge(text: str) -> str:
     return text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..."
 
 
@@ -197,7 +197,7 @@ def markets(
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
     from slackwater.flows.ledger.jobs import stored_jobs
-    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.markets.following import step_of
     from slackwater.warehouse.asof import contradicting_sources
     from slackwater.warehouse.errors import MarketError
 
@@ -265,9 +265,9 @@ def fits(patterns: Sequence[str], row: Mapping[str, Any]) -> bool:
 def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job, named_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.job_query import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(
@@ -306,14 +306,24 @@ def export(
         option("Only these tables and the tables that they refer to (default: all).", metavar="NAME,..."),
     ] = None,
     since: Annotated[str | None, option("Leave out rows before this time.", metavar="TIME")] = None,
+    views: Annotated[
+        bool, option("Write the views too, in a folder for each view and day: for other tools.")
+    ] = False,
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
+    from slackwater.flows.schemas.tables import view_times
     from slackwater.warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
     with session.reading() as store:
-        manifest = export_store(store, folder, tables=names, since=parsed_time(since, "--since"))
+        manifest = export_store(
+            store,
+            folder,
+            tables=names,
+            since=parsed_time(since, "--since"),
+            views=view_times() if views else {},
+        )
     rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
     columns: dict[str, Column | str] = {
         "table": "table",
@@ -375,28 +385,24 @@ def import_(
 def compact(
     *,
     keep_fitted: Annotated[
-        float,
+        float | None,
         option(
-            "Drop estimated forecasters that are so many days older than the newest.", metavar="DAYS", least=0
+            "Drop estimated forecasters that are so many days older than the newest (default: fitted_days of [retention]).",
+            metavar="DAYS",
+            least=0,
         ),
-    ] = 14.0,
+    ] = None,
     session: Query = Query(),
 ) -> Answer:
-    """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file."""
-    import pandas as pd
+    """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file.
 
-    from slackwater.warehouse import exchange as compacting
+    The settings [retention] say for how many days forecasts and measured errors are kept in full.
+    """
+    from slackwater.flows.turn.retention import compact_by_settings
 
     with session.reading():
         pass  # raises if there is no warehouse, instead of creating it
-    with session.writing() as store:
-        done = compacting.compact(store, keep_fitted=pd.Timedelta(days=keep_fitted))
-    row = {
-        "bytes_before": done.bytes_before,
-        "bytes_after": done.bytes_after,
-        "bytes_saved": done.bytes_before - done.bytes_after,
-        "fitted_dropped": done.fitted_dropped,
-    }
+    row = compact_by_settings(session.db, session.config, fitted_days=keep_fitted)
     columns = {name: Column(heading=name.replace("_", " "), format=whole) for name in row}
     title = f"Compacted {session.db}"
     return Answer(title=title, value=row, blocks=[Table(title, [row], columns)])

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from slackwater.flows.command import DEFAULT_DB, QueryAt
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, utc, whole
-from slackwater.flows.turn.following import StoredListing, why_not_followed
+from slackwater.flows.turn.markets.following import StoredListing, why_not_followed
+from slackwater.warehouse.catalogue import product_rank, unplanned_words
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series
-from slackwater.warehouse.products import product_rank, unplanned_words
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.store.connection import Store
 
@@ -208,7 +208,7 @@ def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _has_planned(products: Sequence[str]) -> bool:
-    from slackwater.warehouse.products import planned
+    from slackwater.warehouse.catalogue import planned
 
     return planned(products, str) is not None
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slackwater.warehouse.documents import VALID_JOB, names_file, read_toml
 from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
-from slackwater.warehouse.files import VALID_JOB, names_file, read_toml
 from slackwater.warehouse.sources import check_source
 
 #: Time parameters -> option names.
@@ -87,7 +87,7 @@ def _check_policies(names: str | Sequence[str]) -> None:
 
 #: Commands that read a warehouse and never create it.
 READERS = (
-    "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
+    "act", "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
     "replay", "report", "status",
 )  # fmt: skip
 

@@ -41,8 +41,8 @@ class Setting:
     if a time is not positive, the deadline is not a whole number of slots, on-demand alone cannot meet it, or spot is not cheaper
     than on-demand.
 
-    With ``loses_its_slot`` a start does no work in its slot and owes the overhead afterwards. The policies do not know this; they
-    observe the work done (stricter than the benchmark's rules, M7).
+    With ``loses_last_slot`` the last slot of a spot instance that is lost does no work, as in the public simulators; without it
+    the slot counts in full, as in the paper (M7).
 
     >>> Setting(deadline_minutes=52 * 60, overhead_minutes=12).tick
     2
@@ -54,7 +54,7 @@ class Setting:
     slot_minutes: int = 10
     spot_usd_per_hour: float = 0.9731
     on_demand_usd_per_hour: float = 3.06
-    loses_its_slot: bool = False
+    loses_last_slot: bool = True
 
     def __post_init__(self) -> None:
         if min(self.work_minutes, self.slot_minutes, self.deadline_minutes) <= 0 or self.overhead_minutes < 0:
@@ -96,7 +96,7 @@ class Setting:
             overhead=self.overhead_minutes // self.tick,
             spot_usd=self.spot_usd_per_hour * hours,
             on_demand_usd=self.on_demand_usd_per_hour * hours,
-            lost=self.slot_minutes // self.tick if self.loses_its_slot else 0,
+            loses_last=self.loses_last_slot,
         )
 
     @property
@@ -132,10 +132,10 @@ class Setting:
 #: First slot of every age bin, roughly a factor of 1.5 apart; a run is 1 slot old when it begins.
 AGES: Final = (1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 95, 144, 216)
 #: Limits between the bins of the recent share of up slots.
-SHARES: Final = (0.2, 0.4, 0.6, 0.8)
+SHARES: Final = (0.4, 0.7)
 #: Pseudo-slots of half availability in the share of a market, for few observations.
 BLANK_SLOTS: Final = 6
-#: Pseudo-slots that shrink a row with few observations to the flip rate of its age, and that rate to the rate of all ages.
+#: Pseudo-slots that shrink a flip rate with few observations to that of its age, and that rate to the rate of all ages.
 SHRINK_SLOTS: Final = 10.0
 
 
@@ -213,48 +213,69 @@ def recent_share(up: np.ndarray, window: int) -> np.ndarray:
     return np.asarray((total[after] - total[before] + 0.5 * BLANK_SLOTS) / (seen + BLANK_SLOTS))
 
 
-def estimate(states: MarketStates, traces: Sequence[np.ndarray]) -> Chain:
-    """Estimate the chain of ``states`` from pooled 0/1 traces, with rows of few observations shrunk (M4.6).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Probabilities of a slot: ``flip`` (2, shares, ages), and of a share that ``rises`` or ``falls`` by a bin, (2, shares) each.
 
-    A row is the observed moves plus `SHRINK_SLOTS` moves of a prior that depends on the age only: a flip at the pooled rate of
-    that age (itself shrunk to the rate of all ages), otherwise the same share and an age that grows at the pace of its bin.
+    The first index is down or up.
+    """
+
+    flip: np.ndarray
+    rises: np.ndarray
+    falls: np.ndarray
+
+
+def estimate(states: MarketStates, traces: Sequence[np.ndarray]) -> Rates:
+    """Estimate the rates of ``states`` from pooled 0/1 traces, with flip rates of few observations shrunk (M4.6).
+
     Raises `PolicyError` if there is no move to learn from.
     """
-    moves = np.zeros((states.count, states.count))
+    shape = (2, len(states.shares) + 1, len(states.ages))
+    seen, flips = np.zeros(shape), np.zeros(shape)
+    rises, falls = np.zeros(shape[:2]), np.zeros(shape[:2])
     for up in traces:
-        code = states.code(up)
-        np.add.at(moves, (code[:-1], code[1:]), 1.0)
-    if not moves.any():
+        side, share, age = np.unravel_index(states.code(up), shape)
+        before = (side[:-1], share[:-1], age[:-1])
+        np.add.at(seen, before, 1.0)
+        np.add.at(flips, before, side[1:] != side[:-1])
+        np.add.at(rises, before[:2], share[1:] > share[:-1])
+        np.add.at(falls, before[:2], share[1:] < share[:-1])
+    if not seen.any():
         raise PolicyError("no two slots in a row to learn from", expected="traces of several slots")
-    rows = moves + SHRINK_SLOTS * prior_rows(states, moves)
-    rows /= rows.sum(axis=1, keepdims=True)
-    source, to = np.nonzero(rows)
-    start = np.searchsorted(source, np.arange(states.count + 1))
-    per_side = states.count // 2
-    return Chain(up=np.arange(states.count) >= per_side, start=start, to=to, chance=rows[source, to])
-
-
-def prior_rows(states: MarketStates, moves: np.ndarray) -> np.ndarray:
-    """Return rows (K, K) in which the probability of a flip depends on the age only."""
-    ages, shares = len(states.ages), len(states.shares) + 1
-    shape = (2, shares, ages)
-    side = np.arange(states.count) // (shares * ages)
-    flipped = np.where(side[:, None] != side[None, :], moves, 0.0).sum(axis=1).reshape(shape)
-    seen = moves.sum(axis=1).reshape(shape)
-    overall = (flipped.sum(axis=(1, 2)) + 0.5) / (seen.sum(axis=(1, 2)) + 1.0)
-    by_age = flipped.sum(axis=1) + SHRINK_SLOTS * overall[:, None]
+    overall = (flips.sum(axis=(1, 2)) + 0.5) / (seen.sum(axis=(1, 2)) + 1.0)
+    by_age = flips.sum(axis=1) + SHRINK_SLOTS * overall[:, None]
     by_age /= seen.sum(axis=1) + SHRINK_SLOTS
+    slots = seen.sum(axis=2) + 1.0
+    return Rates(
+        flip=(flips + SHRINK_SLOTS * by_age[:, None]) / (seen + SHRINK_SLOTS),
+        rises=rises / slots,
+        falls=falls / slots,
+    )
+
+
+def chain_of(states: MarketStates, rates: Rates) -> Chain:
+    """Return the chain of ``rates``: a run flips, or it grows older at the pace of its age bin and its share moves by a bin."""
+    shape = rates.flip.shape
     rows = np.zeros((states.count, states.count))
     for k in range(states.count):
         up, share, age = np.unravel_index(k, shape)
-        flip = by_age[up, age]
-        last = age + 1 == ages
+        flip, last = rates.flip[up, share, age], age + 1 == shape[2]
         older = 0.0 if last else 1.0 / (states.ages[age + 1] - states.ages[age])
-        rows[k, np.ravel_multi_index((1 - up, share, 0), shape)] = flip
-        rows[k, k] += (1 - flip) * (1 - older)
-        if not last:
-            rows[k, k + 1] = (1 - flip) * older
-    return rows
+        rows[k, np.ravel_multi_index((1 - up, share, 0), shape)] += flip
+        rises, falls = rates.rises[up, share], rates.falls[up, share]
+        for moved, chance in ((1, rises), (-1, falls), (0, 1.0 - rises - falls)):
+            to = min(max(share + moved, 0), shape[1] - 1)
+            rows[k, np.ravel_multi_index((up, to, age), shape)] += (1 - flip) * chance * (1 - older)
+            if not last:
+                rows[k, np.ravel_multi_index((up, to, age + 1), shape)] += (1 - flip) * chance * older
+    source, to_state = np.nonzero(rows)
+    start = np.searchsorted(source, np.arange(states.count + 1))
+    return Chain(
+        up=np.arange(states.count) >= states.count // 2,
+        start=start,
+        to=to_state,
+        chance=rows[source, to_state],
+    )
 
 
 # ---
@@ -391,9 +412,9 @@ def half(trace: Trace, which: int) -> Trace:
 # ---
 # Rules of the single-instance benchmark: the passage of a slot, and the cost of a sequence of choices.
 #
-# In each slot: observe whether spot is up -> a spot instance is lost if it is down -> choose nothing, spot or on-demand -> pay for
-# the whole slot -> a start owes the full overhead, which delays work and continues into the next slots. The remaining overhead
-# of an instance ends with the instance: the next start owes the full overhead again.
+# In each slot: observe whether spot is up -> a spot instance is lost if it is down, and the slot that has just passed does no work
+# -> choose nothing, spot or on-demand -> pay for the whole slot -> a start owes the full overhead, which delays work and continues
+# into the next slots. The remaining overhead of an instance ends with the instance: the next start owes the full overhead again.
 #
 # The policies of the single-instance scoreboard: on-demand only, greedy, uniform progress, and tables of backward induction.
 
@@ -445,8 +466,8 @@ class SinglePolicy(Protocol):
         """Name in tables."""
         ...
 
-    def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """Return actions (slots,) int8; entry t depends only on ``before`` (slots before the job) and ``up[: t + 1]``."""
+    def actions(self, setting: Setting, up: np.ndarray) -> np.ndarray:
+        """Return actions (slots,) int8; entry t depends only on ``up[: t + 1]``."""
         ...
 
 
@@ -456,37 +477,32 @@ class SingleOnDemandOnly:
 
     name: str = "OD-only"
 
-    def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
+    def actions(self, setting: Setting, up: np.ndarray) -> np.ndarray:
         """Return on-demand for every slot."""
         return np.full(up.size, ON_DEMAND, dtype=np.int8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greedy:
-    """Policy M4.2: spot whenever it is up, on-demand to the end as soon as waiting could miss the deadline.
-
-    With ``guard``, on-demand also runs where the guard of M4.3 fails.
-    """
+    """Policy M4.2: spot whenever it is up, on-demand to the end as soon as waiting could miss the deadline."""
 
     name: str = "MSU"
-    guard: bool = False
 
-    def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
+    def actions(self, setting: Setting, up: np.ndarray) -> np.ndarray:
         """Return the actions of `greedy`."""
-        return np.asarray(greedy(setting.ticks, up, self.guard))
+        return np.asarray(greedy(setting.ticks, up))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleUniformProgress:
-    """Policy M4.3 in its single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once; ``guard`` as in M4.3."""
+    """Policy M4.3 in its single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once."""
 
     name: str = "UP"
     hysteresis: bool = True
-    guard: bool = False
 
-    def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
+    def actions(self, setting: Setting, up: np.ndarray) -> np.ndarray:
         """Return the actions of `uniform_progress`."""
-        return np.asarray(uniform_progress(setting.ticks, up, self.hysteresis, self.guard))
+        return np.asarray(uniform_progress(setting.ticks, up, self.hysteresis))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,8 +510,7 @@ class TablePolicy:
     """Policy M4.6 on a single instance (ours): the best action of every state of a learned chain, by exact backward induction.
 
     ``action`` (slots + 1, states, holdings, slack + 1) serves its deadline and every earlier deadline with the same work, overhead
-    and prices. ``remember``: use the slots before the job. ``guarded``: table of the same shape that is followed until a start
-    has done the work that its overhead leaves, and throughout if the first start does less (M4.3).
+    and prices. ``kept``: table of the same shape that is followed once a lost spot instance has kept the work of its last slot.
     """
 
     name: str
@@ -503,21 +518,20 @@ class TablePolicy:
     states: MarketStates
     action: np.ndarray
     expected_cost_usd: np.ndarray
-    remember: bool = True
-    guarded: np.ndarray | None = None
+    kept: np.ndarray | None = None
 
-    def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
+    def actions(self, setting: Setting, up: np.ndarray) -> np.ndarray:
         """Return the table's actions along the run.
 
         Raises `PolicyError` for other work, overhead or prices than the table's, or a later deadline.
         """
-        if setting.ticks._replace(lost=0) != self.setting.ticks or setting.slots > self.setting.slots:
+        same = setting.ticks._replace(loses_last=True) == self.setting.ticks._replace(loses_last=True)
+        if not same or setting.slots > self.setting.slots:
             raise PolicyError(
                 f"a table for {self.setting}", expected=f"one that covers {setting}", remedy="make it anew"
             )
-        seen = np.concatenate([before, up]) if self.remember else up
-        first = self.action if self.guarded is None else self.guarded
-        return np.asarray(follow(setting.ticks, first, self.action, self.states.code(seen)[-up.size :], up))
+        then = self.action if self.kept is None else self.kept
+        return np.asarray(follow(setting.ticks, self.action, then, self.states.code(up), up))
 
 
 def make_table(
@@ -525,9 +539,9 @@ def make_table(
 ) -> TablePolicy:
     """Solve a setting exactly on a chain: least expected cost among the policies that meet the deadline on every path.
 
-    With ``guard``, policies may use spot, and wait, only where the guard of M4.3 holds. ``expected_cost_usd`` (states,) is the
-    expected cost from each state without an instance, in the setting's first slot. Raises `PolicyError` unless the chain has as
-    many states as ``states``.
+    With ``guard``, policies may use spot, and wait, only where the exact guard of M4.3 holds. ``expected_cost_usd`` (states,) is
+    the expected cost from each state without an instance, in the setting's first slot. Raises `PolicyError` unless the chain has
+    as many states as ``states``.
     """
     if chain.up.size != states.count:
         raise PolicyError(f"a chain of {chain.up.size} states", expected=f"{states.count}")
@@ -538,13 +552,22 @@ def make_table(
     )
 
 
+def make_tables(name: str, setting: Setting, states: MarketStates, chain: Chain) -> TablePolicy:
+    """Return the guarded policy that expects to lose the last slot of a spot run until a loss has kept it."""
+    lost, kept = (
+        make_table(name, replace(setting, loses_last_slot=loses), states, chain, guard=True)
+        for loses in (True, False)
+    )
+    return replace(lost, kept=kept.action)
+
+
 def run(policy: SinglePolicy, setting: Setting, trace: np.ndarray, start: int) -> Run:
     """Run a job of a policy on ``trace`` from slot ``start``; raises `PolicyError` if the trace ends before its deadline."""
     stop = start + setting.slots
     if start < 0 or stop > trace.size:
         raise PolicyError(f"slots {start} to {stop} of a trace of {trace.size}", expected="a start inside it")
     up = trace[start:stop]
-    return settle(setting, up, policy.actions(setting, trace[:start], up))
+    return settle(setting, up, policy.actions(setting, up))
 
 
 def optimum(setting: Setting, up: np.ndarray) -> Run:
@@ -566,22 +589,22 @@ def optimum(setting: Setting, up: np.ndarray) -> Run:
 #: The public benchmark's settings.
 DEADLINE_HOURS: Final = (52, 70)
 OVERHEAD_MINUTES: Final = (3, 12)
-#: Published policy from which the gap is measured, its form without hysteresis, and our table without the guard of M4.3.
+#: Published policy from which the gap is measured, its form without hysteresis, and our table without the guard of M4.3, which
+#: assumes that the last slot of a run is kept.
 PUBLISHED: Final = "UP"
 EAGER: Final = "UP, no hysteresis"
-PLAIN: Final = "stochastic"
+PLAIN: Final = "stochastic, no guard"
+#: The same with the guard.
+NAIVE: Final = "stochastic, last slot kept"
+#: Our default: guarded, and it expects to lose the last slot of a run until a loss has kept it.
+DEFAULT: Final = "stochastic"
 #: Tables that show the contribution of each state variable: names and market states.
 LEARNED: Final = {
     "stochastic, two states": MarketStates(ages=(1,), shares=()),
     "stochastic, share only": MarketStates(ages=(1,)),
     "stochastic, age only": MarketStates(shares=()),
-    PLAIN: MarketStates(),
+    DEFAULT: MarketStates(),
 }
-BLANK: Final = "stochastic, blank start"
-#: Table with the guard of M4.3.
-GUARDED: Final = "stochastic, guarded"
-#: Our default: with the guard until a start has done the expected work, and throughout if the first start does less.
-DEFAULT: Final = "stochastic, guarded at first"
 #: Gaps smaller than this (USD) have no meaningful share.
 NARROW_USD: Final = 0.01
 
@@ -598,9 +621,7 @@ class Window:
 class Scores:
     """Costs of all policies on the same runs of a setting: ``cost`` and ``missed`` (runs, policies), ``best`` (runs,).
 
-    ``missed_strict`` are the misses if every start loses its slot (`Setting.loses_its_slot`; in the product's replay a change of
-    kind is also a start). ``block`` (runs,) numbers groups of runs with little overlap between them; the bootstrap draws whole
-    blocks.
+    ``block`` (runs,) numbers groups of runs with little overlap between them; the bootstrap draws whole blocks.
     """
 
     split: Split
@@ -609,7 +630,6 @@ class Scores:
     windows: tuple[Window, ...]
     cost: np.ndarray
     missed: np.ndarray
-    missed_strict: np.ndarray
     best: np.ndarray
     block: np.ndarray
 
@@ -623,8 +643,7 @@ class Scores:
         return replace(
             self,
             windows=tuple(w for w, k in zip(self.windows, kept, strict=True) if k),
-            cost=self.cost[kept], missed=self.missed[kept], missed_strict=self.missed_strict[kept],
-            best=self.best[kept], block=self.block[kept],
+            cost=self.cost[kept], missed=self.missed[kept], best=self.best[kept], block=self.block[kept],
         )  # fmt: skip
 
     def gap_closed(self, name: str, *, start: str = PUBLISHED) -> float:
@@ -667,10 +686,15 @@ def mean_gap_interval(
     return float(low), float(high)
 
 
-def settings(slot_minutes: int = 10) -> list[Setting]:
+def settings(slot_minutes: int = 10, *, loses_last_slot: bool = True) -> list[Setting]:
     """Return the four settings, in order of overhead and deadline."""
     return [
-        Setting(deadline_minutes=60 * hours, overhead_minutes=minutes, slot_minutes=slot_minutes)
+        Setting(
+            deadline_minutes=60 * hours,
+            overhead_minutes=minutes,
+            slot_minutes=slot_minutes,
+            loses_last_slot=loses_last_slot,
+        )
         for minutes in OVERHEAD_MINUTES
         for hours in DEADLINE_HOURS
     ]
@@ -689,40 +713,40 @@ def windows(traces: Sequence[Trace], setting: Setting, *, every_hours: int) -> l
 def learned_policies(split: Split, setting: Setting) -> Iterator[SinglePolicy]:
     """Yield the tables of a setting, learned from the training traces only.
 
-    At most two tables are in memory at a time; a table takes up to 250 MB.
+    At most four tables are in memory at a time; a table takes up to 150 MB.
     """
     for name, states in LEARNED.items():
-        chain = estimate(states, [trace.up for trace in split.train])
-        table = make_table(name, setting, states, chain)
-        yield table
-        if name == PLAIN:
-            yield replace(table, name=BLANK, remember=False)
-            guarded = make_table(GUARDED, setting, states, chain, guard=True)
-            yield guarded
-            yield replace(table, name=DEFAULT, guarded=guarded.action)
+        chain = chain_of(states, estimate(states, [trace.up for trace in split.train]))
+        tables = make_tables(name, setting, states, chain)
+        yield tables
+        if name == DEFAULT:
+            if tables.kept is not None:
+                yield replace(tables, name=NAIVE, action=tables.kept)
+            yield make_table(PLAIN, replace(setting, loses_last_slot=False), states, chain)
 
 
 def score_split(
     split: Split, *, every_hours: int, told: Callable[[str], None] = lambda _: None
 ) -> list[Scores]:
-    """Score every policy in every setting on the test traces of a split.
+    """Score every policy in every setting, with and without the last slot of a run, on the test traces of a split.
 
     A table for each overhead serves both deadlines. ``told`` receives progress messages. Test traces shorter than a deadline are
     not scored with it.
     """
     found: list[Scores] = []
     for overhead in OVERHEAD_MINUTES:
-        chosen = [s for s in settings() if s.overhead_minutes == overhead]
+        chosen = [
+            s
+            for loses in (True, False)
+            for s in settings(loses_last_slot=loses)
+            if s.overhead_minutes == overhead
+        ]
         places = {s: windows(split.test, s, every_hours=every_hours) for s in chosen}
         costs: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         missed: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
-        strict: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         names: list[str] = []
         fixed: list[SinglePolicy] = [SingleOnDemandOnly(), Greedy(), SingleUniformProgress()]
-        fixed += [
-            SingleUniformProgress(name=EAGER, hysteresis=False),
-            SingleUniformProgress(name=f"{PUBLISHED}, guarded", guard=True),
-        ]
+        fixed.append(SingleUniformProgress(name=EAGER, hysteresis=False))
         longest = max(chosen, key=lambda s: s.slots)
         told(f"{split.label}, overhead {overhead} min")
         for policy in itertools.chain(fixed, learned_policies(split, longest)):
@@ -731,17 +755,12 @@ def score_split(
                 runs = [run(policy, setting, w.trace.up, w.start) for w in places[setting]]
                 costs[setting].append(np.array([r.cost_usd for r in runs]))
                 missed[setting].append(np.array([r.missed for r in runs]))
-                other = replace(setting, loses_its_slot=True)
-                strict[setting].append(
-                    np.array([run(policy, other, w.trace.up, w.start).missed for w in places[setting]])
-                )
         for setting in chosen:
             if places[setting]:
                 found.append(
                     Scores(
                         split=split, setting=setting, names=tuple(names), windows=tuple(places[setting]),
                         cost=np.stack(costs[setting], axis=1), missed=np.stack(missed[setting], axis=1),
-                        missed_strict=np.stack(strict[setting], axis=1),
                         best=least_costs(setting, places[setting]), block=blocks_of(setting, places[setting]),
                     )
                 )  # fmt: skip

@@ -90,6 +90,6 @@ def test_rules_are_unique_and_in_order():
     for section in {number.split(".")[0] for number in rules}:
         parts = [int(number.split(".")[1]) for number in rules if number.startswith(f"{section}.")]
         assert parts == list(range(1, len(parts) + 1)), section
-    assert [number for number in rules if "." not in number] == [f"M{i}" for i in range(1, 13)]
+    assert [number for number in rules if "." not in number] == [f"M{i}" for i in range(1, 14)]
     experiments = [number for number in numbers if number.startswith("E")]
     assert experiments == [f"E{i}" for i in range(1, len(experiments) + 1)]

@@ -8,6 +8,7 @@ warehouse whose tables differ from the declaration is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -123,13 +124,15 @@ class Reason:
     by_value: bool = False
 
 
-def _braced(pattern: str) -> str:
+def _escape_braces(pattern: str) -> str:
     """Return a regular expression for use in a `Check`, whose braces mark parameters."""
     return pattern.replace("{", "{{").replace("}", "}}")
 
 
 def _of_words(code: str, pattern: str, words: str) -> Check:
-    return Check(code=code, words=words, test=f"NOT regexp_full_match({{value}}, '(?i){_braced(pattern)}')")
+    return Check(
+        code=code, words=words, test=f"NOT regexp_full_match({{value}}, '(?i){_escape_braces(pattern)}')"
+    )
 
 
 #: Maximum length of a name in characters; the names of all known providers are much shorter.
@@ -182,7 +185,7 @@ _NAMED = (
     Check(
         code="unprintable",
         words="contains a character that cannot be printed",
-        test=f"regexp_matches({{value}}, '{_braced(UNPRINTABLE)}')",
+        test=f"regexp_matches({{value}}, '{_escape_braces(UNPRINTABLE)}')",
     ),
     Check(code="long", words=f"is longer than {LONGEST_NAME}", test=f"length({{value}}) > {LONGEST_NAME}"),
 )
@@ -569,7 +572,88 @@ def _conflict(column: Column) -> str:
     return f"conflicts with stored {'value' if column.role == 'value' else column.name}"
 
 
-#: Reason by code. The code "" is of a reason that a source states as a sentence.
+#: Sentences of the reasons that sources of the product state, by code; {0}, {1} and {2} are what was found.
+STATED: Final[dict[str, str]] = {
+    "line.empty": "empty line",
+    "line.not_utf8": "bytes that are not UTF-8",
+    "line.half_character": "{0} has half a character in it",
+    "line.not_json": "not JSON ({0})",
+    "line.not_object": "not a JSON object",
+    "line.fields": "{0} fields where {1} were expected",
+    "line.open_quote": "a quote opened in line {0} runs over {1} lines",
+    "line.not_count": "not `date, time, count`",
+    "line.not_event": "not `milliseconds,add|remove,node`",
+    "record.not_price": "no record of a spot price",
+    "record.lacks": "record without {0}",
+    "record.lacks_count": "no count of {0} in {1}",
+    "record.not_row": "not a row with fields",
+    "record.not_offer": "not an offer",
+    "record.not_item": "not an item of the price list",
+    "record.not_record": "not a record",
+    "record.not_score": "not a score",
+    "record.not_sku": "not a SKU",
+    "record.nested": "{0} is a list or an object",
+    "record.disagrees": "{0} rows of one market that differ (the option several states how they count)",
+    "record.no_instance": "price of GPUs without the instance that has them",
+    "record.ambiguous_type": "no {0} of an instance type that has several: {1}",
+    "zone.unknown": "unknown zone {0} {1}",
+    "zone.other_cloud": "zone {0} is neither an AWS nor a Google Cloud zone",
+    "answer.more_pages": "NextToken: more pages follow; ask again without --max-items",
+    "probe.interrupted": "the probe round ended with status {0}",
+    "probe.no_result": "zone probed without a result",
+    "size.not_number": "size {0} is not a number followed by x",
+    "count.not_whole": "count is not a whole number",
+    "value.not_number": "{0} is not a number",
+    "value.not_price": "{0} is not a price",
+    "value.placeholder": "{0} 0 is a placeholder, not a price",
+    "value.not_time": "{0} is not a time in ISO 8601 with an offset",
+    "value.not_seconds": "{0} is not a time in seconds since 1970",
+    "value.not_megabytes": "{0} is no size in MB",
+    "value.unparsed": "not a date or number ({0})",
+    "value.unexpected": "{0} {1}, expected {2}",
+    "event.too_late": "event more than a year after the start",
+    "event.added_twice": "event adds a node that is there",
+    "event.removed_twice": "event removes a node that is not there",
+    "offer.other_site": "row from {0}: prices are per instance, not an interruptible offer of Vast.ai",
+    "offer.sizes": "expected 1 to {0} GPUs and at least 0 offers, found {1}",
+    "offer.unmatched": "on-demand offer without an interruptible offer of the same day, country and size",
+    "offer.contradicts": "on-demand offer contradicts another of the same fetch",
+    "offer.repeats": "on-demand offer repeats line {0}",
+    "offer.older": "on-demand offer fetched before line {0}",
+    "offer.differs": "{0} offers of one id that differ",
+    "price.several": "{0} prices of one {1}: {2}",
+    "price.lacks": "no {0}",
+    "price.several_times": "several prices, one of them without effectiveTime",
+    "price.one_time": "several prices of one effectiveTime",
+    "price.one_tier": "several prices of one tier",
+}  # fmt: skip
+_PARAMETER: Final = re.compile(r"\(\{\d\}\)|\{\d\}")
+
+
+class StatedReason(str):
+    """The sentence of a reason in `STATED`, with its ``code``; other texts are reasons without a code."""
+
+    code: str
+
+    def of(self, part: str) -> StatedReason:
+        """Return the reason with the part of the row that it is about."""
+        reason = StatedReason(f"{part}: {self}")
+        reason.code = self.code
+        return reason
+
+
+def because(code: str, *found: object) -> StatedReason:
+    """Return the reason with a code, its parameters filled in.
+
+    >>> because("line.fields", 3, 4), because("line.fields", 3, 4).code
+    ('3 fields where 4 were expected', 'line.fields')
+    """
+    reason = StatedReason(STATED[code].format(*found))
+    reason.code = code
+    return reason
+
+
+#: Reason by code. The code "" is of a reason that a source of another package states as a sentence.
 REASONS: Final[dict[str, Reason]] = {
     "": Reason(sentence="{0}", kind="", by_value=True),
     **{
@@ -588,6 +672,14 @@ REASONS: Final[dict[str, Reason]] = {
         for column in COLUMNS
         if column.role in ("value", "compared")
     },
+    **{
+        code: Reason(
+            sentence=sentence,
+            kind=_PARAMETER.sub("...", sentence),
+            by_value=sentence.startswith("unknown ") or code == "record.lacks",
+        )
+        for code, sentence in STATED.items()
+    },
 }
 
 
@@ -599,7 +691,7 @@ def differences(kind: Kind, found: Sequence[tuple[str, str, bool]]) -> list[str]
     there = {name: (type_, null) for name, type_, null in found if name not in _KEYS}
     wanted = {column.name: (SQL_TYPES[column.type], column.nullable) for column in stored_columns(kind)}
     return [
-        f"{kind}.{name} is {_shown(there.get(name))}, declared as {_shown(wanted.get(name))}"
+        f"{kind}.{name} is {_column_words(there.get(name))}, declared as {_column_words(wanted.get(name))}"
         for name in sorted(there.keys() | wanted.keys())
         if there.get(name) != wanted.get(name)
     ]
@@ -608,5 +700,5 @@ def differences(kind: Kind, found: Sequence[tuple[str, str, bool]]) -> list[str]
 _KEYS: Final = ("sid", "observed_at", "known_at", "batch")
 
 
-def _shown(column: tuple[str, bool] | None) -> str:
+def _column_words(column: tuple[str, bool] | None) -> str:
     return "missing" if column is None else f"{column[0]}{'' if column[1] else ' NOT NULL'}"

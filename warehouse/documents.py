@@ -1,9 +1,18 @@
-"""Parsers for stored JSON texts; the texts are not trusted, as an older version or another program may have written them."""
+"""Small documents: stored JSON, TOML files written by users, and the data of the package; imports nothing heavy.
+
+Stored JSON is not trusted, as an older version or another program may have written it.
+"""
 
 from __future__ import annotations
 
 import json
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+from slackwater.warehouse.errors import JobError
 
 
 def why_unreadable(text: str, form: type = dict) -> str:
@@ -38,3 +47,44 @@ def read_list(text: str | None) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return found if isinstance(found, list) else []
+
+
+# ---
+# TOML files written by users.
+
+#: Expected form of a job file, for error messages.
+VALID_JOB = "valid TOML, as in examples/llama-8b-lora.toml"
+
+
+def read_toml(path: Path, kind: str, *, expected: str, remedy: str = "") -> dict[str, object]:
+    """Return the values of a TOML file; raises `JobError` with the file and its ``kind``, such as "job file"."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(f"{kind} {path}: {error.strerror}", remedy="name a readable TOML file") from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
+        raise JobError(f"{kind} {path}: {error}", expected=expected, remedy=remedy) from error
+
+
+def names_file(job: str) -> bool:
+    """Return whether the text identifies a job file; otherwise it is the name of a stored job."""
+    return job.endswith(".toml") or Path(job).exists()
+
+
+# ---
+# Data of the package, next to the code: SQL statements in ``sql/`` and TOML tables in ``data/``.
+
+
+@cache
+def read_sql(package: str, name: str) -> str:
+    """Return the text of ``sql/<name>.sql`` in a package; callers pass their ``__package__``."""
+    return files(package).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def read_data(package: str, name: str) -> dict[str, Any]:
+    """Return the content of ``data/<name>.toml`` in a package; the result is cached, so callers must not modify it."""
+    return tomllib.loads(files(package).joinpath(f"data/{name}.toml").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@
     │   ├── JobError           a contradictory job
     │   └── SettingsError      a setting or option out of range
     ├── FetchError             a live source could not be read: network, refusal, unexpected form of the answer
+    ├── WorkerError            worker processes or a Dask cluster that cannot be used
     ├── HistoryError           a history that breaks its contract (order, time zone, step, sign)
     ├── ForecastError          a forecast that breaks its contract (shape, crossing quantiles, bounds)
     ├── AuditError             a plan or an outcome with inconsistent numbers
@@ -111,6 +112,10 @@ class SettingsError(InputError):
     """Setting or command-line option out of range."""
 
 
+class WorkerError(SlackwaterError):
+    """Worker processes or a Dask cluster that cannot be reached, ended during the work, or lack modules."""
+
+
 class FetchError(SlackwaterError):
     """Failure to read a live source: the network, a refusal, or an answer of unexpected form.
 
@@ -162,13 +167,13 @@ class DamagedStoreError(StoreError):
     """File that is not a readable warehouse."""
 
 
-class Kept:
+class CaughtError:
     """Context manager that catches any exception and stores it in ``error``, e.g. to hand it over to a waiting thread."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> CaughtError:
         return self
 
     def __exit__(

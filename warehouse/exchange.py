@@ -19,12 +19,12 @@ from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     InputError,
-    SettingsError,
     StoreError,
     StoreLockedError,
 )
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
+from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file, open_store
 from slackwater.warehouse.store.files import sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
@@ -48,6 +48,7 @@ from slackwater.warehouse.store.folders import (
 )
 from slackwater.warehouse.store.schema import (
     DESCRIBED,
+    INTERNAL,
     TABLES,
     TableRule,
     as_name,
@@ -64,19 +65,26 @@ from slackwater.warehouse.times import moment
 
 
 def export_store(
-    store: Store, folder: Path, *, tables: Sequence[str] = (), since: pd.Timestamp | None = None
+    store: Store,
+    folder: Path,
+    *,
+    tables: Sequence[str] = (),
+    since: pd.Timestamp | None = None,
+    views: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Write tables (default all; including the tables they refer to) into a new folder: Parquet files and a manifest.
 
-    ``since`` leaves out rows of earlier times, by the time filters of `TABLES`. The folder is
-    written under a temporary name and renamed. Raises `InputError` if ``folder`` exists and is not
-    empty, `StoreError` if it cannot be written.
+    ``since`` leaves out rows of earlier times, by the time filters of `TABLES`. ``views``: the views to write as well
+    (`write_views`), each with its time column, "" for none. The folder is written under a temporary name and renamed.
+    Raises `InputError` if ``folder`` exists and is not empty, `StoreError` if it cannot be written.
     """
     names = with_needs(tables)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists", expected="a new or empty folder", remedy="name another one")
-    with appearing(folder) as part:
-        return write_export(store, part, names, since)
+    with appearing(folder) as part, store.transaction():
+        manifest = write_export(store, part, names, since)
+        write_views(store, part / "views", views or {}, since)
+        return manifest
 
 
 @contextmanager
@@ -137,6 +145,33 @@ def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], pat
     return rows
 
 
+def write_views(
+    store: Store, folder: Path, views: Mapping[str, str], since: pd.Timestamp | None = None
+) -> None:
+    """Write views as Parquet, each in a folder of its name; with a time column, in a folder ``day=2026-01-31`` for each day (UTC).
+
+    ``since`` leaves out rows of earlier times of the views with a time column.
+    """
+    import pyarrow.dataset
+
+    for name, time in views.items():
+        day = f", strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%d') AS day" if time else ""
+        where = f" WHERE {time} >= $since" if time and since is not None else ""
+        given = {"since": moment(since, "since")} if where and since is not None else {}
+        with store.batches(f"SELECT *{day} FROM {name}{where}", given, rows=EXPORT_ROWS) as reader:
+            pyarrow.dataset.write_dataset(
+                reader,
+                folder / name,
+                format="parquet",
+                partitioning=["day"] if time else None,
+                partitioning_flavor="hive" if time else None,
+                max_partitions=_MOST_DAYS,
+                file_options=pyarrow.dataset.ParquetFileFormat().make_write_options(compression="zstd"),
+            )
+    for path in sorted(folder.rglob("*")):
+        (sync_folder if path.is_dir() else sync_file)(path)
+
+
 # ---
 # Import of an exported folder: verified first, then merged in a single transaction.
 #
@@ -167,6 +202,8 @@ _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() 
 NOT_IMPORTED = ("fitted",)
 #: Rows of an exported table written at a time.
 EXPORT_ROWS = 100_000
+#: Days of an exported view at most: a hundred years.
+_MOST_DAYS = 36_525
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
 _OBSERVATIONS: Mapping[str, str] = {kind: columns_of(kind, "value")[0].name for kind in BOTH}
@@ -279,7 +316,7 @@ class _TableRows:
         )
         return {str(reason): int(count) for reason, count in rows}
 
-    def _mapped(self, columns: Sequence[str], source: str = _USABLE) -> str:
+    def _mapped_rows_sql(self, columns: Sequence[str], source: str = _USABLE) -> str:
         """Return SQL for the usable rows, with the ids of this warehouse instead of the exporting warehouse."""
         joins, chosen = "", {name: f"f.{name}" for name in columns}
         if "old_id" in chosen:
@@ -303,19 +340,19 @@ class _TableRows:
         self.store.execute(
             f"INSERT INTO {self.name} ({owner.id}, {names}) "
             f"SELECT (SELECT coalesce(max({owner.id}), 0) FROM {self.name}) + row_number() OVER (ORDER BY {owner.id}), {names} "
-            f"FROM {self._mapped(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
+            f"FROM {self._mapped_rows_sql(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {owner.id}) = 1"
         )
         self.store.execute(
             f"CREATE OR REPLACE TEMP TABLE new_{self.name} AS SELECT f.old_id, t.{owner.id} AS new_id "
-            f"FROM {self._mapped([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
+            f"FROM {self._mapped_rows_sql([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
         )
         return self._size() - before
 
     def by_key(self, key: tuple[str, ...]) -> int:
         """Insert the rows whose natural key is not stored yet; return their number."""
         keys = ", ".join(key)
-        return self._inserted(
+        return self._insert_rows(
             f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM "
             f"(SELECT *, rowid AS place FROM found_rows WHERE set_aside IS NULL) AS f ANTI JOIN {self.name} USING ({keys}) "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY place) = 1 ORDER BY place"
@@ -323,8 +360,8 @@ class _TableRows:
 
     def forecasts(self) -> int:
         """Insert forecasts whose vintage, variable and step are not stored yet; return their number."""
-        return self._inserted(
-            f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped(self.columns)} AS f "
+        return self._insert_rows(
+            f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped_rows_sql(self.columns)} AS f "
             "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
         )
 
@@ -335,9 +372,9 @@ class _TableRows:
         """
         names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
-        return self._inserted(
+        return self._insert_rows(
             f"INSERT INTO rejected ({names}) SELECT {names} FROM "
-            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped(self.columns)}) AS f "
+            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped_rows_sql(self.columns)}) AS f "
             f"ANTI JOIN (SELECT *, {copies} FROM rejected) AS t USING ({names}, copy) ORDER BY place"
         )
 
@@ -348,14 +385,14 @@ class _TableRows:
         for first, last in self._parts():
             self.store.execute(
                 "CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM "
-                + self._mapped(
+                + self._mapped_rows_sql(
                     self.columns, "(SELECT * FROM found_rows WHERE set_aside IS NULL AND sid BETWEEN ? AND ?)"
                 ),
                 [first, last],
             )
             rejected += self._keep_conflicts(value)
             key = "sid, observed_at, known_at"
-            added += self._inserted(
+            added += self._insert_rows(
                 f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM part ANTI JOIN {self.name} USING ({key}) "
                 f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
             )
@@ -390,7 +427,7 @@ class _TableRows:
     def _size(self) -> int:
         return int(self.store.execute(f"SELECT count(*) FROM {self.name}")[0][0])
 
-    def _inserted(self, sql: str) -> int:
+    def _insert_rows(self, sql: str) -> int:
         return int(self.store.execute(sql)[0][0])
 
 
@@ -499,7 +536,7 @@ def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
     part = folder / f".{CATALOGUE}.part"
     with publishing(folder):
         try:
-            return _published(Path(source), folder, part, keep)
+            return _publish_folder(Path(source), folder, part, keep)
         except OSError as error:
             raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="make room there") from error
         finally:
@@ -508,7 +545,7 @@ def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
                     path.unlink()
 
 
-def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
+def _publish_folder(source: Path, folder: Path, part: Path, keep: int) -> Generation:
     catalogue = folder / CATALOGUE
     if catalogue.exists():
         shutil.copyfile(catalogue, part)
@@ -597,33 +634,27 @@ def _bring_up(store: Store, table: str) -> None:
 # ---
 # Compaction: the warehouse is rewritten without deleted rows and old fitted forecasters.
 
-#: Age beyond which fitted forecasters are dropped. States are read at their fit time only (M6.4):
-#: older states serve backfills only, which can fit them again.
-KEEP_FITTED = pd.Timedelta(days=14)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
-    """Size of the file in bytes before and after compaction, and number of fitted forecasters dropped."""
+class CompactionResult:
+    """Size of the file in bytes before and after compaction, and the numbers of dropped rows."""
 
     bytes_before: int
     bytes_after: int
-    fitted_dropped: int
+    dropped: Thinned
 
 
-def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compacted:
+def compact(store: Store, *, keep: Retention = USUAL) -> CompactionResult:
     """Rewrite the warehouse behind a store open for writing, and close that store.
 
-    Forecasters fitted more than ``keep_fitted`` before the newest fit are dropped. The new file is
+    Rows that ``keep`` leaves out are dropped. The new file is
     written next to the old file, read back from disk and compared with it table by table, and then
     replaces it atomically; until then the old file is used. Raises `StoreError` if there is no
     room, `StoreLockedError` if this process has other stores of it open.
     """
-    if keep_fitted < pd.Timedelta(0):
-        raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
     database = Path(store.name)
     part = compacted_file(database)
-    dropped = _drop_fitted(store, keep_fitted)
+    dropped = thin(store, keep)
     store.execute("CHECKPOINT")
     before = database.stat().st_size
     try:
@@ -639,15 +670,7 @@ def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compact
         ) from error
     finally:
         _discard(part)
-    return Compacted(bytes_before=before, bytes_after=after, fitted_dropped=dropped)
-
-
-def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
-    dropped = store.execute(
-        "DELETE FROM fitted WHERE fitted_at < (SELECT max(fitted_at) FROM fitted) - to_microseconds(CAST(? AS BIGINT))",
-        [keep // pd.Timedelta(microseconds=1)],
-    )
-    return int(dropped[0][0])
+    return CompactionResult(bytes_before=before, bytes_after=after, dropped=dropped)
 
 
 def _copy(store: Store, part: Path) -> None:
@@ -661,7 +684,7 @@ def _copy(store: Store, part: Path) -> None:
         store.execute("DETACH compacted")
     store.execute(f"ATTACH {quoted(part)} AS compacted (READ_ONLY)")
     try:
-        for table in (*TABLES, "schema_steps"):
+        for table in (*TABLES, *INTERNAL):
             _compare(store, name, table)
     finally:
         store.execute("DETACH compacted")

@@ -1,4 +1,4 @@
-"""Objects named as ``module:Name`` and imported at first use: those of registries, and those that other packages provide."""
+"""Objects named as ``module:Name`` and imported at first use, those of other packages too; optional extras of the package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from slackwater.warehouse.errors import SettingsError
 
@@ -107,3 +108,34 @@ def list_studies(group: str) -> dict[str, str]:
         return {}
     found: dict[str, str] = tomllib.loads(STUDIES.read_text(encoding="utf-8")).get(group, {})
     return found
+
+
+# ---
+# Optional extras of the package: the modules of each, and the error if they are needed and not installed.
+
+#: Extras of ``pip install "slackwater[NAME]"``, with the modules that the program imports from them.
+EXTRAS: Final = {
+    "aws": ("boto3",),
+    "ec2": ("boto3",),
+    "dask": ("distributed",),
+    "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
+}
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether the modules of an extra are installed; nothing is imported."""
+    return not _missing_modules(extra)
+
+
+def require_extra(extra: str, user: str) -> None:
+    """Raise `SettingsError` unless the modules of an extra are installed; ``user`` names what needs them."""
+    if missing := _missing_modules(extra):
+        raise SettingsError(
+            f"{user} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+            expected=f"the optional extra {extra}",
+            remedy=f'pip install "slackwater[{extra}]"',
+        )
+
+
+def _missing_modules(extra: str) -> list[str]:
+    return [name for name in EXTRAS[extra] if find_spec(name) is None]

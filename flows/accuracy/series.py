@@ -13,8 +13,8 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, slot_to_read, step_of
-from slackwater.flows.turn.histories import read_history
+from slackwater.flows.turn.markets.following import Followed, slot_to_read, step_of
+from slackwater.flows.turn.markets.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
 from slackwater.forecasting.predictor import Outlook, Panel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from slackwater.flows.command import Answer, Session, option, parsed_duration, say
 from slackwater.flows.show.blocks import Block, Column, Table
 from slackwater.flows.show.formats import plural
-from slackwater.warehouse.extras import has_extra
+from slackwater.warehouse.plugins import has_extra
 
 if TYPE_CHECKING:
     from slackwater.flows.backfill.run import SlotRange

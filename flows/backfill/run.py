@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,12 +20,12 @@ import pandas as pd
 from slackwater.flows.clock import now
 from slackwater.flows.command import progress, say
 from slackwater.flows.config import Settings
+from slackwater.flows.executor import chosen_executor, executor_fan, give_memory_back, process_fan
 from slackwater.flows.ledger.stages import BACKFILL, STAGES, reason_of, save_failure
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
-from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.histories import Reads
-from slackwater.flows.turn.issued import PlannedForecasts, joined_forecasts
+from slackwater.flows.turn.forecast import PlannedForecasts, forecast_market, joined_forecasts
+from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.stages import (
     Found,
@@ -197,74 +194,8 @@ def _slot_plan(
 # previous piece run (only later decisions read them) and the estimates of the next piece are
 # computed.
 
-#: Functions whose calls share large arguments, and the number of parcels per process: more parcels
-#: balance the load, fewer cost less transfer.
-TOGETHER, PARCELS = (forecast_market,), 2
-#: The C library of this process.
-_C_LIBRARY = ctypes.CDLL(None)
-#: Seconds between two checks that the parent process is alive.
-_LOOK_EVERY = 1.0
-
-
-@contextmanager
-def process_fan(workers: int) -> Iterator[Fan]:
-    """Provide a `Fan` over ``workers`` processes, started at the first call; a single worker is this process.
-
-    Several threads may use it at once. The worker processes end with this process, however it ends.
-    Arguments and results must be picklable.
-    """
-    if workers <= 1:
-        yield in_turn
-        return
-    # Without this limit glibc holds freed memory in an arena per thread.
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    pool = ProcessPoolExecutor(
-        max_workers=workers, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
-    )
-
-    def fan(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-        # Calls of the same parcel are pickled together, so a large shared argument (an estimation on
-        # many markets) is sent once per parcel.
-        size = len(calls)
-        many = PARCELS * workers if function in TOGETHER else max(1, size)
-        parcels = [list(calls[i::many]) for i in range(min(many, size))]
-        sent: list[Future[list[Any]]] = [pool.submit(_parcel, function, parcel) for parcel in parcels]
-        done = [one.result() for one in sent]
-        return [done[i % many][i // many] for i in range(size)]
-
-    try:
-        yield fan
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """Run `in_turn` in a worker, then release unused memory: an estimation needs far more memory than its result."""
-    made = in_turn(function, calls)
-    give_memory_back()
-    return made
-
-
-def give_memory_back() -> None:
-    """Return freed memory to the operating system, if the C library supports it (glibc)."""
-    trim = getattr(_C_LIBRARY, "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after ``parent`` ends: a parent that was killed cannot notify its workers."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    ended = threading.Event()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            ended.wait(_LOOK_EVERY)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
-
-
+#: Functions whose calls share large arguments.
+TOGETHER = (forecast_market,)
 #: Maximum number of slots per chunk, for which observations are ingested and read together.
 CHUNK = 96
 #: Maximum number of slots per piece: limits the work lost by a kill, the wait of a live turn, and
@@ -273,8 +204,6 @@ PIECE = 48
 #: Maximum number of pieces until the warehouse is reopened, which publishes the results to readers.
 #: A waiting writer has the same effect.
 OPENING = 16
-#: DuckDB memory limit of a backfill, in addition to the memory of its worker processes.
-MEMORY_LIMIT = "160MB"
 #: Errors of a slot that do not stop the other slots; they are stored with their reason.
 #: `TimeoutError`, although an `OSError`, is always raised again: the engine raises it at any point
 #: when the time limit of the run is over.
@@ -332,13 +261,19 @@ class StageOutcome:
 def backfill(asked: Backfill) -> list[StageOutcome]:
     """Run a backfill and return the outcome of every slot, ascending; a failed slot does not stop the others."""
     with ExitStack() as opened:
-        store = opened.enter_context(open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT))
+        store = opened.enter_context(
+            open_store(asked.db, say=asked.say, memory_limit=f"{asked.settings.backfill_memory_mb}MB")
+        )
         plans = plan_backfill(store, asked.stretch)
         log = _Log(plans, asked.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
         # Starting processes pays off only for enough slots.
         workers = asked.workers if len(busy) >= PIECE else 1
-        fan = opened.enter_context(process_fan(workers))
+        executor = chosen_executor()
+        if executor.kind == "dask":
+            fan = opened.enter_context(executor_fan(executor, together=TOGETHER))
+        else:
+            fan = opened.enter_context(process_fan(workers, together=TOGETHER))
         beside = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
         first = True
         for stages, chunks in _passes(busy, asked.stretch):
@@ -347,7 +282,11 @@ def backfill(asked: Backfill) -> list[StageOutcome]:
                 # The first pieces use the connection that planned them. Closing it after a kill
                 # would publish the half piece that was committed.
                 with (
-                    store if first else open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT) as own
+                    store
+                    if first
+                    else open_store(
+                        asked.db, say=asked.say, memory_limit=f"{asked.settings.backfill_memory_mb}MB"
+                    ) as own
                 ):
                     _Opening(asked, own, log, stages, fan, beside).make(pieces)
                 first = False
@@ -699,7 +638,7 @@ def run_backfill(
 ) -> list[StageOutcome]:
     """Run a backfill with at most two processes and pause between chunks for live turns."""
     done = 0
-    with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
+    with progress("stages", len(stretch.slots()) * len(stretch.stages), lines=True) as tell:
 
         def made(pieces: int) -> None:
             nonlocal done

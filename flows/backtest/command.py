@@ -64,7 +64,7 @@ def backtest(
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.turn.context import Turn
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.files import names_file
+    from slackwater.warehouse.documents import names_file
 
     spacing = parsed_duration(every, "--every")
     first, last = parsed_time(start, "--from"), parsed_time(end, "--to")

@@ -28,7 +28,7 @@ def run(
     """
     from slackwater.flows.engine.run import run_turn
     from slackwater.flows.ledger.headline import answers, decisions_summary
-    from slackwater.flows.turn.command import decision_blocks, turn_blocks
+    from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
 
     shown: list[Block] = []
 

@@ -10,26 +10,30 @@ and return plain values.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
+import pandas as pd
 from prefect import task
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
 from pydantic import Field
 
+from slackwater.flows.backfill.late import is_made, make_missing
+from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
-from slackwater.flows.config import read_settings
+from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
+from slackwater.flows.executor import chosen_executor, executor_fan
+from slackwater.flows.ledger.headline import answers
 from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.monitoring.flow import emit_alarms
 from slackwater.flows.runs import (
@@ -38,75 +42,41 @@ from slackwater.flows.runs import (
     OwnEnd,
     SettingsFile,
     Slot,
+    artifact_key,
     as_task,
     is_deployed,
     named_flow,
     not_again,
     run_name,
     slot_of,
+    time_name,
 )
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import rows_of, utc
+from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
+from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
-from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import require_extra
-
-#: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
-#: address of a running Dask cluster.
-KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
-KINDS = ("threads", "processes", "dask")
-#: Number of concurrent tasks; the numerical libraries release the interpreter lock while they
-#: compute.
-DEFAULT_WORKERS = 2
+from slackwater.warehouse.store.connection import open_reader
 
 Runner = TaskRunner[PrefectFuture[Any]]
 #: Receives the decisions of a turn in this process: no parameter of a flow, which Prefect would store.
 SHOW: ContextVar[Show] = ContextVar("SHOW", default=show_nothing)
 
 
-def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
-    """Return the task runner that the environment selects; threads by default.
-
-    Raises `SettingsError` naming the variable: unknown kind, invalid number of workers, or Dask not
-    installed.
-    """
-    kind = environment.get(KIND, KINDS[0])
-    text = environment.get(WORKERS, str(DEFAULT_WORKERS))
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingsError(f"{WORKERS}={text!r}", expected="a whole number of at least 1")
-    if kind == "threads":
-        return ThreadPoolTaskRunner(max_workers=int(text))  # type: ignore[return-value]
-    if kind == "processes":
-        return ProcessPoolTaskRunner(max_workers=int(text))  # type: ignore[return-value]
-    if kind == "dask":
-        return dask_runner(int(text), environment.get(ADDRESS))
-    raise SettingsError(f"{KIND}={kind!r}", expected=f"one of {', '.join(KINDS)}")
-
-
-def dask_runner(workers: int, address: str | None = None) -> Runner:
-    """Return Prefect's Dask runner on the cluster at ``address``, or else on a new local cluster per flow run.
-
-    A new cluster starts its workers for every flow run, and each imports everything, so a running
-    cluster is faster. Raises `SettingsError` if the extra is not installed.
-    """
-    require_extra("dask", f"{KIND}=dask")
-    from prefect_dask.task_runners import DaskTaskRunner
-
-    if address:
-        return cast("Runner", DaskTaskRunner(address=address))
-    # A single thread per worker: the heavy code either holds the interpreter lock or is multi-threaded
-    # itself.
-    cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))
-
-
 #: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not a task per market or
 #: job.
 TASKS_A_STAGE = 12
-RUNNER = chosen_runner()
+#: Tasks are threads that wait for the executor, which computes elsewhere; only with threads they
+#: compute themselves.
+EXECUTOR = chosen_executor()
+RUNNER: Runner = ThreadPoolTaskRunner(  # type: ignore[assignment]
+    max_workers=EXECUTOR.workers if EXECUTOR.kind == "threads" else TASKS_A_STAGE
+)
 #: Retries of a flow, seconds before the first retry (doubled each time), and relative random jitter
 #: of the delay.
 TRIES, FIRST_WAIT, JITTER = 3, 10.0, 0.5
@@ -125,13 +95,12 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
         _called
     )
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
-    parts = [_TaskCalls(function, calls[i : i + size]) for i in range(0, len(calls), size)]
     results: list[Any] = []
     words = words_of(function)
-    named = [
-        unit.with_options(task_run_name=f"{words} {k} of {len(parts)}") for k in range(1, len(parts) + 1)
-    ]
-    with progress(words, len(calls)) as tell:
+    count = math.ceil(len(calls) / size)
+    named = [unit.with_options(task_run_name=f"{words} {k} of {count}") for k in range(1, count + 1)]
+    with executor_fan(EXECUTOR, whole=True) as fan, progress(words, len(calls)) as tell:
+        parts = [_TaskCalls(fan, function, calls[i : i + size]) for i in range(0, len(calls), size)]
         for future in [one.submit(part) for one, part in zip(named, parts, strict=True)]:
             results += future.result().results
             tell(len(results))
@@ -141,9 +110,10 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
 class _TaskCalls:
     """Calls of a task, opaque to Prefect, which would otherwise search every table for futures."""
 
-    __slots__ = ("calls", "function")
+    __slots__ = ("calls", "fan", "function")
 
-    def __init__(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, fan: Fan, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> None:
+        self.fan = fan
         self.function = function
         self.calls = calls
 
@@ -158,7 +128,7 @@ class _Results:
 
 
 def _called(part: _TaskCalls) -> _Results:
-    return _Results([part.function(**call) for call in part.calls])
+    return _Results(part.fan(part.function, part.calls))
 
 
 def tried(work: Callable[[], Result], *, label: str) -> Result:
@@ -258,6 +228,12 @@ def score(
     return tried(work, label="score-tries")
 
 
+@named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)
+def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int]:
+    """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
+    return tried(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
+
+
 @named_flow("pipeline", run_name=run_name("turn"), task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
 def pipeline(
     db: Db = DEFAULT_DB,
@@ -278,15 +254,33 @@ def pipeline(
             description="Name of a run that died: its slot is made once more if it lasts, else it is said."
         ),
     ] = None,
+    every_minutes: Annotated[
+        int | None,
+        Field(
+            description="Minutes between scheduled turns, by which missing slots are found; by default a slot."
+        ),
+    ] = None,
 ) -> dict[str, Any]:
-    """Run a complete turn of the loop; returns the object that ``slackwater run --json`` prints."""
+    """Run a complete turn of the loop; returns the object that ``slackwater run --json`` prints.
+
+    A scheduled turn first makes the slots missing before it, in order. A late turn whose slot a
+    later one has made does nothing.
+    """
     if after is not None and (missed := not_again(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
+    if is_deployed() and (made := _made_meanwhile(db, at, settings)):
+        say(made)
+        return {"made": made}
 
     def work() -> TurnResult:
         chosen = read_settings(settings)
         when = slot_of(at, chosen)
+        if is_deployed() and data is None:
+            make_missing(
+                db, when, chosen, every=None if every_minutes is None else pd.Timedelta(minutes=every_minutes),
+                part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
+            )  # fmt: skip
         return complete_turn(
             db, when, settings=chosen, data=data, requests=jobs or [], report=report, own_end=own_end,
             run_id=run_id, fan=tasks_of, show=SHOW.get(), run=staged,
@@ -294,15 +288,37 @@ def pipeline(
         )  # fmt: skip
 
     result = tried(work, label="turn-tries")
-    _publish(result)
+    _publish(db, result, read_settings(settings))
     return dict(result.answer())
 
 
-def _publish(result: TurnResult) -> None:
-    """Publish the tables of a turn as Prefect artifacts, at most 50 rows each."""
+def _made_meanwhile(db: Path, at: datetime | None, settings: Path | None) -> str:
+    """Return that a later turn has made the slot of this late turn; "" if it has not."""
+    chosen = read_settings(settings)
+    when = slot_of(at, chosen)
+    if not db.exists() or slot_of(now(), chosen) <= when:
+        return ""
+    with open_reader(db) as store:
+        return f"turn {time_name(when)} was made by a later one" if is_made(store, when) else ""
+
+
+def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
+    """Publish a turn as Prefect artifacts: a text with the decisions and forecast errors, and its tables of at most 50 rows."""
     answer: dict[str, Any] = dict(result.answer())
+    decisions = answer["decisions"]
+    create_markdown_artifact(
+        key=artifact_key(db, "turn"),
+        markdown=markdown_of(
+            [
+                *answers(decisions),
+                *decision_blocks("Decisions", decisions),
+                *turn_blocks(answer, planner=settings.planner),
+            ]
+        ),
+        description=f"turn at {utc(result.at)} UTC",
+    )
     for key in ("decisions", "leaderboard", "accuracy"):
         if answer[key]:
             create_table_artifact(
-                table=answer[key][:50], key=f"slackwater-{key}", description=f"{key} of {result.run_id}"
+                table=answer[key][:50], key=artifact_key(db, key), description=f"{key} of {result.run_id}"
             )

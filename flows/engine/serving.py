@@ -39,6 +39,7 @@ from slackwater.warehouse.times import steady_seconds
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
     from prefect.schedules import Schedule
+    from prefect.utilities.callables import ParameterSchema
 
 
 #: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have a separate
@@ -128,6 +129,15 @@ DEPLOYMENTS = (
         cron="10-59/15 * * * *",
         parameters={**_DB, "html": "reports/status.html"},
         tags=("slackwater", "report"),
+        collision="CANCEL_NEW",
+    ),
+    Deployment(
+        name="weekly",
+        flow="slackwater.flows.engine.flows.compact",
+        description="The warehouse rewritten without rows that are no longer needed, once a week.",
+        cron="25 3 * * 0",
+        parameters=_DB,
+        tags=("slackwater", "upkeep"),
         collision="CANCEL_NEW",
     ),
     *(
@@ -268,7 +278,11 @@ class Served:
     def parameters(self, deployment: Deployment, accepted: Sequence[str]) -> dict[str, Any]:
         """Return the deployment's parameters, with those of these files that its flow accepts."""
         own = {"db": self.db, "data": self.data, "settings": self.settings}
-        given = {key: str(path) for key, path in own.items() if path is not None and key in accepted}
+        given: dict[str, Any] = {
+            key: str(path) for key, path in own.items() if path is not None and key in accepted
+        }
+        if every := self._interval(deployment):
+            given["every_minutes"] = every // timedelta(minutes=1)
         return {**deployment.parameters, **given}
 
     def schedule(self, deployment: Deployment) -> Schedule | None:
@@ -313,7 +327,23 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
         ),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    return cast("RunnerDeployment", made)
+    own = cast("RunnerDeployment", made)
+    own._parameter_openapi_schema = closed_schema(own._parameter_openapi_schema)
+    return own
+
+
+def closed_schema(schema: ParameterSchema) -> ParameterSchema:
+    """Return a schema of parameters by which Prefect refuses a run with an unknown parameter when it is created.
+
+    Without it the run is created, starts, and then fails.
+    """
+    from prefect.utilities.callables import ParameterSchema
+
+    class ClosedSchema(ParameterSchema):
+        additionalProperties: bool = False
+
+    # Given, not left to its default: Prefect sends only the values that were set.
+    return ClosedSchema(**schema.model_dump(), additionalProperties=False)
 
 
 LOOPBACK = "127.0.0.1"
@@ -376,7 +406,7 @@ def running_server(
     embedded: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
-    """Start a Prefect server on loopback and yield the address of its API; the server is always stopped at the end.
+    """Start a Prefect server on loopback and yield the address of its API; the server ends with the block or this process.
 
     Settings are read from the environment (`slackwater.flows.engine.run.prepare_engine`); output goes to
     ``log``. Port 0 selects any free port. The server requires a password (`server_password`),
@@ -395,6 +425,7 @@ def running_server(
     _make_private(home, log)
     password = server_password(home)
     words = [sys.executable, "-m", f"{__package__}.server", "--host", LOOPBACK, "--port", str(port)]
+    words += ["--parent", str(os.getpid())]
     words += [word for name in names for word in ("--allow-host", name)]
     environment = {
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address,

@@ -1,4 +1,8 @@
-"""Fetch live feeds into the warehouse: each page is committed with its mark, and every fetch writes a row to ``fetches``."""
+"""Fetch live feeds into the warehouse, all or nothing (decision 59).
+
+Pages are staged with their marks as they arrive. When the fetch has ended, its rows become
+observations in one transaction with its row in ``fetches``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -14,11 +19,12 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import BoundSettings, Feed, Settings
+from slackwater.flows.feeds.staging import StagedPage, discard_staged, rows_of_page, stage_page, staged_pages
 from slackwater.flows.show.formats import rows_of, utc
 from slackwater.warehouse.documents import read_object
-from slackwater.warehouse.errors import FetchError, InputError, Kept, SettingsError
+from slackwater.warehouse.errors import CaughtError, FetchError, InputError, SettingsError, StoreLockedError
 from slackwater.warehouse.issued import read_rows, write_rows
-from slackwater.warehouse.observations import Bounds, FollowedSince, append
+from slackwater.warehouse.observations import Appended, Bounds, FollowedSince, append
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.contract import FetchedPage, FetchRequest, Listing, Mark, PartFailed
 from slackwater.warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
@@ -59,6 +65,15 @@ class Fetched:
     def counts(self) -> dict[str, int]:
         """Return the numbers of rows added, repeated and rejected."""
         return {"added": self.added, "repeated": self.repeated, "rejected": self.rejected}
+
+    def plus(self, stored: Appended) -> Fetched:
+        """Return the row with the counts of stored rows added."""
+        return replace(
+            self,
+            added=self.added + stored.added,
+            repeated=self.repeated + stored.repeated,
+            rejected=self.rejected + stored.rejected,
+        )
 
     def watermark(self) -> str:
         """Return the marks of all parts as JSON."""
@@ -125,17 +140,51 @@ def save_fetched(store: Store, row: Fetched) -> None:
 
 
 def last_fetches(store: Store) -> dict[str, Fetched]:
-    """Return the newest fetch of every feed by logical time."""
+    """Return the newest fetch of every feed by logical time, without fetches that were stopped."""
     frame = read_rows(store, "fetches", order_by=["feed", "logical_at"])
     return {str(row["feed"]): _fetched(row) for row in rows_of(frame)}
 
 
-def _fetched(row: Mapping[str, Any]) -> Fetched:
-    kept = read_object(row["watermark"]) or {}
+def fetch_states(store: Store) -> dict[str, Fetched]:
+    """Return the newest fetch of every feed, including fetches that were stopped: their pages are staged."""
+    found = last_fetches(store)
+    for (name,) in store.execute("SELECT DISTINCT feed FROM staged_pages"):
+        page = staged_pages(store, str(name))[-1]
+        before = found.get(page.feed)
+        if before is None or before.at <= page.at:
+            found[page.feed] = stopped_after(page, before)
+    return found
+
+
+def stopped_after(page: StagedPage, before: Fetched | None) -> Fetched:
+    """Return the state of a fetch that was stopped after a staged page; ``before`` is the stored row of the feed.
+
+    The counts are those of earlier attempts at the same time: staged rows are not yet counted.
+    """
+    finished, options, marks = _read_watermark(page.watermark)
+    start = Fetched(feed=page.feed, at=page.at, status="partial")
+    return replace(
+        before if before is not None and before.at == page.at else start,
+        status="partial",
+        requests=page.requests,
+        reason=f"stopped after page {page.number} ({page.part}); the next fetch goes on from there",
+        finished=finished,
+        options=options,
+        marks=marks,
+    )
+
+
+def _read_watermark(text: str | None) -> tuple[bool, str, dict[str, Mark]]:
+    kept = read_object(text) or {}
     try:
         marks = {part: Mark.from_json(mark) for part, mark in kept.get("parts", {}).items()}
     except (KeyError, ValueError, TypeError, AttributeError):  # unknown format: its parts are read again
         marks = {}
+    return bool(kept.get("finished", True)), str(kept.get("options", "")), marks
+
+
+def _fetched(row: Mapping[str, Any]) -> Fetched:
+    finished, options, marks = _read_watermark(row["watermark"])
     return Fetched(
         feed=str(row["feed"]),
         at=pd.Timestamp(row["logical_at"]).tz_convert("UTC"),
@@ -145,8 +194,8 @@ def _fetched(row: Mapping[str, Any]) -> Fetched:
         rejected=int(row["rejected"]),
         requests=int(row["requests"]),
         reason=str(row["reason"]),
-        finished=bool(kept.get("finished", True)),
-        options=str(kept.get("options", "")),
+        finished=finished,
+        options=options,
         marks=marks,
     )
 
@@ -179,7 +228,8 @@ def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
     return at >= pd.Timestamp(max(done)) + pd.Timedelta(feed.every)
 
 
-def fetch_due(
+@contextmanager
+def collected_due(
     store: Store,
     feeds: Sequence[Feed],
     *,
@@ -188,21 +238,43 @@ def fetch_due(
     say: Callable[[str], None],
     clock: pd.Timestamp | None = None,
     bounds: BoundSettings = USUAL_BOUNDS,
-) -> dict[str, dict[str, int]]:
-    """Fetch every feed that is due at a time; return the rows added, repeated and rejected per fetched feed.
+) -> Iterator[tuple[Collected, ...]]:
+    """Fetch every feed that is due at a time, and provide the fetches, to be stored inside the block.
 
-    A failing feed stops neither the turn nor the other feeds; ``fetches`` stores the reason.
+    No other process fetches these feeds meanwhile. A failing feed stops neither the turn nor the
+    other feeds; ``fetches`` stores the reason.
     """
-    last = last_fetches(store)
+    found: list[Collected] = []
+    with ExitStack() as claims:
+        for feed in feeds:
+            if not is_due(feed, fetch_states(store).get(feed.name), at):
+                continue
+            try:
+                claims.enter_context(_claimed(store, feed))
+            except StoreLockedError as error:
+                say(f"{feed.name} is not fetched: {error}")
+                continue
+            # Another process may have fetched it while this process waited.
+            if is_due(feed, fetch_states(store).get(feed.name), at):
+                say(f"fetch {feed.name}")
+                transport = transport_for(feed, at, seed=seed, budget=feed.budget_seconds)
+                found.append(
+                    _collect(store, feed, at=at, transport=transport, clock=clock, bounds=bounds, say=say)
+                )
+        yield tuple(found)
+
+
+def store_collected(
+    store: Store, collected: Sequence[Collected], *, say: Callable[[str], None]
+) -> dict[str, dict[str, int]]:
+    """Store fetches, all or none; return the rows added, repeated and rejected per feed."""
     counts: dict[str, dict[str, int]] = {}
-    for feed in feeds:
-        if is_due(feed, last.get(feed.name), at):
-            say(f"fetch {feed.name}")
-            transport = transport_for(feed, at, seed=seed, budget=feed.budget_seconds)
-            fetched = fetch_feed(store, feed, at=at, transport=transport, clock=clock, bounds=bounds, say=say)
-            counts[feed.name] = fetched.counts()
+    with store.transaction():
+        for one in collected:
+            fetched = _store(store, one, say)
+            counts[fetched.feed] = fetched.counts()
             if fetched.reason:
-                say(f"{feed.name} is {fetched.status}: {fetched.reason}")
+                say(f"{fetched.feed} is {fetched.status}: {fetched.reason}")
     return counts
 
 
@@ -237,7 +309,48 @@ def fetch_feed(
     A fetch that was completed at the same logical time is not repeated. Failures of the source are
     not raised: ``status`` and ``reason`` of the result describe them.
     """
-    last = last_fetches(store).get(feed.name)
+    with _claimed(store, feed):
+        collected = _collect(
+            store, feed, at=at, transport=transport, span=span, clock=clock, bounds=bounds, say=say
+        )
+        return _store(store, collected, say)
+
+
+def _claimed(store: Store, feed: Feed) -> AbstractContextManager[None]:
+    return store.claimed(f"feed-{feed.name}", f"fetch {feed.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """A fetch that has ended, whose pages are staged: its row of ``fetches`` without the counts of staged rows.
+
+    ``new``: False for a fetch that was complete before. ``bounds``: limits of usable rows.
+    """
+
+    feed: Feed
+    row: Fetched
+    bounds: Bounds
+    new: bool = True
+
+
+def _collect(
+    store: Store,
+    feed: Feed,
+    *,
+    at: pd.Timestamp,
+    transport: Transport,
+    span: tuple[pd.Timestamp | None, pd.Timestamp | None] = (None, None),
+    clock: pd.Timestamp | None,
+    bounds: BoundSettings,
+    say: Callable[[str], None],
+) -> Collected:
+    """Read a feed to the end of a fetch and stage its pages; see `fetch_feed`."""
+    source, options = LIVE_SOURCES[feed.source], options_mark(feed)
+    # The default time zone applies only to documented APIs; for tables over HTTP the options
+    # must state it.
+    limits = replace(bounds.at(at if clock is None else clock), time_zone=source.time_zone(feed.options))
+    discard_staged(store, feed.name, keep_options=options)
+    last = fetch_states(store).get(feed.name)
     if last is not None and at < last.at:
         raise InputError(
             f"feed {feed.name!r} was fetched at {last.at}, after {at}",
@@ -245,8 +358,8 @@ def fetch_feed(
             remedy="history is read with --since and --until; what a source said earlier cannot be asked again",
         )
     same = last if last is not None and last.at == at else None
-    if same is not None and same.status == "done" and span[0] is None and same.options == options_mark(feed):
-        return same
+    if same is not None and same.status == "done" and span[0] is None and same.options == options:
+        return Collected(feed=feed, row=same, bounds=limits, new=False)
     asked = FetchRequest(
         options=feed.options,
         at=_plain(at),
@@ -265,15 +378,50 @@ def fetch_feed(
         rejected=same.rejected if same else 0,
         requests=same.requests if same else 0,
         finished=False,
-        options=options_mark(feed),
+        options=options,
         marks=asked.marks,
     )
     try:
-        return _Fetch(
-            store, feed, asked, transport, start, bounds.at(at if clock is None else clock), say
-        ).run(clock)
+        row = _Fetch(store, feed, asked, transport, start, say).run(clock)
     finally:
         transport.close()
+    return Collected(feed=feed, row=row, bounds=limits)
+
+
+def _store(store: Store, collected: Collected, say: Callable[[str], None]) -> Fetched:
+    """Turn the staged pages of a feed into observations and store the row of the fetch, in one transaction.
+
+    Pages of an earlier fetch that was stopped are stored with a row of their own.
+    """
+    if not collected.new:
+        return collected.row
+    feed, source = collected.feed, LIVE_SOURCES[collected.feed.source]
+    reasons: Counter[str] = Counter()
+    rows = {collected.row.at: collected.row}
+    with store.transaction():
+        last = last_fetches(store).get(feed.name)
+        for page in staged_pages(store, feed.name):
+            if page.at != collected.row.at:
+                rows[page.at] = stopped_after(page, rows.get(page.at, last))
+            kept = append(
+                store,
+                rows_of_page(store, page),
+                source=source.name,
+                known_at=FollowedSince(start=page.followed_since, at=page.at),
+                imported_at=page.at,
+                file=f"{feed.name}:{page.part}",
+                assumptions=source.assumptions(feed.options),
+                bounds=collected.bounds,
+            )
+            reasons.update(kept.reasons)
+            rows[page.at] = rows[page.at].plus(kept)
+        for row in rows.values():
+            save_fetched(store, row)
+        discard_staged(store, feed.name)
+    if reasons:
+        most = [f"{count:,} {reason}" for reason, count in reasons.most_common(MOST_REASONS)]
+        say(f"rows of {feed.name} rejected: {'; '.join(most)} (`slackwater rejected`)")
+    return rows[collected.row.at]
 
 
 def _failure_text(error: BaseException) -> str:
@@ -290,7 +438,7 @@ def _plain(at: pd.Timestamp) -> datetime:
 
 
 class _Fetch:
-    """Attempt of a fetch: commits each page together with the current row of ``fetches``."""
+    """Attempt of a fetch: stages each page together with the marks that it leaves."""
 
     def __init__(
         self,
@@ -299,23 +447,20 @@ class _Fetch:
         asked: FetchRequest,
         transport: Transport,
         start: Fetched,
-        bounds: Bounds,
         say: Callable[[str], None],
     ) -> None:
         self._store = store
         self._say = say
-        self._reasons: Counter[str] = Counter()
         self._feed = feed
         self._asked = asked
         self._transport = transport
         self._row = start
         self._before = start.requests
-        self._pages = 0
+        self._pages = max(
+            (page.number for page in staged_pages(store, feed.name) if page.at == start.at), default=0
+        )
         self._snapshot = False
         self._source = LIVE_SOURCES[feed.source]
-        # The default time zone applies only to documented APIs; for tables over HTTP the options
-        # must state it.
-        self._bounds = replace(bounds, time_zone=self._source.time_zone(feed.options))
 
     def run(self, clock: pd.Timestamp | None) -> Fetched:
         failures: list[str] = []
@@ -335,12 +480,9 @@ class _Fetch:
             failures.append(_failure_text(ended))
         finished = ended is None and not self._transport.out_of_time
         notes += self._late() + self._skew(clock)
-        if self._reasons:
-            told = [f"{count:,} {reason}" for reason, count in self._reasons.most_common(MOST_REASONS)]
-            self._say(f"rows of {self._feed.name} rejected: {'; '.join(told)} (`slackwater rejected`)")
         done = any(mark.done_at == self._asked.at for mark in self._row.marks.values())
         status = "done" if not failures else "partial" if self._pages or done else "failed"
-        return self._save(status, "; ".join(failures + notes), finished=finished and status != "failed")
+        return self._ended(status, "; ".join(failures + notes), finished=finished and status != "failed")
 
     def _gathered(
         self, items: Iterator[FetchedPage | PartFailed]
@@ -352,7 +494,7 @@ class _Fetch:
         """
         gathered: list[FetchedPage | PartFailed] = []
         # An interruption loses none of the pages that arrived before it.
-        with self._store.released(), Kept() as kept:
+        with self._store.released(), CaughtError() as kept:
             end = steady_seconds() + GATHER_SECONDS
             for item in items:
                 gathered.append(item)
@@ -361,53 +503,32 @@ class _Fetch:
         return gathered, False, kept.error
 
     def _keep(self, page: FetchedPage) -> None:
-        """Commit a page: its rows, the new mark of its part, and the row of the unfinished fetch."""
+        """Stage a page with the marks of the fetch after it."""
         mark = moved(self._row.marks.get(page.part, Mark()), page, self._asked)
-        start = mark.followed_since or self._asked.at
-        rule = FollowedSince(start=pd.Timestamp(start), at=self._row.at)
-        batches = [batch for batch in page.batches if batch.table.num_rows]
-        row = replace(
-            self._row,
-            marks={**self._row.marks, page.part: mark},
-            requests=self._requests(),
-            reason=f"stopped after page {self._pages + 1} ({page.part}); the next fetch goes on from there",
+        row = replace(self._row, marks={**self._row.marks, page.part: mark}, requests=self._requests())
+        staged = StagedPage(
+            feed=row.feed,
+            at=row.at,
+            number=self._pages + 1,
+            part=page.part,
+            options=row.options,
+            followed_since=pd.Timestamp(mark.followed_since or self._asked.at),
+            requests=row.requests,
+            watermark=row.watermark(),
         )
-        with self._store.transaction():
-            if batches:
-                kept = append(
-                    self._store,
-                    batches,
-                    source=self._source.name,
-                    known_at=rule,
-                    imported_at=self._row.at,
-                    file=f"{self._feed.name}:{page.part}",
-                    assumptions=self._source.assumptions(self._feed.options),
-                    bounds=self._bounds,
-                )
-                self._reasons.update(kept.reasons)
-                row = replace(
-                    row,
-                    added=row.added + kept.added,
-                    repeated=row.repeated + kept.repeated,
-                    rejected=row.rejected + kept.rejected,
-                )
-            save_fetched(self._store, row)
+        stage_page(self._store, staged, [batch for batch in page.batches if batch.table.num_rows])
         self._row = row
-        self._pages += 1
+        self._pages = staged.number
 
     def _requests(self) -> int:
         return self._before + self._transport.requests
 
-    def _save(self, status: str, reason: str, *, finished: bool) -> Fetched:
+    def _ended(self, status: str, reason: str, *, finished: bool) -> Fetched:
         reason = self._transport.secrets.scrub(reason)
         reason = "".join(character if character.isprintable() else " " for character in reason)
         if len(reason) > LONGEST_REASON:
             reason = reason[: LONGEST_REASON - 3] + "..."
-        self._row = replace(
-            self._row, status=status, reason=reason, finished=finished, requests=self._requests()
-        )
-        save_fetched(self._store, self._row)
-        return self._row
+        return replace(self._row, status=status, reason=reason, finished=finished, requests=self._requests())
 
     def _late(self) -> list[str]:
         """Return a note if a snapshot was answered much later than the logical time: its rows are dated at the answer."""

@@ -23,9 +23,9 @@ def plan(
     from slackwater.flows.clock import now
     from slackwater.flows.fleet.plan import fleet_answer, request_on
     from slackwater.flows.ledger.headline import answers, over_since, overview
-    from slackwater.flows.turn.command import decision_blocks
+    from slackwater.flows.plans.query import fleet_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.job_query import fleet_moment
+    from slackwater.flows.turn.report.command import decision_blocks
 
     config = session.config
     requests = [request_on(path, market) for path in jobs or []]

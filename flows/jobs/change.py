@@ -14,9 +14,9 @@ from slackwater.flows.ledger.decisions import JobLedger, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.histories import read_all
+from slackwater.flows.turn.markets.histories import read_all
+from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import opened
-from slackwater.flows.turn.places import markets_of
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import (
     JobRequest,

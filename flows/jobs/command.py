@@ -107,9 +107,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import step_of
-    from slackwater.flows.turn.histories import read_all
-    from slackwater.flows.turn.places import placed_in, proposed
+    from slackwater.flows.turn.markets.following import step_of
+    from slackwater.flows.turn.markets.histories import read_all
+    from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
@@ -129,7 +129,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked, columns = _ranked(turn, placed.name)
+            ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
@@ -171,10 +171,10 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
-def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
+def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.turn.job_query import asked_job
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job
 
     return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
 
@@ -291,9 +291,9 @@ def change(
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.ledger.terms import save_change
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.places import as_filed
+    from slackwater.flows.turn.markets.places import as_filed
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.files import names_file
+    from slackwater.warehouse.documents import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
@@ -430,7 +430,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
-    missed = [f"{row['job']}: {row['ending']}" for row in rows if endings_missed(row)]
+    missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
     told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
     blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
@@ -438,7 +438,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
 
 
-def endings_missed(row: Mapping[str, Any]) -> bool:
+def has_missed(row: Mapping[str, Any]) -> bool:
     """Return whether a user job missed its deadline, finished later or not."""
     return row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
 
@@ -519,7 +519,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
     from slackwater.flows.ledger.throughput import throughput_told
-    from slackwater.flows.turn.command import decision_blocks
+    from slackwater.flows.turn.report.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
@@ -601,6 +601,17 @@ def report(
     on_demand_wait_minutes: Annotated[
         float | None, option("Measured minutes until on-demand was granted.", metavar="X")
     ] = None,
+    granted: Annotated[
+        int | None,
+        option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
+    ] = None,
+    asked: Annotated[
+        int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
+    ] = None,
+    lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None,
+    held_minutes: Annotated[
+        float | None, option("Minutes that the spot instances had been held until this time.", metavar="X")
+    ] = None,
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
@@ -625,6 +636,7 @@ def report(
         every_report,
         report_row,
         save_report,
+        with_advised,
     )
     from slackwater.flows.ledger.throughput import measured_rows, throughput_told
     from slackwater.warehouse.errors import SettingsError
@@ -654,12 +666,16 @@ def report(
             boot_minutes=boot_minutes,
             restart_minutes=restart_minutes,
             on_demand_wait_minutes=on_demand_wait_minutes,
+            asked=asked,
+            granted=granted,
+            lost=lost,
+            held_minutes=held_minutes,
         )
         if market is not None and stored.request.may_move:
             said = replace(said, market=_place_named(store, market, stored, session.config, when))
-        kept, added = save_report(store, said, stored)
         made = decisions_of(store, name)
         decided = allocations_of(made)
+        kept, added = save_report(store, with_advised(said, stored, decided), stored)
         warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
@@ -668,7 +684,7 @@ def report(
         value["throughput"] = told
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
-        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, "counts_from",
+        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),
@@ -680,8 +696,8 @@ def report(
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import parse_market
-    from slackwater.flows.turn.places import places_of
+    from slackwater.flows.turn.markets.following import parse_market
+    from slackwater.flows.turn.markets.places import places_of
     from slackwater.warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")

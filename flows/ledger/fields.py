@@ -191,16 +191,16 @@ def _finish(job: OpenJob, made: Decision) -> str:
 def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     """Return the time by which a ``share`` of the sampled paths have finished.
 
-    None where the availability is not known, or where fewer paths finish.
+    None where the risk is not known, or where fewer paths finish.
     """
-    if not made.risk_known or not job.history.availability_observed:
+    if not made.risk_known:
         return None
     finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
     slots = finish[math.ceil(share * len(finish)) - 1]
     return None if math.isinf(slots) else (job.live.start + slots * job.live.step).floor("s").isoformat()
 
 
-def _saved(job: OpenJob, made: Decision) -> float | None:
+def _expected_saving(job: OpenJob, made: Decision) -> float | None:
     """Return the expected saving compared with on-demand only.
 
     None where no on-demand price is known, or the job is more likely abandoned than finished.
@@ -212,12 +212,12 @@ def _saved(job: OpenJob, made: Decision) -> float | None:
 
 
 def _saved_usd(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     return None if saved is None else round(saved, 4)
 
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else round(saved / alone, 6)
 
@@ -240,17 +240,13 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
 def _late_probability(job: OpenJob, made: Decision) -> float | None:
     """Return the probability of missing the deadline, None if unknown.
 
-    It is known even without observed availability if on-demand instances cannot meet the deadline.
+    It is always known if on-demand instances cannot meet the deadline.
     """
     if made.guarded:
         return 0.0
     if made.risk_known or job.live.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
-
-
-def _if_observed(job: OpenJob, usd_amount: float) -> float | None:
-    return round(usd_amount, 4) if job.history.availability_observed else None
 
 
 def _over_budget(job: OpenJob, made: Decision) -> float | None:
@@ -286,12 +282,7 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
         if len(job.places) > 1
         else job.history.market.key
     )
-    risk = (
-        "but the deadline is met whatever becomes of spot"
-        if made.guarded
-        else "and the risk of missing the deadline is unknown"
-    )
-    return f"{where}: prices only, availability not observed; the expected cost holds if spot is never lost, {risk}"
+    return f"{where}: {made.evidence}"
 
 
 def _assuming(job: OpenJob, made: Decision) -> str | None:
@@ -301,17 +292,13 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     if job.live.shortfall(made.progress):
         return None
     if not made.risk_known:
-        return None if job.history.availability_observed else "spot is never lost"
+        return None
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
     words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
     told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    if not made.in_world and not made.guarded:
-        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
-    others = [] if job.history.availability_observed else ["spot is never lost"]
-    others += [] if made.in_world else [SLOT_MODEL]
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
-    return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
+    return f"{who} {told}" if told else None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:
@@ -327,7 +314,7 @@ def _spot_price(job: OpenJob, made: Decision) -> float | None:
     return round(prices[slot], 6) if seen.observed[slot] else None
 
 
-def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
+def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     """Return the planned instances of the slots after the decision, None without a plan."""
     if made.planned is None:
         return None
@@ -642,8 +629,8 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_usd": Field(
         kind=float,
         limits=NOT_NEGATIVE,
-        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if availability_note "
-        "is not null, the cost if spot is never lost.",
+        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if evidence is null "
+        "and availability_note is not, the cost if spot is never lost.",
         value=lambda job, made: round(made.expected.cost_usd, 4),
         heading="expected cost",
         unit="$",
@@ -654,14 +641,14 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_p10_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Cost at the 10 % quantile over sampled scenarios; null if availability was not observed.",
-        value=lambda job, made: _if_observed(job, made.expected.cost_p10_usd),
+        words="Cost at the 10 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        value=lambda job, made: round(made.expected.cost_p10_usd, 4),
     ),
     "expected_cost_p90_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Cost at the 90 % quantile over sampled scenarios; null if availability was not observed.",
-        value=lambda job, made: _if_observed(job, made.expected.cost_p90_usd),
+        words="Cost at the 90 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        value=lambda job, made: round(made.expected.cost_p90_usd, 4),
     ),
     "on_demand_only_usd": Field(
         kind=float | None,
@@ -715,14 +702,26 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "availability_note": Field(
         kind=str | None,
-        words="Warning that availability was not observed, with the consequence; null if it was observed.",
+        words="Warning that availability was not observed, with the basis of cost and risk; null if it was observed.",
         value=_availability_note,
+    ),
+    "evidence": Field(
+        kind=int | None,
+        limits={"minimum": 0, "maximum": 4},
+        words="Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts "
+        "now and then, 4 counts in every slot; null in decisions stored before this was computed.",
+        value=lambda job, made: made.evidence.level,
+    ),
+    "evidence_basis": Field(
+        kind=str | None,
+        words="What is known of availability, in words; null in decisions stored before this was computed.",
+        value=lambda job, made: str(made.evidence),
     ),
     "late_probability": Field(
         kind=float | None,
         limits=SHARE,
-        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if availability was not "
-        "observed, or not recently.",
+        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if it was not "
+        "observed recently; in older decisions also if it was not observed.",
         value=_late_probability,
         heading="risk of missing deadline",
         format=risk,
@@ -921,7 +920,7 @@ DECISION: Final[dict[str, Field]] = {
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="Planned instances of the following slots, which later decisions may change; null if the policy makes no plan.",
-        value=_planned,
+        value=_planned_instances,
     ),
     "place": Field(
         kind=str | None,
@@ -973,8 +972,8 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    An abandoned job has no expected cost. Cost and saving of a job without observed availability
-    are ranges: spot is never lost to on-demand only.
+    An abandoned job has no expected cost. Cost and saving of an older decision without observed
+    availability are ranges: spot is never lost to on-demand only.
     """
     shown = {
         **row,
@@ -984,9 +983,18 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
-    elif row.get("availability_note") is not None:
+    elif is_range(row):
         shown |= _ranges(row)
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
+
+
+def is_range(row: Mapping[str, Any]) -> bool:
+    """Return whether the cost is that if spot is never lost: older decisions where availability was not observed.
+
+    >>> is_range({"availability_note": "prices only"}), is_range({"availability_note": "prices only", "evidence": 0})
+    (True, False)
+    """
+    return row.get("availability_note") is not None and row.get("evidence") is None
 
 
 def _ranges(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -1055,7 +1063,7 @@ def assumption(row: Mapping[str, Any]) -> str:
         return str(row["assuming"] or "")
     if row.get("shortfall"):
         return ""
-    if row.get("availability_note") is not None:
+    if is_range(row):
         return "spot is never lost"
     if row.get("late_probability") is None:
         return ""
@@ -1178,7 +1186,7 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
 #: Meaning of the field `model` of simulated outcomes.
 MODEL: Final = (
     "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
-    "(spot stays for whole slots): multi-market jobs, and jobs scored by older versions."
+    "(spot stays for whole slots): jobs scored by older versions."
 )
 #: How outcomes were simulated, by model.
 SIMULATED: Final = {

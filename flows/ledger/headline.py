@@ -15,6 +15,7 @@ from slackwater.flows.ledger.fields import (
     cost_interval,
     finish_interval,
     is_nowhere,
+    is_range,
     risk_mark,
     zone_of,
 )
@@ -61,6 +62,9 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
     >>> print(headline({**row, "availability_note": "prices only", "on_demand_only_usd": 1352.0}).partition(". ")[2])
     Cost between $473 (spot is never lost, 65 % less) and $1,352 (on-demand only).
+    >>> known = {"evidence": 0, "evidence_basis": "availability not observed, assumed from 32 measured markets"}
+    >>> print(headline({**row, "availability_note": "prices only", **known}).partition(". ")[2])
+    Cost about $473, 65 % less than on-demand only; availability not observed, assumed from 32 measured markets.
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
@@ -87,7 +91,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
     if cost is None or (row.get("shortfall") and not cost):  # an abandoned job costs nothing more
         return ""
-    if not is_observed(row):
+    if is_range(row):
         only = as_number(row.get("on_demand_only_usd"))
         if row.get("budget_note"):
             return f"Cost ${dollars(cost)} if spot is never lost, at most the budget of ${dollars(row['budget_usd'])}."
@@ -106,10 +110,14 @@ def _cost(row: Mapping[str, Any]) -> str:
     less = ""
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
-    between = (
-        f" (80 % interval ${between.replace(' to ', ' to $')})" if (between := cost_interval(row)) else ""
-    )
-    return f"Expected cost ${dollars(cost)}{between}{less}."
+    between = cost_interval(row).replace(" to ", " to $")
+    if row.get("availability_note") is None:
+        between = f" (80 % interval ${between})" if between else ""
+        return f"Expected cost ${dollars(cost)}{between}{less}."
+    between = f" (${between} in 8 of 10 cases)" if between else ""
+    only = as_number(row.get("on_demand_only_usd"))
+    less += f", ${dollars(only)}" if less and only is not None else ""
+    return f"Cost about ${dollars(cost)}{between}{less}; {row['evidence_basis']}."
 
 
 #: Note on a simulation with a record of prices only.
@@ -119,16 +127,11 @@ SPOT_NEVER_LOST = (
 )
 
 
-def is_observed(row: Mapping[str, Any]) -> bool:
-    """Return whether the market's availability was observed; True for decisions stored before that was recorded."""
-    return row.get("availability_note") is None
-
-
 def risk_unknown(row: Mapping[str, Any]) -> str:
     """Return the note that the risk of missing the deadline is unknown, and why."""
     why = (
         "no recent count of available instances"
-        if is_observed(row)
+        if not is_range(row)
         else "the market's availability was not observed"
     )
     return f"the risk of missing its deadline is unknown: {why}"
@@ -150,7 +153,7 @@ def outlook(row: Mapping[str, Any]) -> str:
     if row.get("budget_note"):
         risk += ", without on-demand"
     assumed, _, _ = assumption(row).partition("; for cost and finish: ")
-    if not is_observed(row):
+    if is_range(row):
         risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
         return (
             f"Risk of missing the deadline {utc(row['deadline'])}: {risk}. "
@@ -189,13 +192,13 @@ def budget(row: Mapping[str, Any]) -> str:
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
-    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are
-    not included.
+    Jobs without an on-demand price, and older decisions in markets whose availability was not
+    observed, are not included.
     """
     known = [
         (float(saved), float(alone))
         for row in decisions
-        if row.get("availability_note") is None
+        if not is_range(row)
         and (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
     ]
@@ -245,8 +248,8 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
 
 def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
     """Return the expected cost of all jobs; of jobs in unobserved markets it is a lower bound, and stated apart."""
-    observed = [row for row in decisions if is_observed(row)]
-    others = [row for row in decisions if not is_observed(row)]
+    observed = [row for row in decisions if not is_range(row)]
+    others = [row for row in decisions if is_range(row)]
     parts = []
     if observed or not others:
         parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
@@ -333,7 +336,7 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
         "cost": (
             f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
-            if is_observed(row) and row.get("expected_cost_p10_usd") is not None
+            if not is_range(row) and row.get("expected_cost_p10_usd") is not None
             else f"${dollars(row['expected_cost_usd'])} if spot is never lost"
         )
         + (

@@ -237,12 +237,18 @@ def finish_at(start: pd.Timestamp, seconds: float) -> pd.Timestamp:
 
 
 def scored_in_slot_model(store: Store) -> set[str]:
-    """Return the jobs in one market that an older version scored in the slot model (M2.4)."""
+    """Return the jobs that an older version scored in the slot model (M2.4)."""
     rows = store.execute(
-        "SELECT DISTINCT job FROM outcomes WHERE (TRY_CAST(details AS JSON) ->> 'model') IS NULL "
-        "AND (TRY_CAST(details AS JSON) ->> 'moves') IS NULL"
+        "SELECT DISTINCT job FROM outcomes WHERE coalesce(TRY_CAST(details AS JSON) ->> 'model', 'slot') = 'slot'"
     )
     return {str(job) for (job,) in rows}
+
+
+def jobs_scored_at(store: Store, times: Sequence[pd.Timestamp]) -> list[int]:
+    """Return the number of jobs that the turn of each time has scored."""
+    rows = store.execute("SELECT epoch_us(scored_at), count(DISTINCT job) FROM outcomes GROUP BY ALL")
+    found = dict(rows)
+    return [int(found.get(microseconds(at, "at"), 0)) for at in times]
 
 
 def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:

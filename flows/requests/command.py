@@ -43,7 +43,7 @@ def fill(
     from slackwater.flows.requests.fill import fill as fill_request
     from slackwater.flows.requests.page import fill_report
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.pool import deciding_policy
     from slackwater.optimization.policies.pool import policy_named
     from slackwater.optimization.requests.request import completed, read_tuning_request

@@ -12,11 +12,12 @@ from slackwater.flows.ledger.fields import HINDSIGHT
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots, lines, stacks
 from slackwater.flows.show.formats import percent, plural, usd, utc, whole
+from slackwater.warehouse.history import UNOBSERVED
 
 #: Printed for a market whose availability was not observed.
 NOT_OBSERVED = (
-    "Availability was not observed: the spot costs hold if spot is never lost, "
-    "and the risk of missing the deadline is unknown."
+    "Availability was not observed: spot costs and the risk of missing the deadline assume that it changes as in "
+    "measured markets."
 )
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
@@ -77,11 +78,11 @@ def fill_report(answer: Mapping[str, Any]) -> Answer:
         ),
         value=answer,
         blocks=[
-            _chosen(answer),
+            _chosen_section(answer),
             _throughput(answer),
             _costs(answer),
-            *([_replayed(answer)] if "score" in answer else []),
-            *([_refused(refused)] if refused else []),
+            *([_replay_section(answer)] if "score" in answer else []),
+            *([_refused_section(refused)] if refused else []),
         ],
         notes=[
             *answer["synthetic"],
@@ -92,7 +93,7 @@ def fill_report(answer: Mapping[str, Any]) -> Answer:
     )
 
 
-def _refused(texts: Sequence[str]) -> Section:
+def _refused_section(texts: Sequence[str]) -> Section:
     """Return the section on rejected configurations and markets; the first five entries are not folded."""
     blocks: list[Block] = [f"{len(texts)} configurations and markets.", Notes(texts[:5])]
     if texts[5:]:
@@ -100,7 +101,7 @@ def _refused(texts: Sequence[str]) -> Section:
     return Section("What could not run or was left out", blocks, "refused")
 
 
-def _chosen(answer: Mapping[str, Any]) -> Section:
+def _chosen_section(answer: Mapping[str, Any]) -> Section:
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
     return Section(
         "What was chosen",
@@ -111,7 +112,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
-            *([NOT_OBSERVED] if answer["spot"]["median"]["late_probability"] is None else []),
+            *([NOT_OBSERVED] if any(text.startswith(UNOBSERVED) for text in answer["synthetic"]) else []),
             numbers(FORM_COLUMNS, form_rows(answer), digits=2),
         ],
         "chosen",
@@ -192,7 +193,7 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
     return Figure(specs=[spec], label="Cost of each configuration", captions=[told], width=720)
 
 
-def _replayed(answer: Mapping[str, Any]) -> Section:
+def _replay_section(answer: Mapping[str, Any]) -> Section:
     score = answer["score"]
     figures = (
         [_held_figure(score["allocations"], answer["decision"]["step_minutes"])]

@@ -2,12 +2,14 @@
 
 ``python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
 when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`).
+``python -m slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt.
 ``python -m slackwater.flows.schemas.tables > docs/schema.md`` writes the page.
 Tests compare both files with this module.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
-from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.store.connection import Store, open_store
 from slackwater.warehouse.store.schema import TABLES, quoted
 
@@ -28,13 +30,14 @@ class Relation:
 
     ``columns`` maps names to descriptions, in the order of the columns. ``sql`` is the SELECT of a
     view, "" for a table. ``key`` holds the columns that identify a row of a view; the keys of
-    tables are in `TABLES`.
+    tables are in `TABLES`. ``time`` is the column of a view whose day partitions its export, "" for none.
     """
 
     words: str
     columns: Mapping[str, str]
     sql: str = ""
     key: tuple[str, ...] = ()
+    time: str = ""
 
 
 # ---
@@ -72,7 +75,7 @@ def _measures() -> dict[str, str]:
     return {name: key["description"] for name, key in properties.items()}
 
 
-def _taken(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
+def _column_names(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
     return {name: fields[name].words for name in names}
 
 
@@ -144,7 +147,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                **_observed("price"),
+                **_observed_columns("price"),
                 "batch": BATCH,
             },
         ),
@@ -154,7 +157,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                **_observed("availability"),
+                **_observed_columns("availability"),
                 "batch": BATCH,
             },
         ),
@@ -247,12 +250,12 @@ def tables() -> dict[str, Relation]:
                 "scored_at": "Logical time of the turn that scored the job, UTC.",
                 "utility_usd": "Value of the finished job less the cost; for a job without a value, with an imputed value.",
                 "value_usd": "Value of the job at its finish, USD.",
-                **_taken(OUTCOME, "cost_usd"),
+                **_column_names(OUTCOME, "cost_usd"),
                 "termination_cost_usd": "Part of the cost after the deadline, USD (M2.6).",
-                **_taken(OUTCOME, "on_time"),
+                **_column_names(OUTCOME, "on_time"),
                 "finished_slot": "Slot of the job in which it finished, from 0; null if it did not finish by its deadline.",
                 "finish_slots": "Slots from start to finish, including slots after the deadline; null if the job was abandoned.",
-                **_taken(OUTCOME, "spot_share"),
+                **_column_names(OUTCOME, "spot_share"),
                 "progress": "Work done at the deadline, in the job's unit.",
                 "utility_normalised": "Utility on a scale from 0 to 1, used by the selection.",
                 "perfect_utility_usd": "No longer used; null.",
@@ -315,6 +318,10 @@ def tables() -> dict[str, Relation]:
                 "boot_minutes": "Measured minutes from the grant of an instance until it was up; null if not reported.",
                 "restart_minutes": "Measured minutes without work while the group formed anew; null if not reported.",
                 "on_demand_wait_minutes": "Measured minutes until on-demand was granted; null if not reported.",
+                "asked": "Spot instances asked for; null if not reported.",
+                "granted": "Spot instances granted of those asked for; null if not reported.",
+                "lost": "Spot instances lost at this time; null if not reported.",
+                "held_minutes": "Minutes that the spot instances had been held until this time; null if not reported.",
             },
         ),
         "deliveries": Relation(
@@ -386,6 +393,7 @@ def _decisions() -> Relation:
     return Relation(
         words="Decisions with all fields; null if an older version did not have the field.",
         key=("job", "slot"),
+        time="slot",
         columns={name: one.words for name, one in fields.items()}
         | {"run": "Turn that made the decision: joins `runs.run`."},
         sql=f"SELECT {chosen}, run FROM decisions",
@@ -418,6 +426,7 @@ def _costs() -> Relation:
         words="Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: "
         "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
         key=("job", "slot"),
+        time="slot",
         columns={
             "job": JOB,
             "slot": "Start of the slot, UTC.",
@@ -439,7 +448,7 @@ def _costs() -> Relation:
     )
 
 
-def _observed(kind: Kind, *, view: bool = False) -> dict[str, str]:
+def _observed_columns(kind: Kind, *, view: bool = False) -> dict[str, str]:
     """Return the description of each observed value of prices or of availability, by column."""
     return {column.name: column.described(view=view) for column in stored_columns(kind)}
 
@@ -468,7 +477,7 @@ def _actual() -> str:
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        f"({_planned()}) "
+        f"({_planned_series_sql()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
@@ -477,7 +486,7 @@ def _actual() -> str:
     )
 
 
-def _planned() -> str:
+def _planned_series_sql() -> str:
     """Return the SQL that selects, for each market and source, the price series used for planning (M1.1)."""
     return (
         f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
@@ -498,7 +507,7 @@ def views() -> dict[str, Relation]:
     """Return the views, each after the views that it reads."""
     place = {"market": MARKET, "source": SOURCE}
     quantiles = ", ".join(_quantiles())
-    outcome = _taken(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
+    outcome = _column_names(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
     return {
         "market_series": Relation(
             words="Series with the names of their markets: maps the keys of this file to the names used by "
@@ -517,31 +526,35 @@ def views() -> dict[str, Relation]:
         ),
         "market_prices": Relation(
             words="Spot prices as known today: a row per series and time. As of an earlier time: table `price`.",
+            time="observed_at",
             key=("sid", "observed_at"),
             columns={
                 **place,
                 "product": "Product that the price applies to, as named by the provider.",
                 "planned": "Whether plans use this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
-                **_observed("price", view=True),
+                **_observed_columns("price", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, "
-            f"{', '.join(_observed('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned_series_sql()}) AS planned, observed_at, "
+            f"{', '.join(_observed_columns('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Available instances as known today: a row per series and time. Placement scores are excluded.",
+            time="observed_at",
             key=("sid", "observed_at"),
             columns={
                 **place,
                 "observed_at": OBSERVED,
-                **_observed("availability", view=True),
+                **_observed_columns("availability", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
             sql="SELECT market, source, observed_at, "
-            + ", ".join("n.kind AS kind" if name == "kind" else name for name in _observed("availability"))
+            + ", ".join(
+                "n.kind AS kind" if name == "kind" else name for name in _observed_columns("availability")
+            )
             + f", known_at, sid FROM ({_newest('availability')}) AS n "
             "JOIN market_series USING (sid) WHERE n.kind IS DISTINCT FROM 'score'",
         ),
@@ -549,6 +562,7 @@ def views() -> dict[str, Relation]:
         "job_costs": _costs(),
         "forecast_values": Relation(
             words="Forecasts slot by slot: the values predicted for each slot, and the time of issue.",
+            time="issued_at",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **_ISSUED,
@@ -572,6 +586,7 @@ def views() -> dict[str, Relation]:
             f"old (M1.3). Prices not observed again for {int(PRICE_MAX_AGE.total_seconds() // 3600)} h are excluded; `slackwater "
             f"accuracy` "
             "uses them longer if the source reads them at every probe or they never change.",
+            time="issued_at",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **{name: _ISSUED[name] for name in ("market", "source", "model", "issued_at")},
@@ -600,26 +615,48 @@ def views() -> dict[str, Relation]:
             "q50 - actual AS error, abs(q50 - actual) AS abs_error, (mean - actual) ** 2 AS squared_error, "
             f"{_pinball()} AS pinball, actual BETWEEN q10 AND q90 AS inside_80, fallback, vid FROM beside",
         ),
+        "forecast_frame": Relation(
+            words="Forecasts in the columns of Nixtla's libraries, in long form: `model` in place of a column for each model. "
+            "`slackwater.forecasting.frames` has the wide form.",
+            key=("unique_id", "ds", "cutoff", "model"),
+            time="cutoff",
+            columns={
+                "unique_id": "`source/market/variable`.",
+                "ds": "Start of the predicted slot, UTC.",
+                "cutoff": "Time of issue, UTC.",
+                "model": "Name of the predictor.",
+                "y": "Observed value; null if the slot has not been observed.",
+                "yhat": "Median of the forecast.",
+                "lo-80": "Quantile 10 % of the forecast.",
+                "hi-80": "Quantile 90 % of the forecast.",
+            },
+            sql="SELECT concat_ws('/', f.source, f.market, variable) AS unique_id, f.slot AS ds, f.issued_at AS cutoff, f.model, "
+            'actual AS y, f.q50 AS yhat, f.q10 AS "lo-80", f.q90 AS "hi-80" FROM forecast_values AS f '
+            "LEFT JOIN forecast_errors AS e USING (vid, variable, step_ahead)",
+        ),
         "forecast_accuracy": Relation(
             words="Forecast errors measured by the turns, by market, model, variable and lead time; `newest` marks those of the "
             "last "
             "turn that measured the market.",
+            time="measured_at",
             key=("measured_at", "market", "source", "model", "variable", "step"),
             columns={
                 "measured_at": "Logical time of the turn that measured the errors, UTC.",
                 "newest": "Whether no later turn measured the market.",
                 **_taken_measures("market", "source", "model", "variable", "step", *_MEASURED, *_MORE),
                 "market": MARKET,
+                "step_ahead": "The same as `step`, by the name that the other views use.",
             },
             sql="SELECT measured_at, measured_at = max(measured_at) OVER (PARTITION BY market, source) AS newest, market, source, "
             f"model, variable, step, {', '.join(_MEASURED)}, "
             + ", ".join(
                 f"TRY_CAST(TRY_CAST(more AS JSON) ->> '$.{name}' AS DOUBLE) AS {name}" for name in _MORE
             )
-            + " FROM accuracy",
+            + ", step AS step_ahead FROM accuracy",
         ),
         "job_outcomes": Relation(
             words="Simulated outcome of every policy on each ended job, with the saving compared with on-demand only.",
+            time="scored_at",
             key=("job", "policy"),
             columns={
                 "job": JOB,
@@ -666,6 +703,7 @@ def views() -> dict[str, Relation]:
         ),
         "policy_weights": Relation(
             words="Weight of each policy in the selection after each round; `newest` marks the last round of a policy.",
+            time="scored_at",
             key=("round", "policy"),
             columns={
                 "round": ROUND,
@@ -695,6 +733,7 @@ def views() -> dict[str, Relation]:
         ),
         "turn_stages": Relation(
             words="Stages of every turn: a row per stage, with the reason if it failed.",
+            time="logical_at",
             key=("run", "stage", "status"),
             columns={
                 "logical_at": "Logical time of the turn, UTC.",
@@ -720,6 +759,11 @@ def relations() -> dict[str, Relation]:
     return {**views(), **tables()}
 
 
+def view_times() -> dict[str, str]:
+    """Return the views, each with the column whose day partitions its export, "" for none."""
+    return {name: one.time for name, one in views().items()}
+
+
 def sql() -> str:
     """Return statements that create the views and comment on every table, view and column of a warehouse."""
     return "\n".join(
@@ -737,8 +781,13 @@ def _statements() -> Iterator[str]:
     for name, one in relations().items():
         yield f"COMMENT ON {'VIEW' if one.sql else 'TABLE'} {name} IS {quoted(one.words)};"
         yield from (
-            f"COMMENT ON COLUMN {name}.{column} IS {quoted(words)};" for column, words in one.columns.items()
+            f"COMMENT ON COLUMN {name}.{_identifier(column)} IS {quoted(words)};"
+            for column, words in one.columns.items()
         )
+
+
+def _identifier(column: str) -> str:
+    return column if column.isidentifier() else f'"{column}"'
 
 
 #: Example questions for the page, with the SQL that answers them; tests compare the results with
@@ -816,8 +865,10 @@ Every table, view and column of a warehouse file, with its meaning. The file its
 (`FROM duckdb_columns()`) and contains the views, so any DuckDB client can use them. A view costs nothing until it is queried.
 
 ```
-duckdb -readonly slackwater.duckdb.read/NEWEST.duckdb    # state after the last finished turn; does not block writers
+duckdb -readonly slackwater.duckdb.read/current.duckdb    # state after the last finished turn; does not block writers
 ```
+
+Polars, dbt, Metabase and Grafana: [other tools](other-tools.md).
 
 Run `SET TimeZone = 'UTC'` first: DuckDB shows times in the zone of the session. Amounts are in USD. There are two kinds of keys
 for joins: names (`market` and `source`, `job`, `run`, `policy`), which are the same in every warehouse, and numbers (`sid`, `mid`,
@@ -870,5 +921,37 @@ def _section(store: Store, name: str, one: Relation) -> Iterator[str]:
     yield ""
 
 
+# ---
+# The same for dbt.
+
+
+def dbt_sources() -> str:
+    """Return the views as sources of dbt (YAML): descriptions, and a test for every key."""
+    lines = [
+        "# Generated by `python -m slackwater.flows.schemas.tables dbt`.",
+        "version: 2",
+        "sources:",
+        "  - name: slackwater",
+        "    description: The newest finished turn of a warehouse.",
+        "    database: slackwater",
+        "    schema: main",
+        "    tables:",
+    ]
+    for name, one in views().items():
+        lines += [
+            f"      - name: {name}",
+            f"        description: {json.dumps(one.words)}",
+            "        columns:",
+        ]
+        for column, words in one.columns.items():
+            lines += [f"          - name: {column}", f"            description: {json.dumps(words)}"]
+            if column in one.key:
+                tests = "[not_null, unique]" if one.key == (column,) else "[not_null]"
+                lines.append(f"            data_tests: {tests}")
+    return "\n".join([*lines, ""])
+
+
+_OUTPUTS: Final = {"": page, "sql": sql, "dbt": dbt_sources}
+
 if __name__ == "__main__":
-    print(sql() if sys.argv[1:] == ["sql"] else page(), end="")
+    print(_OUTPUTS["".join(sys.argv[1:])](), end="")

@@ -12,7 +12,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.freshness import Freshness
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.stages import LIVE, RunRow, failure_kept
-from slackwater.flows.turn.histories import Reads
+from slackwater.flows.turn.markets.histories import Reads
 from slackwater.optimization.fan import Fan, in_turn
 from slackwater.warehouse.store.connection import Store
 

@@ -8,7 +8,7 @@ late) they are processed separately.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -29,9 +29,8 @@ from slackwater.flows.turn.estimates import (
     read_estimations,
     timetable_of,
 )
-from slackwater.flows.turn.following import Followed, step_of
-from slackwater.flows.turn.histories import read_all
-from slackwater.flows.turn.issued import PlannedForecasts, read_planned
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work, panel_mates
 from slackwater.forecasting.accuracy.losses import Windows, window_scores
@@ -224,7 +223,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
         {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
         for turn, work in zip(turns, works, strict=True)
     ]
-    have = _issued(turns[-1], origins)
+    have = _issued_times(turns[-1], origins)
     starts = _starts(turns[-1], origins)
     for turn, work, own in zip(turns, works, origins, strict=True):
         histories = dict(zip(own, read_all(turn, [(one, starts[one.source]) for one in own]), strict=True))
@@ -241,7 +240,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
         yield LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
 
 
-def _issued(
+def _issued_times(
     turn: Turn, origins: Sequence[Mapping[Followed, Origins]]
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
     """Return the times of issued forecasts, within the origins of any turn."""
@@ -374,7 +373,9 @@ def forecast_group(
         turn.say(text)
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
     planned = _with_issued(facts.planned, done, turn.settings.planner)
-    measured = [replace(_measured(asked, done, parts), planned=planned, left_out=left_out) for asked in group]
+    measured = [
+        replace(_turn_errors(asked, done, parts), planned=planned, left_out=left_out) for asked in group
+    ]
     results = Results(
         unreadable=prepared.unreadable,
         estimates=prepared.made,
@@ -449,7 +450,7 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     return found
 
 
-def _measured(
+def _turn_errors(
     asked: LackingTurn,
     done: Mapping[Place, MarketForecasts],
     parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
@@ -506,3 +507,65 @@ def ready(
     histories = dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
     missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
     return histories, prepare(turn, read_estimations(turn, histories, missing))
+
+
+# ---
+# Forecasts of the planner that were issued in the slots of jobs (M6.1).
+
+#: Forecasts of the planner by market key and source, ascending.
+PlannedForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
+
+
+def planned_forecasts(
+    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]], issued: PlannedForecasts | None = None
+) -> dict[tuple[str, str], list[Forecast]]:
+    """Return by job and market (`Followed.key`) the forecasts of the planner (M6.1).
+
+    They are those issued in the job's slots, up to the market's time. ``issued`` are forecasts in
+    memory, as the forecast stage of the same jobs returns them; None: all are read.
+    """
+    known = read_planned(turn, jobs) if issued is None else issued
+    return {
+        (job.request.name, followed.key): [
+            one
+            for one in known.get((followed.market.key, followed.source), ())
+            if one.step == job.step and job.start <= one.issued_at <= min(job.deadline, followed.at)
+        ]
+        for job, followed in jobs
+    }
+
+
+def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
+    """Return the forecasts of consecutive turns together, ascending, each once."""
+    found: dict[tuple[str, str], dict[tuple[pd.Timestamp, pd.Timedelta], Forecast]] = {}
+    before: PlannedForecasts | None = None
+    for own in planned:
+        if own is before:  # turns whose forecasts were computed together share them
+            continue
+        before = own
+        for place, forecasts in own.items():
+            found.setdefault(place, {}).update(((one.issued_at, one.step), one) for one in forecasts)
+    return {place: [own[key] for key in sorted(own)] for place, own in found.items()}
+
+
+def read_planned(
+    turn: Turn, jobs: Iterable[tuple[StoredJob, Followed]]
+) -> dict[tuple[str, str], list[Forecast]]:
+    """Return the stored forecasts of the planner in the slots of some jobs on their markets."""
+    by_step: dict[pd.Timedelta, list[tuple[StoredJob, Followed]]] = {}
+    for job, followed in jobs:
+        by_step.setdefault(job.step, []).append((job, followed))
+    found: dict[tuple[str, str], list[Forecast]] = {}
+    for step, own in by_step.items():
+        vintages = read_vintages(
+            turn.store,
+            Forecast,
+            markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
+            models=[turn.settings.planner],
+            start=min(job.start for job, _ in own),
+            end=max(min(job.deadline, followed.at) for job, followed in own),
+            step=step,
+        )
+        for (key, source, _), forecasts in vintages.items():
+            found.setdefault((key, source), []).extend(forecasts)
+    return found

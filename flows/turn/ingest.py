@@ -9,12 +9,18 @@ import pandas as pd
 import pyarrow as pa
 
 from slackwater.flows.config import Settings
-from slackwater.flows.feeds.fetch import fetch_due
+from slackwater.flows.feeds.fetch import collected_due, store_collected
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.observations import Appended, append, find_source, observed_sources, observed_span
+from slackwater.warehouse.observations import (
+    Appended,
+    append,
+    find_source,
+    observed_sources,
+    observed_span,
+)
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
 from slackwater.warehouse.sources.simulated import generate, said
@@ -119,21 +125,15 @@ def ingest_observations(turn: Turn, data: Path | None) -> Counts:
     """Ingest the tidy tables of a folder, the live feeds that are due, or else the simulated market; returns row counts.
 
     A market is never simulated next to observations of another source: then the turn uses the data
-    in the warehouse. Each page of a feed is stored at once, so that nothing is fetched twice; all
-    other rows are stored in a single transaction.
+    in the warehouse. All rows are stored in a single transaction: pages of feeds are staged before.
     """
     store, settings, counts = turn.store, turn.settings, Counts()
-    if data is None and settings.feeds and turn.made == LIVE:
-        counts = fetch_due(
-            store,
-            settings.feeds,
-            at=turn.at,
-            seed=settings.seed,
-            say=turn.say,
-            clock=turn.clock,
-            bounds=settings.bounds,
-        )
-    with store.transaction():
+    due = settings.feeds if data is None and turn.made == LIVE else ()
+    fetching = collected_due(
+        store, due, at=turn.at, seed=settings.seed, say=turn.say, clock=turn.clock, bounds=settings.bounds
+    )
+    with fetching as collected, store.transaction():
+        counts = store_collected(store, collected, say=turn.say)
         if data is not None:
             bounds = settings.bounds.at(turn.clock)
             done = read_files(store, "tabular", data, imported_at=turn.at, bounds=bounds, progress=turn.say)

@@ -16,11 +16,10 @@ from slackwater.flows.ledger.decisions import JobLedger, placements_of, read_led
 from slackwater.flows.ledger.endings import Ending
 from slackwater.flows.ledger.open_job import OpenJob, open_job
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.following import Followed, step_of
-from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.histories import peers_of, try_histories
-from slackwater.flows.turn.issued import planned_forecasts
-from slackwater.flows.turn.places import PlacedJob
+from slackwater.flows.turn.forecast import forecasts_of, planned_forecasts, ready
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import peers_of, try_histories
+from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.pool import Deciders
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start

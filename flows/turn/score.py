@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.ledger.rounds import learn, scored_in_slot_model
+from slackwater.flows.ledger.reports import measured_times, reports_by_job
+from slackwater.flows.ledger.rounds import jobs_scored_at, learn, scored_in_slot_model
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.histories import peers_of, try_histories
-from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.places import PlacedJob
+from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
+from slackwater.flows.turn.markets.histories import peers_of, try_histories
+from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work
@@ -27,10 +28,49 @@ class ScoreFacts:
     """Facts for the scores of ascending turns: by turn the ended jobs and the policies to replay on them.
 
     ``left_out`` are messages on jobs that cannot be replayed. ``pool`` has the rounds learned before these turns.
+    ``scored`` counts the jobs that each turn has scored before, in an attempt that was stopped or an earlier batch.
+    ``whole``: False for a batch that is not the last.
     """
 
     turns: tuple[TurnValues, ...]
     ended: tuple[tuple[tuple[EndedJob, tuple[Any, ...]], ...], ...]
+    left_out: tuple[tuple[str, ...], ...]
+    pool: Pool
+    scored: tuple[int, ...]
+    whole: bool = True
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs to score."""
+        return sum(map(len, self.ended))
+
+    def first(self, jobs: int) -> ScoreFacts:
+        """Return the facts of the first so many jobs; all facts if there are no more."""
+        if jobs >= self.jobs:
+            return self
+        taken = []
+        for own in self.ended:
+            taken.append(own[: max(jobs, 0)])
+            jobs -= len(own)
+        return replace(self, ended=tuple(taken), left_out=((),) * len(self.turns), whole=False)
+
+    def after(self, batch: ScoreFacts, scores: SlotScores) -> ScoreFacts:
+        """Return the facts of the jobs that follow a batch of the first jobs."""
+        return replace(
+            self,
+            ended=tuple(own[len(done) :] for own, done in zip(self.ended, batch.ended, strict=True)),
+            left_out=tuple(own + more for own, more in zip(self.left_out, scores.left_out, strict=True)),
+            scored=tuple(count + len(own) for count, own in zip(self.scored, scores.names, strict=True)),
+            pool=scores.pool,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotScores:
+    """Scores of a batch of jobs: rows to store, by turn the scored jobs and the messages on the others, and the new pool."""
+
+    results: Results
+    names: tuple[tuple[str, ...], ...]
     left_out: tuple[tuple[str, ...], ...]
     pool: Pool
 
@@ -70,36 +110,46 @@ def read_score_facts(
             else:
                 found[-1].append((ended, tuple(pool.group(job.request).lacking(name))))
     return ScoreFacts(
-        turns=tuple(turns), ended=tuple(map(tuple, found)), left_out=tuple(map(tuple, left_out)), pool=pool
+        turns=tuple(turns),
+        ended=tuple(map(tuple, found)),
+        left_out=tuple(map(tuple, left_out)),
+        pool=pool,
+        scored=tuple(jobs_scored_at(turns[-1].store, [turn.at for turn in turns]) if turns else ()),
     )
 
 
-def score_slots(facts: ScoreFacts) -> tuple[Results, list[list[str]], Pool]:
+def score_slots(facts: ScoreFacts) -> SlotScores:
     """Replay the pool on every ended job, multi-market policies on multi-market jobs, and add a round for each.
 
-    Returns the rows to store, the names of the scored jobs of each turn, and the pool with the new
-    rounds. On a job with a round, only policies missing from it are replayed: they are new in the
+    On a job with a round, only policies missing from it are replayed: they are new in the
     pool.
     """
     turns, pool = facts.turns, facts.pool
     calls = [{"ended": ended, "policies": policies} for own in facts.ended for ended, policies in own]
     made: Iterator[Scored | str] = iter(turns[-1].fan(score_ended, calls))
-    scored: list[list[Scored]] = []
-    runs = []
-    for turn, own, unread in zip(turns, facts.ended, facts.left_out, strict=True):
-        found = [next(made) for _ in own]
-        texts = [*unread, *(one for one in found if isinstance(one, str))]
-        for text in texts:
-            turn.say(text)
-        scored.append([one for one in found if isinstance(one, Scored)])
-        details = {"jobs": len(scored[-1]), "learner": turn.settings.learner}
-        runs.append(turn.done("score", details | ({"left_out": texts} if texts else {})))
+    found = [[next(made) for _ in own] for own in facts.ended]
+    scored = [[one for one in own if isinstance(one, Scored)] for own in found]
+    failed = tuple(tuple(one for one in own if isinstance(one, str)) for own in found)
     learned = learn(
         [(turn.at, own) for turn, own in zip(turns, scored, strict=True)],
         groups=[(one.rounds, one.learner) for one in (pool, pool.movers)],
     )
-    names = [[one.ended.run.name for one in own] for own in scored]
-    return Results(learned=learned, runs=tuple(runs)), names, pool.learned(*learned.rounds)
+    scores = SlotScores(
+        results=Results(learned=learned),
+        names=tuple(tuple(one.ended.run.name for one in own) for own in scored),
+        left_out=failed,
+        pool=pool.learned(*learned.rounds),
+    )
+    if not facts.whole:
+        return scores
+    done = facts.after(facts, scores)
+    runs = []
+    for turn, jobs, texts in zip(turns, done.scored, done.left_out, strict=True):
+        for text in texts:
+            turn.say(text)
+        details = {"jobs": jobs, "learner": turn.settings.learner}
+        runs.append(turn.done("score", details | ({"left_out": list(texts)} if texts else {})))
+    return replace(scores, results=replace(scores.results, runs=tuple(runs)))
 
 
 def score_ended(ended: EndedJob, policies: Sequence[Any]) -> Scored | str:
@@ -118,11 +168,15 @@ def _counts(job: StoredJob) -> bool:
 def ended_jobs(
     turn: Turn, jobs: Sequence[PlacedJob], planned: PlannedForecasts | None = None
 ) -> list[EndedJob | Exception]:
-    """Return each job on the records of its markets with the forecasts as issued then, or the error that prevents it."""
+    """Return each job on the records of its markets with the forecasts as issued then, or the error that prevents it.
+
+    Times of instances are as measured by the reports of the job, which every policy then meets (M12.13).
+    """
     pairs = [(job, followed) for job, markets in jobs for followed in markets]
     if not pairs:
         return []
     forecasts = planned_forecasts(turn, pairs, planned)
+    reports = reports_by_job(turn.store, [job.request.name for job, _ in jobs], known_at=turn.terms_at)
     first = record_start(min(job.start for job, _ in jobs))
     peers = peers_of(turn, [followed for _, followed in pairs], start=first)
     read = iter(try_histories(turn, [(followed, record_start(job.start)) for job, followed in pairs]))
@@ -139,10 +193,11 @@ def ended_jobs(
             for followed, history in records
             if isinstance(history, History) and (followed is home or job.start in history.slots)
         }
+        measured = job.request.model_copy(update=measured_times(reports[job.request.name]))
         try:
             found.append(
                 ended_job(
-                    job_in_markets(job.request, tuple(known.values())),
+                    job_in_markets(measured, tuple(known.values())),
                     job.start,
                     tuple(known.values()),
                     [forecasts[job.request.name, followed.key] for followed in known],

@@ -23,23 +23,27 @@ from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_fa
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, new_estimates, read_estimations
 from slackwater.flows.turn.forecast import (
     MeasuredErrors,
+    PlannedForecasts,
     forecast_group,
     lacking_groups,
     missing_origins,
     read_forecast_facts,
 )
 from slackwater.flows.turn.ingest import ingest_observations, simulates
-from slackwater.flows.turn.issued import PlannedForecasts
 from slackwater.flows.turn.pool import Pool, read_pool
-from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
+from slackwater.flows.turn.report.recent_errors import STEPS, accuracy_rows, errors_of
 from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest
-from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.amounts import duration, percent, plural
+from slackwater.warehouse.times import steady_seconds
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
+
+#: Number of ended jobs whose outcomes are stored together: half a minute of work.
+SCORED_TOGETHER = 24
 
 # ---
 # Stages of ascending turns of one warehouse, computed together: a live turn is one, a backfill many.
@@ -100,11 +104,26 @@ def score_jobs(
 ) -> tuple[list[list[str]], Pool]:
     """Replay the pool on every ended job and add a round for each; returns the names of the jobs by turn, and the pool.
 
+    The jobs are scored and stored in batches: a turn that was stopped continues with the next batch.
     A job that cannot be replayed is reported and left out. ``planned`` as for `decide_jobs`.
     """
-    results, names, learned = score_slots(read_score_facts(turns, works, pool, planned))
-    _write(turns, results)
-    return names, learned
+    facts = read_score_facts(turns, works, pool, planned)
+    names: list[list[str]] = [[] for _ in turns]
+    total, start = facts.jobs, steady_seconds()
+    while True:
+        batch = facts.first(SCORED_TOGETHER)
+        scores = score_slots(batch)
+        _write(turns, scores.results)
+        for own, more in zip(names, scores.names, strict=True):
+            own += more
+        if batch.whole:
+            return names, scores.pool
+        facts = facts.after(batch, scores)
+        done = total - facts.jobs
+        left = pd.Timedelta(seconds=(steady_seconds() - start) / done * facts.jobs)
+        turns[-1].say(
+            f"{done} of {total} ended jobs scored ({percent(done / total)}), about {duration(left)} left"
+        )
 
 
 def _write(turns: Sequence[Turn], results: Results) -> None:
@@ -200,9 +219,9 @@ def score(turn: Turn, found: Found) -> Found:
 def report(turn: Turn, found: Found) -> Found:
     """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from slackwater.flows.turn.leaderboard import learned, read_board_facts
-    from slackwater.flows.turn.panels import panel
-    from slackwater.flows.turn.report import read_report_facts, report_data, write_report
+    from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+    from slackwater.flows.turn.report.page import read_report_facts, report_data, write_report
+    from slackwater.flows.turn.report.panels import panel
 
     turn.say("report")
     known, measured = know(turn, found), found.measured

@@ -10,7 +10,7 @@ import pandas as pd
 
 from slackwater.flows.ledger.seconds import read_seconds
 from slackwater.flows.ledger.stages import STAGES
-from slackwater.flows.turn.recent_errors import RECENT, recent_scores
+from slackwater.flows.turn.report.recent_errors import RECENT, recent_scores
 from slackwater.flows.ui.jobs import open_rows
 from slackwater.flows.ui.reading import Reading
 from slackwater.flows.ui.record import accuracy_table

@@ -10,8 +10,8 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.show.accuracy import Scores, accuracy_blocks
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.leaderboard import leaderboard_answer, learned, read_board_facts
-from slackwater.flows.turn.recent_errors import (
+from slackwater.flows.turn.report.leaderboard import leaderboard_answer, learned, read_board_facts
+from slackwater.flows.turn.report.recent_errors import (
     RECENT,
     accuracy_rows,
     errors_of,

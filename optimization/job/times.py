@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from slackwater.optimization.job.definition import InstanceTimes
-from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.documents import read_data
 
 if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest

@@ -21,10 +21,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
+from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, Evidence
+from slackwater.optimization.belief.launches import Launches
+from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.kernels.induction import tilt
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.market.window import Past, PointForecast, Record
-from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.errors import MarketError, SettingsError
 
 #: Largest number of count states of a chain and of sizes of a table: 20 captured 0.002 more of E1's
 #: headroom at seven times the work.
@@ -242,6 +245,9 @@ class Belief:
     (h, counts) is the forecast's count distribution (`slackwater.forecasting.quantiles.count_law`),
     ``price_quantiles`` (h, 19) its price quantiles at `LEVELS`. ``slot`` counts from the first slot
     of the job or market.
+
+    Where availability is not observed, ``unobserved`` is the belief about a request, and the count
+    chain has its states (M13); there is no count distribution then.
     """
 
     slot: int
@@ -255,11 +261,12 @@ class Belief:
     price_steps: np.ndarray
     count_law: np.ndarray
     price_quantiles: np.ndarray
+    unobserved: Mixture | None = None
 
     @property
     def horizon(self) -> int:
-        """Number of slots ahead whose marginals are the forecast's."""
-        return len(self.count_steps)
+        """Number of slots ahead whose counts have the forecast's distribution."""
+        return len(self.count_law)
 
     def count_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
@@ -315,9 +322,14 @@ class Belief:
 
         The rows of the count chain are drawn from the Dirichlet distribution of their transitions,
         given their ``weight``. The count distribution is split by `in_common`: a variant with few
-        instances has few in many slots.
+        instances has few in many slots. Where availability is not observed, each variant is a
+        market of its own (M13.4).
         """
         chain = self.counts
+        if self.unobserved is not None:
+            for mixture in self.unobserved.drawn(many, rng):
+                yield believe_request(self, mixture, int(chain.count[-1]))
+            return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
         for law in in_common(self.count_law, hours, many):
             transition = chain.transition
@@ -340,25 +352,42 @@ class Belief:
         forecast's distribution without extra variation between slots. Raises `SettingsError` for
         fewer than 1 path.
         """
+        prices, counts, _ = self.sample_with_present(slots, paths=paths, rng=rng)
+        return prices, counts
+
+    def sample_with_present(
+        self, slots: int, *, paths: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return `sample` and the sampled counts of the present slot, shape (paths,); None where the present is read."""
         if paths < 1:
             raise SettingsError(f"{paths} sampled futures", expected="at least one")
         counts = np.empty((paths, slots), dtype=np.int64)
         prices = np.empty((paths, slots))
-        states = _walks(self.count_now, self.count_transitions(slots), paths, rng)
+        present = None
+        if self.unobserved is None:
+            states = _walks(self.count_now, self.count_transitions(slots), paths, rng)
+        else:
+            asked = request_counts(int(self.counts.count[-1]))
+            sampled = asked[self.unobserved.sample(slots, paths=paths, rng=rng)]
+            present, counts[:] = sampled[:, 0], sampled[:, 1:]
         levels = _walks(self.price_now, self.price_transitions(slots), paths, rng)
         ranks = rng.random((2, paths))
         below = np.concatenate([np.zeros((self.horizon, 1)), np.cumsum(self.count_law, axis=1)], axis=1)
         shares = price_law(self.price_quantiles, self.prices)
         floors = np.cumsum(shares, axis=1) - shares
         for k in range(slots):
-            if k >= self.horizon:
-                counts[:, k] = self.counts.count[states[:, k]]
+            if present is None:
+                counts[:, k] = (
+                    self._count_at(below[k], states[:, k], ranks[0])
+                    if k < self.horizon
+                    else self.counts.count[states[:, k]]
+                )
+            if k >= len(self.price_quantiles):
                 prices[:, k] = self.prices.level_usd[levels[:, k]]
                 continue
-            counts[:, k] = self._count_at(below[k], states[:, k], ranks[0])
             at = floors[k, levels[:, k]] + ranks[1] * shares[k, levels[:, k]]
             prices[:, k] = np.interp(at, LEVELS, self.price_quantiles[k])
-        return prices, counts
+        return prices, counts, present
 
     def _count_at(self, below: np.ndarray, states: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         """Return the counts at the given ranks within their states, for the distribution with P(count < n) = ``below[n]``."""
@@ -514,6 +543,34 @@ def make_belief(
     )
 
 
+#: Slots ahead for which the chain of a request differs by slot.
+REQUEST_SLOTS = 96
+
+
+def request_counts(request: int) -> np.ndarray:
+    """Return the counts that stand for none, part and all of a request, shape (3,).
+
+    >>> request_counts(8), request_counts(1)
+    (array([0, 4, 8]), array([0, 0, 1]))
+    """
+    return np.array([0, request // 2, request])
+
+
+def believe_request(belief: Belief, mixture: Mixture, request: int) -> Belief:
+    """Return the belief with a count chain on none, part and all of ``request`` instances (M13.3)."""
+    count, first = np.unique(request_counts(request), return_index=True)
+    lump = (request_counts(request)[:, None] == count).astype(float)
+    steps = mixture.steps(REQUEST_SLOTS)[:, first] @ lump
+    return replace(
+        belief,
+        counts=CountChain(count=count, transition=steps[-1]),
+        count_now=mixture.present @ lump,
+        count_steps=steps,
+        count_law=np.zeros((0, request + 1)),
+        unobserved=mixture,
+    )
+
+
 def count_states(capacity: int) -> np.ndarray:
     """Return the counts of a belief's states, ascending from 0: every count below `FINE_COUNTS`, a coarser grid above."""
     if capacity < FINE_COUNTS:
@@ -551,7 +608,8 @@ class Believed:
 
     ``price`` and ``available`` (slots,) are those of the job's slots, NaN in gaps; ``forecasts``
     are the forecasts in force in each slot. ``record`` holds the data before the job, None if there
-    are none. In a look-ahead, ``held`` is the belief used for all later slots: simulated slots add
+    are none; ``launches`` are those of the user where availability is not observed (M13), else None.
+    In a look-ahead, ``held`` is the belief used for all later slots: simulated slots add
     no information, so its transitions apply from every state reached.
     """
 
@@ -562,6 +620,7 @@ class Believed:
     on_demand_usd: float
     record: Record | None = None
     held: Belief | None = None
+    launches: Launches | None = None
     _made: dict[tuple[int, Forgetting], Belief] = field(default_factory=dict)
     _common: dict[tuple[int, float, int, float], Common] = field(default_factory=dict)
 
@@ -581,14 +640,29 @@ class Believed:
             if common is None:
                 common = make_common(past, issued, now=now, forgetting=forgetting)
                 self._common[key] = common
-            known = self._made[slot, forgetting] = make_belief(
-                past, issued, now=now, forgetting=forgetting, common=common
-            )
+            known = make_belief(past, issued, now=now, forgetting=forgetting, common=common)
+            if self.launches is not None:
+                known = believe_request(known, self.mixture(slot), self.launches.request)
+            self._made[slot, forgetting] = known
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]
             if len(self._common) > MOST_KEPT:
                 del self._common[next(iter(self._common))]
         return known
+
+    def evidence(self, slot: int) -> Evidence:
+        """Return the evidence of availability in ``slot`` where it is not observed."""
+        if self.launches is None:
+            return Evidence(level=PRICES)
+        known = self.launches.known(slot)
+        markets = len(self.launches.prior)
+        return Evidence(level=LAUNCHES if known else PRICES, launches=known, markets=markets)
+
+    def mixture(self, slot: int) -> Mixture:
+        """Return the belief about the request of `launches` as known in ``slot`` (M13.3)."""
+        if self.launches is None:
+            raise MarketError("a market without launches", expected="launches of a request")
+        return Mixture.of(self.launches.prior, self.launches.until(slot))
 
     def _now(self, slot: int) -> Now:
         return Now(

@@ -271,12 +271,12 @@ class Quantiles:
     tail: float = TAIL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PointForecast:
     """The parts of a forecast that the optimizer reads: a price and a count per slot ahead for plans, quantiles for beliefs.
 
     Arrays have shape (h,); element 0 is slot t+1. Without ``quantiles`` the forecast has no
-    probabilities (M6.9).
+    probabilities (M6.9). Two forecasts are equal only if they are the same object.
     """
 
     price: np.ndarray

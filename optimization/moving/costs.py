@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from slackwater.optimization.job.request import JobRequest, MovingTerms
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.packaged import read_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slackwater.optimization.belief.evidence import PROBES
 from slackwater.optimization.job.definition import Progress, needed
 from slackwater.optimization.kernels.moving import ending_at
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
@@ -40,9 +41,9 @@ def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[Market
     """Return the view of the present slot and the tables of this and all later slots.
 
     In later slots other jobs take ``taken`` instances of each market first. Both are of the job as
-    it is planned (`LiveJob.as_planned`).
+    it is planned (`LiveJob.planned_views`).
     """
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
@@ -59,9 +60,10 @@ def decide_by_tables(
         m, n = tables.best(view, worth)
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
-        wish = _wish(policy, live.so_far()[1], view)
-    whole = live.view(progress, live.slot)
-    guard = Guard.of_markets(whole, live.world())
+        wish = _wish(policy, live.views_for(policy, *live.so_far())[0], view)
+    whole = live.view(progress, live.slot).left([own.available for own in view.views])
+    wish = checked(wish, whole, policy.name)
+    guard = Guard.of(whole, live.world())
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -87,13 +89,12 @@ def decide_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
-        risk_known=guarded
-        or (
-            all(own.availability_observed for own in view.views)
-            and (live.run.must_finish or any(own.knows_count for own in view.views))
-        ),
-        in_world=True,
+        risk_known=guarded or live.run.must_finish or any(own.evidence.level != PROBES for own in view.views),
         guarded=guarded,
+        evidence=min(
+            (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
+            key=lambda one: one.level,
+        ),
     )
 
 
@@ -105,8 +106,7 @@ def _wish(policy: MultiMarketPolicy[Any], before: Sequence[MarketsView], view: M
     state = policy.start(view.job)
     for past in before:
         _, state = policy.decide(state, past)
-    wish, _ = policy.decide(state, view)
-    return checked(wish, view, policy.name)
+    return policy.decide(state, view)[0]
 
 
 def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
@@ -235,12 +235,17 @@ def expected_ahead(
     job, rng, many = whole.job, np.random.default_rng(effort.seed), effort.risk_paths
     seconds, deadline_slots = view.slot_hours * 3600.0, job.job.deadline_slots
     later = whole.slots_left - 1
-    sampled = [own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng) for own in view.views]
+    sampled = [
+        own.belief(MEAN_FIELD.forgetting).sample_with_present(later, paths=many, rng=rng)
+        for own in view.views
+    ]
+    present = [one[2] for one in sampled]
     price = np.stack([one[0] for one in sampled], axis=1)
     left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
-    paths = WorldPaths(
-        run, later_readings(run, seconds, list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0)), rng)
-    )
+    each = list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0))
+    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present))
+    if any(one is not None for one in present):
+        paths.advance(run.now)
     here = run.market if target.market is None else target.market
     held = target.allocation
     paths.decide(Targets(*(np.full(many, one) for one in (here, held.on_demand, held.spot))))
@@ -361,7 +366,7 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     tables = MEAN_FIELD.tables(view)
     worth = tables.credited(view, tables.worth(view)[0])
     best = float(worth.max())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
 from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.belief import Belief, Believed, Forgetting
 from slackwater.optimization.market.window import MarketWindow, Past, PointForecast
@@ -16,7 +17,7 @@ from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
-Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
+Windows = dict[tuple[object, ...], MarketWindow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,7 @@ class View:
     ``running`` are the job's instances in the world; None in the slot model (M2.4).
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
-    ``windows`` holds market windows by all inputs of a window (and the forecast itself, so that its
-    identity is not reused), ``tables`` other results that depend on the market alone, and
+    ``windows`` holds market windows by all inputs of a window, ``tables`` other results that depend on the market alone, and
     ``beliefs`` the belief about the market, slot by slot.
     """
 
@@ -118,6 +118,13 @@ class View:
         """Whether the count of this slot was observed recently enough (M1.3); False if availability is assumed."""
         return self.availability_observed and bool(np.isfinite(self.market_beliefs().available[self.slot]))
 
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence of availability in this slot (M13.1)."""
+        if self.availability_observed:
+            return Evidence(level=COUNTS if self.knows_count else PROBES)
+        return self.market_beliefs().evidence(self.slot)
+
     def left(self, count: int) -> View:
         """Return the view of a job to which other jobs leave ``count`` spot instances; the belief is unchanged."""
         kept = min(count, self.available)
@@ -150,12 +157,11 @@ class View:
         width = max(1, min(width, self.job.deadline_slots - self.slot))
         if self.windows is None:
             return self._window(width)
-        made_of = (width, self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
-        key = (*made_of, id(self.forecast))
-        known = self.windows.get(key)
-        if known is None:
-            known = self.windows[key] = (self.forecast, self._window(width))
-        return known[1]
+        state = (self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
+        key = (width, *state, self.forecast)
+        if key not in self.windows:
+            self.windows[key] = self._window(width)
+        return self.windows[key]
 
     def _window(self, width: int) -> MarketWindow:
         price = np.full(width, self.price, dtype=float)

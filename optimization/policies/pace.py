@@ -58,20 +58,11 @@ class Pace:
 
 def pace(job: Job, slot_hours: float) -> Pace:
     """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
-    known = _RECENT.get(id(job))
-    if known is not None and known[0] is job and known[1] == slot_hours:
-        return known[2]
     shape = (job.throughput, job.n_min, job.n_max, job.restart)
-    found = _pace(shape, job.deadline_slots, slot_hours)
-    if len(_RECENT) >= MOST_RECENT:
-        _RECENT.clear()
-    _RECENT[id(job)] = (job, slot_hours, found)
-    return found
+    return _pace(shape, job.deadline_slots, slot_hours)
 
 
-#: Cache by the identity of the job: policies need the pace several times a slot, and hashing a job
-#: takes longer than the lookup.
-_RECENT: dict[int, tuple[Job, float, Pace]] = {}
+#: Number of results that the caches of this module keep.
 MOST_RECENT = 64
 
 

@@ -17,7 +17,7 @@ from slackwater.optimization.policies.pace import always_worth_finishing, worth_
 from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
-from slackwater.optimization.world.simulation import Targets, WorldRun
+from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -80,7 +80,8 @@ DRAWN = 10
 class Present:
     """A running job at its decision: policy and state, view, run in the world, and the target decided there.
 
-    ``plan`` is the view by which the policy plans (`LiveJob.as_planned`).
+    ``plan`` is the view by which the policy plans (`LiveJob.planned_views`), ``standby`` the target if
+    there is no spot.
     """
 
     policy: Policy[Any]
@@ -89,6 +90,7 @@ class Present:
     plan: View
     run: WorldRun
     target: Allocation
+    standby: Allocation | None = None
 
 
 def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
@@ -103,19 +105,26 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
     later = view.job.deadline_slots - view.slot - 1
     belief = belief_of(now.policy, view)
     if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
-        return simulate_ahead(now, *belief.sample(later, paths=paths, rng=rng), rng=rng)
+        prices, counts, present = belief.sample_with_present(later, paths=paths, rng=rng)
+        return simulate_ahead(now, prices, counts, rng=rng, present=present)
     parts = []
     for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
-        futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
+        many = len(range(share, paths, DRAWN))
+        prices, counts, present = held.sample_with_present(later, paths=many, rng=rng)
         # The tables of a variant do not apply to the next.
         apart = replace(now, plan=replace(now.plan, tables=dict(now.plan.tables)))
-        parts.append(_ahead(apart, held, *_cut(view, *futures), rng))
+        parts.append(_ahead(apart, held, *_cut(view, prices, counts), rng, present))
     cost, finish, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
 
 
 def simulate_ahead(
-    now: Present, price_paths: np.ndarray, count_paths: np.ndarray, *, rng: np.random.Generator
+    now: Present,
+    price_paths: np.ndarray,
+    count_paths: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    present: np.ndarray | None = None,
 ) -> Expected:
     """Run the policy from its present state over sampled paths, in the world and under the exact guard.
 
@@ -135,7 +144,7 @@ def simulate_ahead(
     """
     view = now.view
     prices, counts = _cut(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
-    cost, finish, value = _ahead(now, belief_of(now.policy, view), prices, counts, rng)
+    cost, finish, value = _ahead(now, belief_of(now.policy, view), prices, counts, rng, present)
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
 
 
@@ -151,21 +160,34 @@ def _cut(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray
 
 
 def _ahead(
-    now: Present, held: Belief, prices: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+    now: Present,
+    held: Belief,
+    prices: np.ndarray,
+    counts: np.ndarray,
+    rng: np.random.Generator,
+    present: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
 
-    ``held`` is the belief in the slots after that of the view.
+    ``held`` is the belief in the slots after that of the view, ``present`` the sampled counts of its
+    slot where they are not observed. Where such a path has no spot at all, the standby applies at
+    once.
     """
     view, job = now.view, now.view.job
     seconds = view.slot_hours * 3600.0
     start = now.run.now - view.slot * seconds
     deadline = start + job.deadline_slots * seconds
-    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng))
+    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng, [present]))
     wishes = _Wishes.of(now, held, len(prices))
     many = len(prices)
     here = np.zeros(many, dtype=np.int64)
-    paths.decide(Targets(here, np.full(many, now.target.on_demand), np.full(many, now.target.spot)))
+    first = Targets(here, np.full(many, now.target.on_demand), np.full(many, now.target.spot))
+    if present is not None:
+        paths.advance(now.run.now)  # instances that are gone are lost before the decision
+        if now.standby is not None and now.standby.total:
+            gone = present == 0
+            first.on_demand[gone], first.spot[gone] = now.standby.on_demand, now.standby.spot
+    paths.decide(first)
     always = always_worth_finishing(job, view.on_demand_usd, view.slot_hours)
     for slot in range(view.slot + 1, job.deadline_slots):
         paths.advance(start + slot * seconds)
@@ -224,13 +246,24 @@ def previous_size(job: Job, held: np.ndarray) -> np.ndarray:
     return np.where(held < job.n_min, 0, np.minimum(held, job.n_max))
 
 
+def held_size(job: Job, reported: int) -> int:
+    """Return the size that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
+    return min(reported, job.n_max) if reported >= job.n_min else 0
+
+
 def progress_of(job: MarketsJob, run: WorldRun) -> Progress:
     """Return the progress of a run in the world, as policies read it."""
-    size = previous_size(job.runs[run.market], np.array(run.held.total))
-    place = job.nowhere if run.place is None else run.place
-    held = int(size) if place == run.market else 0
-    done = job.job.workload if run.is_finished else run.work
-    return Progress(done=done, n_previous=held, cost_usd=run.paid_usd, place=place)
+    at = run.standing
+    return progress_at(job, run, at._replace(work=job.job.workload) if run.is_finished else at)
+
+
+def progress_at(job: MarketsJob, run: WorldRun, at: Standing) -> Progress:
+    """Return the progress of a run whose state is ``at``, as policies read it."""
+    place = market = 0
+    if len(job.runs) > 1:
+        market, place = run.market, job.nowhere if run.place is None else run.place
+    size = held_size(job.runs[market], at.held) if place == market else 0
+    return Progress(done=at.work, n_previous=size, cost_usd=at.paid_usd, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

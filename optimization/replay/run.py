@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from slackwater.optimization.belief.launches import Launches
+from slackwater.optimization.fan import Fan, elsewhere
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
@@ -61,7 +63,7 @@ class PlanMemo:
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-    _seen: Seen | None = None
+    _seen: tuple[Seen, ...] = ()
     _seen_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
@@ -72,13 +74,13 @@ class PlanMemo:
             plan = self.plans[key] = self.solve(problem)
         return plan
 
-    def seen(
-        self, job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None
-    ) -> Seen:
-        """Return `see`, reusing the result of an earlier replay of the identical job, market and forecasts."""
-        asked = (job, window, forecasts, record)
-        if self._seen is None or any(a is not b for a, b in zip(asked, self._seen_of, strict=True)):
-            self._seen, self._seen_of = see(job, window, forecasts, record), asked
+    def seen(self, cases: Sequence[Case]) -> tuple[Seen, ...]:
+        """Return `see` of each market, reusing those of an earlier replay of the identical job, markets and forecasts."""
+        asked = [part for case in cases for part in (case.job, case.window, case.forecasts, case.record)]
+        same = len(asked) == len(self._seen_of) and all(map(operator.is_, asked, self._seen_of))
+        if not same:
+            self._seen = tuple(see(one.job, one.window, one.forecasts, one.record) for one in cases)
+            self._seen_of = tuple(asked)
         return self._seen
 
 
@@ -171,8 +173,17 @@ def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | N
     return tuple(chosen)
 
 
-def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None = None) -> Seen:
-    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers."""
+def see(
+    job: Job,
+    window: MarketWindow,
+    forecasts: Forecasts | None,
+    record: Record | None = None,
+    launches: Launches | None = None,
+) -> Seen:
+    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers.
+
+    ``launches`` are those of the user where availability is not observed (M13).
+    """
     d = job.deadline_slots
     if len(window) < d:
         raise MarketError(
@@ -203,12 +214,19 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
             slot_hours=window.slot_hours,
             on_demand_usd=window.on_demand_usd,
             record=record,
+            launches=launches,
         ),
     )
 
 
 def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
-    """Return ``allocation`` as plain whole numbers, without on-demand where none is sold (M2.3) and within the budget (M2.10).
+    """Return a `legal` allocation within the budget (M2.10); raises its errors."""
+    wish = legal(allocation, view, policy)
+    return wish if math.isinf(view.job.budget_usd) else within_budget(wish, view)
+
+
+def legal(allocation: Allocation, view: View, policy: str) -> Allocation:
+    """Return ``allocation`` as plain whole numbers, without on-demand where none is sold (M2.3).
 
     Raises `PolicyError` if it violates M2.3 or uses spot above the job's price ceiling, `JobError`
     if it violates M2.7.
@@ -237,10 +255,9 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
         )
     if spot:
         check_job(job, uses_spot=True)
-    wish = Allocation(on_demand, spot)
     if on_demand and not view.on_demand.sold:
-        wish = spot_alone(spot, job.n_min)
-    return wish if math.isinf(job.budget_usd) else within_budget(wish, view)
+        return spot_alone(spot, job.n_min)
+    return Allocation(on_demand, spot)
 
 
 def within_budget(wish: Allocation, view: View) -> Allocation:
@@ -311,7 +328,7 @@ def replay_pool(
     of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
-    seen = memo.seen(job, window, forecasts, record)
+    (seen,) = memo.seen([Case(job=job, window=window, forecasts=forecasts, record=record)])
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)
@@ -397,6 +414,8 @@ Result = TypeVar("Result")
 #: Chunks of items per process: enough that no process idles long at the end, few enough that the
 #: transfer costs little.
 PARCELS_A_PROCESS = 8
+#: Least number of parcels for an executor elsewhere.
+LEAST_PARCELS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,18 +457,37 @@ def spread(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Result]:
-    """Yield ``work(item, shared)`` for every item in order, computed in this process or in several.
+    """Yield ``work(item, shared)`` for every item in order, computed in this process, in several, or elsewhere.
 
-    Processes are spawned, so ``work`` must be a module-level function; each process imports it and
+    With an executor elsewhere (`slackwater.optimization.fan.use_elsewhere`) ``processes`` is the
+    number of parcels at least. Processes are spawned, so ``work`` must be a module-level function; each process imports it and
     receives ``shared`` once. The first error of ``work`` is raised here and no further item is
     started. ``progress(done, total)`` is called in this process. Raises `SettingsError` for fewer
     than 1 process.
     """
     if processes < 1:
         raise SettingsError(f"{processes} processes", expected="at least one")
+    if len(items) > 1 and (fan := elsewhere()) is not None:
+        return _counted(_over_cluster(fan, work, items, shared, processes), len(items), progress)
     if processes == 1 or len(items) < 2:
         return _counted((work(item, shared) for item in items), len(items), progress)
     return _counted(_over_processes(work, items, shared, processes), len(items), progress)
+
+
+def _over_cluster(
+    fan: Fan, work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
+) -> Iterator[Result]:
+    size = math.ceil(len(items) / max(LEAST_PARCELS, processes * PARCELS_A_PROCESS))
+    calls = [
+        {"work": work, "items": list(items[i : i + size]), "shared": shared}
+        for i in range(0, len(items), size)
+    ]
+    for results in fan(_apply_all, calls):
+        yield from results
+
+
+def _apply_all(work: Callable[[Any, Any], Any], items: Sequence[Any], shared: Any) -> list[Any]:
+    return [work(item, shared) for item in items]
 
 
 def _over_processes(

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
+from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.files import read_toml
 
 EXAMPLE = "examples/requests/three-fields.toml"
 #: Defaults of a request; each use of a default is reported.

@@ -18,6 +18,7 @@ def later_readings(
     counts: Sequence[np.ndarray],
     prices: Sequence[np.ndarray],
     rng: np.random.Generator,
+    present: Sequence[np.ndarray | None] | None = None,
 ) -> np.ndarray:
     """Return the readings of paths known at slot starts only: times in seconds, counts and prices (M12.12).
 
@@ -25,19 +26,28 @@ def later_readings(
     slots after the present, a slot every ``seconds``, shape (paths, slots). A count that differs
     from that of the slot before changed at a uniformly random second between the two. The result
     has shape (paths, 3, markets, 1 + slots); the first reading is the present one.
+
+    ``present`` has for each market the sampled counts of the present, shape (paths,), where it was
+    not read (None: it was). Then every market has a second reading at the present.
     """
     many, slots = counts[0].shape
     times, available, price = [], [], []
+    again = present is not None and any(one is not None for one in present)
     for m, (count, usd) in enumerate(zip(counts, prices, strict=True)):
         there, now_usd = run.seen(m)
         at = np.tile(run.now + seconds * np.arange(slots + 1), (many, 1))
-        known = np.column_stack([np.full(many, there), count])
+        own = None if present is None else present[m]
+        known = np.column_stack([np.full(many, there) if own is None else own, count])
         # Never at the start of the slot before, which has its own reading.
         early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, count.shape), 0.0)
         at[:, 1:] -= early * seconds
+        paid = np.column_stack([np.full(many, now_usd), usd])
+        if again:
+            at, paid = np.column_stack([at[:, :1], at]), np.column_stack([paid[:, :1], paid])
+            known = np.column_stack([np.full(many, there), known])
         times.append(at)
         available.append(known)
-        price.append(np.column_stack([np.full(many, now_usd), usd]))
+        price.append(paid)
     return np.stack([np.stack(rows, axis=1) for rows in (times, available, price)], axis=1)
 
 

@@ -51,19 +51,19 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
     )
 
 
-def planned_job(job: Job, *, slot_hours: float, guarded: bool) -> Job:
-    """Return a job as policies of the slot model plan it in the world (M12.11).
+def planned_job(job: Job, *, slot_hours: float) -> Job:
+    """Return a guarded job as policies of the slot model plan it: due a slot earlier, with boot and restart (M12.11).
 
-    A change of size takes boot and restart, or a restart when it shrinks. A ``guarded`` job is due a
-    slot earlier: spot runs safely only while a slot without any work leaves on-demand in time, so a
-    plan to the deadline itself would be cut off by the guard a slot before it.
+    Spot runs safely only while a slot without any work leaves on-demand in time. A policy that plans
+    to the deadline itself would be cut off by the guard a slot before it. A change of size takes
+    boot and restart, or a restart when it shrinks.
     """
     times, seconds = times_of(job, slot_hours), slot_hours * HOUR
     return replace(
         job,
         mu_up=1.0 - (times.boot + times.restart) / seconds,
         mu_down=1.0 - times.restart / seconds,
-        deadline_slots=job.deadline_slots - guarded,
+        deadline_slots=job.deadline_slots - 1,
     )
 
 

@@ -21,7 +21,7 @@ from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.markets.following import Followed
 from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict

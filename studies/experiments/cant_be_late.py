@@ -13,21 +13,19 @@ from slackwater.flows.command import Answer, say
 from slackwater.flows.show.blocks import Figure, Fold, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import interval_words
-from slackwater.optimization.job.definition import Job, Linear, Progress, finished
+from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, Seen, replay_pool
+from slackwater.optimization.replay.run import PlanMemo, replay_pool
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.studies.experiments.material import COUNT_COLUMNS, read_table
 from slackwater.studies.experiments.study import StudyOptions
 from slackwater.studies.single_instance import (
-    BLANK,
     DEADLINE_HOURS,
     DEFAULT,
     EAGER,
-    GUARDED,
+    NAIVE,
     PLAIN,
     PUBLISHED,
     Scores,
@@ -42,7 +40,6 @@ from slackwater.studies.single_instance import (
     single_traces,
     splits,
 )
-from slackwater.studies.single_kernel import NONE, ON_DEMAND, SPOT
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR
 from slackwater.warehouse.errors import MarketError
@@ -57,23 +54,16 @@ CLASSES: Final = ("low", "medium", "high")
 #: the pool, the authors' UP first.
 OWN_SLOT_MINUTES: Final = 30
 OWN_EVERY_HOURS, OWN_FAST_EVERY_HOURS = 48, 192
-OWN_POLICIES: Final = (
-    "UP-single",
-    "UP",
-    "MSU-trim",
-    "UP-single(guard)",
-    "Stochastic(24,guard)",
-    "Stochastic",
-)
+OWN_POLICIES: Final = ("UP-single", "UP", "MSU-trim", "Stochastic")
 
 
 def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
     """Run the benchmark on a folder's single-instance traces and return the JSON object of the command.
 
-    ``variants``: an entry for each direction, class of availability, deadline and overhead. ``settings``: the same for all
-    classes together, with 95 % intervals. ``summary``: the default policy's share of the gap over the settings. ``own_replay``:
-    the same jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for an unusable table and `MarketError`
-    if no trace is long enough.
+    ``variants``: an entry for each direction, class of availability, deadline and overhead, with and without the last slot of a
+    run. ``settings``: the same for all classes together, with 95 % intervals. ``summary``: the default policy's share of the gap
+    over the settings. ``own_replay``: the same jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for an
+    unusable table and `MarketError` if no trace is long enough.
     """
     table = read_table(data, "availability", COUNT_COLUMNS)
     traces = single_traces(table, slot_minutes=SLOT_MINUTES, least_hours=LEAST_HOURS)
@@ -111,6 +101,7 @@ def variant_row(scores: Scores) -> dict[str, Any]:
     setting = scores.setting
     return {
         "availability": "all",
+        "loses_last_slot": setting.loses_last_slot,
         "deadline_h": setting.deadline_minutes / 60,
         "overhead_h": setting.overhead_minutes / 60,
         "split": scores.split.label,
@@ -120,7 +111,6 @@ def variant_row(scores: Scores) -> dict[str, Any]:
                 "mean_cost_usd": float(scores.of(name).mean()),
                 "score": setting.score(float(scores.of(name).mean())),
                 "misses": int(scores.missed[:, i].sum()),
-                "misses_strict": int(scores.missed_strict[:, i].sum()),
                 "gap_closed": scores.gap_closed(name),
                 "gap_closed_from_eager": scores.gap_closed(name, start=EAGER),
             }
@@ -142,24 +132,34 @@ def setting_row(scores: Scores, *, rng: np.random.Generator) -> dict[str, Any]:
 def summary(
     scores: Sequence[Scores], rows: Sequence[dict[str, Any]], *, rng: np.random.Generator
 ) -> dict[str, Any]:
+    """Return the figures of `account` where the last slot of a run is lost and, as ``kept``, where it counts."""
+    lost, kept = (
+        account(
+            [s for s in scores if s.setting.loses_last_slot == loses],
+            [row for row in rows if row["loses_last_slot"] == loses],
+            rng=rng,
+        )
+        for loses in (True, False)
+    )
+    costs = guard_costs([s for s in scores if not s.setting.loses_last_slot], rng=rng, pair=(PLAIN, NAIVE))
+    return {"default": DEFAULT, **lost, "kept": kept, "guard_costs": costs}
+
+
+def account(
+    scores: Sequence[Scores], rows: Sequence[dict[str, Any]], *, rng: np.random.Generator
+) -> dict[str, Any]:
     """Return shares of the gap closed, averaged over the settings of all directions, and misses over all runs."""
     names = scores[0].names
     shares = {name: [row["policies"][name]["gap_closed"] for row in rows] for name in names}
     eager = {name: [row["policies"][name]["gap_closed_from_eager"] for row in rows] for name in names}
     return {
-        "default": DEFAULT,
         "runs": sum(len(s.windows) for s in scores),
         "gap_closed": {name: mean(values) for name, values in shares.items()},
         "gap_closed_from_eager": {name: mean(values) for name, values in eager.items()},
         "gap_closed_interval": list(mean_gap_interval(scores, DEFAULT, rng=rng)),
         "gap_closed_from_eager_interval": list(mean_gap_interval(scores, DEFAULT, rng=rng, start=EAGER)),
         "least_gap_closed": min((v for v in shares[DEFAULT] if np.isfinite(v)), default=float("nan")),
-        "guard_costs": guard_costs(scores, rng=rng, pair=(PLAIN, GUARDED)),
-        "default_costs": guard_costs(scores, rng=rng.spawn(1)[0], pair=(PLAIN, DEFAULT)),
         "misses": {name: int(sum(s.missed[:, i].sum() for s in scores)) for i, name in enumerate(names)},
-        "misses_strict": {
-            name: int(sum(s.missed_strict[:, i].sum() for s in scores)) for i, name in enumerate(names)
-        },
     }
 
 
@@ -189,7 +189,6 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
     ``settings`` has a row for each setting, ``gap_closed`` the mean shares of the gap measured from the first of `OWN_POLICIES`.
     """
     start, last = OWN_POLICIES[0], OWN_POLICIES[-1]
-    guard = (last, OWN_POLICIES[-2])
     found = own_scores(table, every_hours=OWN_FAST_EVERY_HOURS if fast else OWN_EVERY_HOURS)
     rows: list[dict[str, Any]] = [
         {
@@ -200,7 +199,6 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
                 name: {
                     "mean_cost_usd": float(scores.of(name).mean()),
                     "misses": int(scores.missed[:, i].sum()),
-                    "misses_strict": int(scores.missed_strict[:, i].sum()),
                     "gap_closed": scores.gap_closed(name, start=start),
                 }
                 for i, name in enumerate(scores.names)
@@ -218,7 +216,6 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
         "settings": rows,
         "gap_closed": shares,
         "gap_closed_intervals": intervals,
-        "guard_costs": guard_costs(found, rng=rng, pair=guard) if found else None,
     }
 
 
@@ -230,7 +227,7 @@ def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
     traces = single_traces(table, slot_minutes=OWN_SLOT_MINUTES, least_hours=LEAST_HOURS)
     every = 60 * every_hours // OWN_SLOT_MINUTES
     found = []
-    for setting in settings(OWN_SLOT_MINUTES):
+    for setting in settings(OWN_SLOT_MINUTES, loses_last_slot=False):
         places = [
             Window(trace=trace, start=start)
             for trace in traces
@@ -247,7 +244,7 @@ def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
             Scores(
                 split=Split(label="later halves", train=(), test=tuple(traces)),
                 setting=setting, names=OWN_POLICIES, windows=tuple(places), cost=figures[:, :count],
-                missed=figures[:, count : 2 * count] > 0, missed_strict=figures[:, 2 * count : -1] > 0,
+                missed=figures[:, count:-1] > 0,
                 best=figures[:, -1], block=blocks_of(setting, places),
             )
         )  # fmt: skip
@@ -255,10 +252,7 @@ def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
 
 
 def own_run(setting: Setting, place: Window) -> list[float]:
-    """Return the results of `OWN_POLICIES` on a job, followed by the cost of hindsight.
-
-    The order is costs (USD), misses (1 or 0), and misses if a start loses its slot, each for all policies.
-    """
+    """Return the costs (USD) and the misses (1 or 0) of `OWN_POLICIES` on a job, followed by the cost of hindsight."""
     d, hours, end = setting.slots, setting.slot_minutes / 60, place.start + setting.slots
     count = place.trace.up[:end].astype(float)
     price = np.full(end, setting.spot_usd_per_hour)
@@ -284,37 +278,13 @@ def own_run(setting: Setting, place: Window) -> list[float]:
     record = record_of(price, count, first=place.start, slot_hours=hours)
     policies, memo = [policy_named(name) for name in OWN_POLICIES], PlanMemo()
     outcomes = replay_pool(policies, job, market, record=record, memo=memo)
-    seen = memo.seen(job, market, None, record)
     for outcome in outcomes:
         audit_outcome(job, market, outcome)
     return [
         *(job.value - outcome.utility_usd for outcome in outcomes),
         *(float(not outcome.on_time) for outcome in outcomes),
-        *(float(missed_strictly(policy, job, seen)) for policy in policies),
         job.value - hindsight(job, market).high,
     ]
-
-
-def missed_strictly(policy: Policy[Any], job: Job, seen: Seen) -> bool:
-    """Return whether a single-instance job misses its deadline if every start loses its slot and then owes the restart.
-
-    A change from lost spot to on-demand, or from on-demand to spot, is also a start, which M2.4 does not charge. The policy
-    observes the work really done, and plans by M2.4.
-    """
-    gain = float(job.throughput.rate(1)) * seen.slot_hours
-    state, progress, kind, owed = policy.start(job), Progress(), NONE, 0.0
-    for slot in range(job.deadline_slots):
-        held, state = policy.decide(state, seen.view(job, progress, slot))
-        now = SPOT if held.spot else ON_DEMAND if held.on_demand else NONE
-        if now not in (kind, NONE):
-            owed = 1.0 + (1.0 - job.mu_up)
-        eaten = min(owed, 1.0) if now != NONE else 1.0
-        owed = owed - eaten if now != NONE else 0.0
-        done = progress.done + (1.0 - eaten) * gain
-        if finished(done, job.workload):
-            return False
-        progress, kind = Progress(done=done, n_previous=int(now != NONE)), now
-    return True
 
 
 def mean(values: Sequence[float]) -> float:
@@ -344,10 +314,11 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
         "costs of OD and spot-only in the score: work plus one overhead, in whole slots",
         f"{PUBLISHED} is the single-cluster form of its paper: on on-demand it stays while spot is down, and until two overheads "
         f"ahead of schedule even while spot is up; {EAGER!r} leaves for spot at once. Shares of the gap are given from either",
-        f"{GUARDED!r} and '{PUBLISHED}, guarded' take spot, and wait, only while a slot plus an overhead of slack stays (M4.3); "
-        f"{DEFAULT!r} until a start of the job has done the work that its overhead leaves, and on where it does less",
-        f"{BLANK!r} is {PLAIN!r} with nothing known of the market before the job",
-        "learned from the training traces only; what is known of a test trace before a run starts is what the run may look back on",
+        "the last slot of a spot instance that is lost does no work, as in the public simulators; in settings with the last slot "
+        "kept it counts in full, as in the paper",
+        f"{DEFAULT!r}, {NAIVE!r} and the ablations take spot, and wait, only where a slot without work leaves a slot plus an "
+        f"overhead (M4.3); {DEFAULT!r} expects to lose the last slot of a run until a loss has kept it",
+        "learned from the training traces only; nothing is known of the market before a run",
     ]
     if len({trace.year for trace in traces}) == 1:
         found.append("the traces are of one year: tables are learned on each one's first half")
@@ -368,12 +339,11 @@ def cant_be_late_study(study: StudyOptions) -> Answer:
 #: Headings of the tables.
 POLICY_COLUMNS: Final = {
     "policy": "policy", "mean_cost_usd": "mean cost, USD", "score": "score", "misses": "misses",
-    "misses_strict": "where a start loses its slot",
     "gap_closed": "gap closed from UP", "gap_closed_from_eager": "from UP without hysteresis",
 }  # fmt: skip
 ABLATION_COLUMNS: Final = {
     "policy": "policy", "gap_closed": "gap closed from UP", "gap_closed_from_eager": "from UP without hysteresis",
-    "misses": "misses", "misses_strict": "where a start loses its slot",
+    "misses": "misses", "kept": "gap closed where the last slot counts",
 }  # fmt: skip
 
 TRACE_COLUMNS: Final = {
@@ -385,7 +355,8 @@ def heading(row: dict[str, Any]) -> str:
     """Return the name of a setting."""
     low, high = row["gap_closed_interval"]
     return (
-        f"{row['split']}: deadline {row['deadline_h']:.0f} h, overhead {60 * row['overhead_h']:.0f} min, {row['runs']} runs "
+        f"{row['split']}: deadline {row['deadline_h']:.0f} h, overhead {60 * row['overhead_h']:.0f} min, "
+        f"last slot {'lost' if row['loses_last_slot'] else 'kept'}, {row['runs']} runs "
         f"(gap closed by {DEFAULT}: 95 % interval {interval_words(low, high, '.3f')})"
     )
 
@@ -399,9 +370,12 @@ def policy_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def ablation_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of the table of state variables, by increasing share of the gap closed."""
-    keys = ("gap_closed", "gap_closed_from_eager", "misses", "misses_strict")
+    keys = ("gap_closed", "gap_closed_from_eager", "misses")
     names = sorted(found["gap_closed"], key=lambda name: found["gap_closed"][name])
-    return [{"policy": name, **{key: found[key][name] for key in keys}} for name in names]
+    return [
+        {"policy": name, **{key: found[key][name] for key in keys}, "kept": found["kept"]["gap_closed"][name]}
+        for name in names
+    ]
 
 
 #: Smaller shares of the gap are not drawn, because they would compress the others.
@@ -451,22 +425,14 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
         "Share of the gap closed between uniform progress and the optimum",
         [
             f"On average over the settings {name!r} closes {found['gap_closed'][name]:.3f} of the gap from UP, at least "
-            f"{found['least_gap_closed']:.3f} in each, and {found['gap_closed_from_eager'][name]:.3f} from UP without hysteresis.",
-            _misses_told(found),
-            _shares_figure(answer["settings"], default=name),
+            f"{found['least_gap_closed']:.3f} in each, and {found['gap_closed_from_eager'][name]:.3f} from UP without hysteresis; "
+            f"where the last slot of a run counts, {found['kept']['gap_closed'][name]:.3f}.",
+            f"It missed {found['misses'][name]} of {found['runs']} deadlines, {PUBLISHED} {found['misses'][PUBLISHED]}, "
+            f"{PLAIN!r} {found['misses'][PLAIN]}. Where the last slot counts, the guard (M4.3) costs "
+            f"{_cost_told(found['guard_costs'])}.",
+            _shares_figure([row for row in answer["settings"] if row["loses_last_slot"]], default=name),
         ],
         "gap",
-    )
-
-
-def _misses_told(found: Mapping[str, Any]) -> str:
-    """Return a sentence on the misses under both accounts and on the cost of the guard."""
-    strict, name = found["misses_strict"], found["default"]
-    return (
-        f"It missed {found['misses'][name]} of {found['runs']} deadlines. Where every start loses its slot beside the overhead, "
-        f"which no policy is told: {strict[name]}, {PUBLISHED} {strict[PUBLISHED]}, {PLAIN!r} {strict[PLAIN]}. What {PLAIN!r} "
-        f"pays more with the guard (M4.3): to the end {_cost_told(found['guard_costs'])}; until a start has been seen to keep its "
-        f"slot {_cost_told(found['default_costs'])}."
     )
 
 
@@ -481,10 +447,9 @@ def _cost_told(cost: Mapping[str, Any]) -> str:
 def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Figure:
     """Return the chart of the share of the gap closed: a row for each setting, a mark for each policy.
 
-    Shares below `LEAST_SHARE` are omitted. Because there are only eight colours, the policy that knows nothing of the market
-    before the job appears only in the tables.
+    Shares below `LEAST_SHARE` are omitted.
     """
-    names = [n for n in settings[0]["policies"] if n.startswith(("stochastic", "UP,")) and n != BLANK]
+    names = [n for n in settings[0]["policies"] if n.startswith(("stochastic", "UP,"))]
     labels = [f"{s['split']}, {s['deadline_h']:.0f} h, {60 * s['overhead_h']:.0f} min" for s in settings]
     rows = []
     for label, setting in zip(labels, settings, strict=True):
@@ -510,7 +475,6 @@ def _own(found: Mapping[str, Any]) -> Section:
             **{name: figures["gap_closed"] for name, figures in row["policies"].items()},
             "low": row["gap_closed_interval"][0], "high": row["gap_closed_interval"][1],
             "misses": sum(figures["misses"] for figures in row["policies"].values()),
-            **{f"strict {name}": figures["misses_strict"] for name, figures in row["policies"].items()},
         }
         for row in found["settings"]
     ]  # fmt: skip
@@ -526,16 +490,7 @@ def _own(found: Mapping[str, Any]) -> Section:
             f"UP as its authors have it, to hindsight; {last} on average {found['gap_closed'][last]:.3f}, MSU-trim "
             f"{found['gap_closed']['MSU-trim']:.3f}. Here on-demand that takes the place of lost spot at once pays no restart "
             "(M2.4); in the public rules it pays the full one.",
-            f"The guard makes {last} dearer by {_cost_told(found['guard_costs'])}."
-            if found["guard_costs"]
-            else "",
             numbers(columns, rows, digits=3),
-            "Missed deadlines where every change of kind is a start that loses its slot and pays the restart:",
-            numbers(
-                {"deadline": "Deadline", "overhead": "Overhead", "runs": "Runs"}
-                | {f"strict {name}": name for name in OWN_POLICIES},
-                rows,
-            ),
         ],
         "own-replay",
     )
@@ -546,14 +501,16 @@ def _variants(answer: Mapping[str, Any]) -> Section:
     rows = [
         {
             "split": row["split"], "availability": row["availability"], "deadline": f"{row['deadline_h']:.0f} h",
-            "overhead": f"{60 * row['overhead_h']:.0f} min", "runs": row["runs"], "up": row["policies"]["UP"]["mean_cost_usd"],
+            "overhead": f"{60 * row['overhead_h']:.0f} min", "last": "lost" if row["loses_last_slot"] else "kept",
+            "runs": row["runs"], "up": row["policies"]["UP"]["mean_cost_usd"],
             "cost": row["policies"][default]["mean_cost_usd"], "optimum": row["optimum_usd"],
             "gap": row["policies"][default]["gap_closed"], "misses": row["policies"][default]["misses"],
         }
         for row in answer["variants"]
     ]  # fmt: skip
     columns = {
-        "split": "Train -> test", "availability": "Availability", "deadline": "Deadline", "overhead": "Overhead", "runs": "Runs",
+        "split": "Train -> test", "availability": "Availability", "deadline": "Deadline", "overhead": "Overhead",
+        "last": "Last slot", "runs": "Runs",
         "up": "UP, USD", "cost": f"{default}, USD", "optimum": "Optimum, USD", "gap": "Gap closed", "misses": "Misses",
     }  # fmt: skip
     return Section("By availability", [numbers(columns, rows, digits=3)], "variants")

@@ -11,7 +11,7 @@ import numpy as np
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, dots, heat
-from slackwater.flows.turn.leaderboard import utility_range
+from slackwater.flows.turn.report.leaderboard import utility_range
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit
 from slackwater.optimization.policies.contract import Policy

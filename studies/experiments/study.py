@@ -19,9 +19,14 @@ class StudyOptions(Output):
     seed: Annotated[int, option("Seed of everything drawn.", least=0, most=2**63 - 1)] = 7
 
     def workers(self, asked: int | None) -> int:
-        """Return the number of processes: the requested number, else 1 with ``--fast`` and the number of cores without it."""
-        from slackwater.flows.accuracy.units import cores
+        """Return the number of processes: the requested number, else 1 with ``--fast``, else the number of cores.
 
+        With SLACKWATER_RUNNER=dask replays run on the cluster instead.
+        """
+        from slackwater.flows.accuracy.units import cores
+        from slackwater.flows.executor import use_chosen_executor
+
+        use_chosen_executor()
         return asked or (1 if self.fast else cores())
 
 

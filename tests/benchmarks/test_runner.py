@@ -32,6 +32,12 @@ def modules(tmp_path, monkeypatch):
     return lambda *names: {name: f"{name}_bench" for name in names}
 
 
+def test_every_benchmark_of_the_lists_is_a_module():
+    modules = {path.stem for path in Path(runner.__file__).parent.glob("*.py")}
+    assert {*CASES, *ON_REQUEST} <= modules
+    assert set(NEEDS_DATA) <= {*CASES, *ON_REQUEST}
+
+
 def test_one_that_fails_is_said_and_the_others_go_on(modules, tmp_path, capsys):
     code = report(modules("fine", "raising", "dying", "exiting", "where"), tmp_path, as_json=True)
     out, err = capsys.readouterr()

@@ -1,7 +1,5 @@
 """Policies, predictors, sources and commands of an installed package go through every door: turn, backfill, accuracy, replay."""
 
-import json
-import subprocess
 import sys
 
 import pandas as pd
@@ -12,13 +10,18 @@ from test_stale import JOB, LAST, MARKET
 from test_turn import small_settings
 from tidy_folder import write_tidy
 
+from slackwater.flows.backfill.run import run_backfill, stretch_of
+from slackwater.flows.config import read_settings
+from slackwater.flows.engine.turns import complete_turn
 from slackwater.forecasting.predictors import make_predictor
+from slackwater.optimization.job.request import read_request
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
 
 NOW = LAST.floor("30min")
+STEP = pd.Timedelta(hours=1)
 OWN = '[[family]]\nname = "Patient"\npatience = [0.25, 0.5]\n[[family]]\nname = "UP"\n'
 
 
@@ -50,23 +53,21 @@ def folder(tmp_path_factory):
 DB = ("--db", "w.duckdb", "--settings", "slackwater.toml", "--json")
 
 
-def apart(*words):
-    """Return the JSON answer of a command in a process of its own: the engine of this process belongs to other tests."""
-    program = [sys.executable, "-c", "import sys; from slackwater.flows.cli import main; sys.exit(main())"]
-    done = subprocess.run([*program, *words], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
 def served(folder):
-    """Return the answers of a turn and of a backfill of the slot before it, on data read by the source of the package."""
+    """Return the answers of a turn and of a backfill of the slot before it, on data read by the source of the package.
+
+    Both run as plain calls, as without Prefect.
+    """
     read = call("ingest", "ledger", "data", *DB).value
     assert read["ledger"]["added"] > 0
-    job = ("--job", "late.toml")
-    turn = apart("run", "--at", NOW.isoformat(), *job, *DB)
-    before = (NOW - pd.Timedelta(hours=1)).isoformat()
-    filled = apart("backfill", "--from", before, "--to", before, *DB)
-    return turn, filled
+    db, settings = folder / "w.duckdb", read_settings(folder / "slackwater.toml")
+    requests = [read_request(folder / "late.toml")]
+    turn = complete_turn(
+        db, NOW, settings=settings, data=None, requests=requests, report=folder / "turn.html"
+    )
+    slots = stretch_of(NOW - STEP, NOW - STEP, slot=pd.Timedelta(minutes=settings.step_minutes))
+    return turn.answer(), run_backfill(db, slots, settings, data=None)
 
 
 def test_names_of_a_package_are_names_of_ours(folder):
@@ -89,12 +90,12 @@ def test_a_turn_decides_with_the_policy_and_the_predictor(served):
 
 def test_a_turn_and_a_backfill_store_forecasts_and_estimates(folder, served):
     _, filled = served
-    assert not filled["failed"], filled
+    assert not any(outcome.reasons for outcome in filled), filled
     with open_store(folder / "w.duckdb") as store:
         issued, fitted = read_rows(store, "vintages"), read_rows(store, "fitted")
     times = {(name, pd.Timestamp(at)) for name, at in zip(issued["model"], issued["issued_at"], strict=True)}
     names = {"patient_jobs:held", "ridge"}
-    assert {(name, at) for name in names for at in (NOW, NOW - pd.Timedelta(hours=1))} <= times
+    assert {(name, at) for name in names for at in (NOW, NOW - STEP)} <= times
     assert names <= {name.rpartition(":")[0] for name in fitted["predictor"]}
 
 

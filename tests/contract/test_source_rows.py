@@ -140,6 +140,15 @@ def taken(tmp_path, form, lines, *, session_zone="UTC"):
     return prices, counts, reasons, done, listed
 
 
+def in_turn(names, others):
+    """Return all pairs; the quick form has every name with one of the others, in turn, and the slow tests have the rest."""
+    return [
+        pytest.param(name, other, marks=() if number == place % len(others) else pytest.mark.slow)
+        for place, name in enumerate(names)
+        for number, other in enumerate(others)
+    ]
+
+
 def place_of(row):
     """Return the written place, a zone in one source and a region in another; "" for a derived row."""
     return next((name for name in row[:2] if name.startswith("us-east-1") and name != "us-east-1"), "")
@@ -154,8 +163,9 @@ def test_every_source_of_files_has_its_rows_here_or_states_none():
     }
 
 
+@pytest.mark.parametrize("orders", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_order_of_rows_changes_nothing(tmp_path, form):
+def test_the_order_of_rows_changes_nothing(tmp_path, form, orders):
     """Includes contradictory rows, several products, placeholders and times of several offsets."""
     lines = [
         Line(),
@@ -168,7 +178,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path, form):
         Line(zone="us-east-1e", time="2026-03-05T13:30:00+00:00", usd="8", on_demand="22"),
     ]
     expected = taken(tmp_path, form, lines)
-    for seed in range(3):
+    for seed in range(orders):
         random.Random(seed).shuffle(lines)
         again = taken(tmp_path, form, lines)
         assert again[:3] == expected[:3]
@@ -222,8 +232,7 @@ GOOD_TIMES = [
 NOON = pd.Timestamp("2026-03-05T12:00Z").timestamp()
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-@pytest.mark.parametrize("form", TIMED)
+@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["America/New_York", "UTC"]))
 def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path, form, zone):
     lines = [Line(), Line(zone="us-east-1c")]
     for text in BAD_TIMES:
@@ -234,8 +243,7 @@ def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path,
     assert len(reasons) >= len(BAD_TIMES)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai"])
-@pytest.mark.parametrize("form", TIMED)
+@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["UTC", "Asia/Shanghai"]))
 def test_one_moment_is_one_moment_however_it_is_written(tmp_path, form, zone):
     apart = form != "primeintellect"  # a snapshot states that the other providers have nothing
     lines = [
@@ -284,8 +292,7 @@ def test_a_price_of_windows_alone_is_no_price_of_the_market(tmp_path, form):
     assert pd.isna(row["on_demand_usd"])
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("how", ["bom", "crlf", "utf-16", "gzip"])
+@pytest.mark.parametrize(("form", "how"), in_turn(FORMS, ["bom", "crlf", "utf-16", "gzip"]))
 def test_byte_order_marks_line_ends_encodings_and_packing_change_nothing(tmp_path, form, how):
     import gzip
 

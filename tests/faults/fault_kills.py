@@ -27,7 +27,7 @@ from fault_tables import (
 from slackwater.flows.ledger.stages import STAGES as STAGE_NAMES
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.sources.contract import SourceOptions
-from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.connection import Store, open_reader, open_store
 
 #: Largest number of kills between two complete runs.
 IN_A_ROW = 3
@@ -48,6 +48,7 @@ class Tally:
     rounds: int = 0
     lost: int = 0
     doubled: int = 0
+    written: int = 0
     reads: int = 0
     half_seen: int = 0
     reads_failed: int = 0
@@ -58,12 +59,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undisturbed:
-    """An undisturbed run of a stage: its tables, its digest before and after, and its moments."""
+    """An undisturbed run of a stage: its tables, its digest before, after each commit and at the end, and its moments."""
 
     base: Path
     tables: dict[str, Counter[str]]
     before: dict[str, list[str]]
     after: dict[str, list[str]]
+    states: tuple[dict[str, list[str]], ...]
     answer: object
     ended: Ended
 
@@ -93,15 +95,33 @@ def undisturbed(stage: Stage, base: Path, folder: Path) -> Undisturbed:
     copied(base, folder)
     before = done(folder, lambda: checked(DB, stage.without)).answer["digest"]
     ended = done(folder, stage.work)
+    states = done(copied(base, folder.with_name(f"{folder.name}-states")), lambda: states_of(stage)).answer
     found = done(folder, lambda: _found(stage)).answer
     return Undisturbed(
         base=base,
         tables={table: Counter(rows) for table, rows in found["tables"].items()},
         before=before,
         after=found["digest"],
+        states=(before, *states, found["digest"]),
         answer=ended.answer,
         ended=ended,
     )
+
+
+def states_of(stage: Stage) -> list[dict[str, list[str]]]:
+    """Run a stage; return the digests after its commits."""
+    states: list[dict[str, list[str]]] = []
+    commit = Store.execute
+
+    def committed(store: Store, sql: str, *parameters: object) -> object:
+        rows = commit(store, sql, *parameters)
+        if sql == "COMMIT" and store.name.endswith(DB.name):
+            states.append(digest_of(store, stage.without))
+        return rows
+
+    Store.execute = committed
+    stage.work()
+    return states
 
 
 def _found(stage: Stage) -> dict[str, object]:
@@ -152,7 +172,7 @@ def kill_again(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> 
         if name.removeprefix("after ") in FILE_OPERATIONS:
             work = copied(half, folder / f"{stage.name}-{at}")
             tally.again += Child(work, stage.work, kill_at=at).wait().killed
-            wrong = done(work, seen_whole(stage, whole)).answer
+            wrong = done(work, seen_whole(whole.before, whole.after, stage=stage)).answer
             tally.reads += 1
             if wrong:
                 tally.half_seen += 1
@@ -163,8 +183,14 @@ def kill_again(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> 
 def _one_round(
     stage: Stage, whole: Undisturbed, folder: Path, tally: Tally, rng: random.Random, kills: int
 ) -> None:
-    look = seen_whole(stage, whole) if stage.whole else seen_whole_slots
+    # A second writer publishes the finished stages of a killed turn: in every second round.
+    shared = tally.rounds % 2
+    if shared:
+        look = seen_whole(*whole.states, stage=stage) if stage.whole else seen_whole_stages
+    else:
+        look = seen_whole(whole.before, whole.after, stage=stage) if stage.whole else seen_whole_slots
     watch = Watch(folder, look)
+    writer = SecondWriter(folder) if shared else None  # stopped first: it has the reader's pipe open
     for before in range(kills):
         ended = _kill_once(stage, whole, folder, rng, tally)
         # Other work may slow the timed run, so a run may end before its kill: its time then replaces the shortest.
@@ -174,6 +200,8 @@ def _one_round(
             tally.failures.append(f"{stage.name}: a run after a kill failed: {ended.error}")
     last = Child(folder, stage.work).wait()
     tally.reruns += 1
+    if writer is not None:
+        writer.stop(tally)
     watch.stop(tally)
     if last.error:
         tally.failures.append(f"{stage.name}: the last run failed: {last.error}")
@@ -225,8 +253,8 @@ def _not_as_planned(answer: object) -> list[str]:
 Look = Callable[[], str]
 
 
-def seen_whole(stage: Stage, whole: Undisturbed) -> Look:
-    """Return a check that a reader sees the tables of before or after the work, and nothing between."""
+def seen_whole(*states: dict[str, list[str]], stage: Stage) -> Look:
+    """Return a check that a reader sees the tables in one of these states, and nothing between."""
 
     def look() -> str:
         with open_reader(DB) as store:
@@ -234,13 +262,28 @@ def seen_whole(stage: Stage, whole: Undisturbed) -> Look:
             doubled = doubled_keys(store)
         if doubled:
             return f"{doubled} keys twice"
-        if digest in (whole.before, whole.after):
+        if digest in states:
             return ""
-        return "half of it: " + ", ".join(
-            name for name in digest if digest[name] not in (whole.before[name], whole.after[name])
-        )
+        near = min(states, key=lambda state: sum(digest[name] != state[name] for name in digest))
+        return "half of it: " + ", ".join(name for name in digest if digest[name] != near[name])
 
     return look
+
+
+def seen_whole_stages() -> str:
+    """Return an error unless the forecasts and decisions that a reader sees are those of the recorded stages."""
+    with open_reader(DB) as store:
+        doubled = doubled_keys(store)
+        (apart,) = store.execute(
+            "SELECT (SELECT list(DISTINCT issued_at ORDER BY ALL) FROM vintages WHERE issued_at > $at) IS DISTINCT FROM "
+            "(SELECT list(DISTINCT logical_at ORDER BY ALL) FROM runs WHERE stage = 'forecast' AND logical_at > $at), "
+            "(SELECT count(*) FROM decisions AS d WHERE slot > $at AND NOT EXISTS "
+            "(SELECT 1 FROM runs AS r WHERE r.stage = 'allocate' AND r.logical_at = d.slot))",
+            {"at": AT.to_pydatetime()},
+        )
+    if doubled:
+        return f"{doubled} keys twice"
+    return f"half a stage: {apart}" if any(apart) else ""
 
 
 def seen_whole_slots() -> str:
@@ -260,6 +303,31 @@ def seen_whole_slots() -> str:
     if half:
         return f"half a slot: {half}"
     return "" if issued == len(rows) else f"forecasts of {issued} slots, runs of {len(rows)}"
+
+
+class SecondWriter:
+    """A process that opens and closes the warehouse for writing repeatedly, and so publishes the committed state."""
+
+    def __init__(self, folder: Path) -> None:
+        stopped, self._stop = os.pipe()
+        self._child = Child(folder, lambda: self._write(stopped))
+        os.close(stopped)
+
+    def _write(self, stopped: int) -> int:
+        os.close(self._stop)
+        opened = 0
+        while not select.select([stopped], [], [], PAUSE)[0]:
+            with open_store(DB, wait=600.0):
+                opened += 1
+        return opened
+
+    def stop(self, tally: Tally) -> None:
+        """End the process and add its results to the tally."""
+        os.close(self._stop)
+        ended = self._child.wait()
+        tally.written += 0 if ended.error else int(ended.answer)
+        if ended.error:
+            tally.failures.append(f"the second writer failed: {ended.error}")
 
 
 class Watch:

@@ -14,11 +14,12 @@ from past_jobs import past_jobs
 from slackwater.flows.backfill import run as backfill_run
 from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from slackwater.flows.config import Feed, Settings
+from slackwater.flows.feeds import fetch as feeds
 from slackwater.flows.feeds.fetch import fetch_feed
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.stages import Found, whole_turn
 from slackwater.flows.turn.work import require_markets
 from slackwater.optimization.job.request import parse_request
@@ -91,6 +92,7 @@ def forecast() -> None:
 
 
 def score() -> None:
+    stages.SCORED_TOGETHER = 1  # a transaction for each of the two jobs
     with open_store(DB) as store:
         turn = turn_of(store)
         stages.score(turn, known_to(turn))
@@ -175,6 +177,7 @@ def credentials() -> None:
 def fetch(
     url: str, *, at: pd.Timestamp = AT, seed: int = 1, tries: int = 5, seconds: float = 5.0
 ) -> dict[str, object]:
+    feeds.GATHER_SECONDS = 0.0  # the warehouse is open to other writers between any two pages
     transport = Transport(seed=seed, retry=Retry(tries=tries), seconds=seconds, sleep=lambda _seconds: None)
     with open_store(DB) as store:
         fetched = fetch_feed(store, feed_of(url), at=at, transport=transport)

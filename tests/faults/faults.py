@@ -41,6 +41,7 @@ SUMMED = (
     "rounds",
     "lost",
     "doubled",
+    "written",
     "reads",
     "half_seen",
 )

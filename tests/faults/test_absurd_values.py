@@ -26,9 +26,9 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
-from slackwater.flows.turn.following import choose_markets
 from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.histories import Reads
+from slackwater.flows.turn.markets.following import choose_markets
+from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs, forecast_turns
 from slackwater.flows.turn.work import find_work

@@ -16,8 +16,8 @@ from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import find_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start
 from slackwater.optimization.window.plan import Allocation

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from open_data import DATA
 
 from slackwater.forecasting.configurations.facts import Configuration, MemoryModel, features, memory_parts
 from slackwater.forecasting.configurations.runs import RUNS_FILE
 from slackwater.forecasting.configurations.throughput import log_rate
 from slackwater.forecasting.configurations.validity import LABELS_FILE, STATISTICS_FILE
 
-REAL = (
-    Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
-    / "finetune"
-)
+REAL = DATA / "finetune"
 SXM, PCIE = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"
 #: Constants of the formula behind the synthetic runs.
 LAW = np.array([-0.8, -1.0, -0.85, 0.7, -1.0, -0.5, 1.8, 1.2])

@@ -93,8 +93,8 @@ STEPS = (
         name="plan",
         minute=5,
         words="plan job.toml",
-        text="Nothing is stored yet. The cost is a range: the lower end holds if spot is never lost, "
-        "the upper end is the cost of on-demand only.",
+        text="Nothing is stored yet. Nobody has measured these zones, so cost and finish assume that spot there comes and goes "
+        "as in the measured markets.",
     ),
     Step(
         name="add",

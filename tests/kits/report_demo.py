@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.turn.leaderboard import Learned
-from slackwater.flows.turn.panels import MarketPanel
-from slackwater.flows.turn.report import ReportData
+from slackwater.flows.turn.report.leaderboard import Learned
+from slackwater.flows.turn.report.page import ReportData
+from slackwater.flows.turn.report.panels import MarketPanel
 from slackwater.forecasting.accuracy.tables import with_common
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.history import Market
@@ -176,7 +176,7 @@ def demo_data(*, markets: int = 24, seed: int = 7, simulated: bool = True, round
 
 
 if __name__ == "__main__":
-    from slackwater.flows.turn.report import write_report
+    from slackwater.flows.turn.report.page import write_report
 
     made = demo_data()
     began = time.perf_counter()

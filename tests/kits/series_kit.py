@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from make import make_history
+from open_data import DATA
 
 from slackwater.forecasting.predictor import Panel
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
 
 
 def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):

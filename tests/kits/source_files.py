@@ -1,17 +1,16 @@
 """Shared parts of the tests of sources: the real files, their tidy tables, and a reader that counts."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from open_data import DATA
 
 from slackwater.warehouse.sources.contract import SourceOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT.parent / "shared" / "data"))
 KINDS = ("price", "availability", "rejected")
 
 

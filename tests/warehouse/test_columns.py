@@ -1,15 +1,19 @@
 """Every declared column goes from a CSV file to its view, and a half-made change of the columns is refused."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import pytest
 from storekit import T0, count_row, counts, price_row, prices, text_rows
 
-from slackwater.warehouse import columns
-from slackwater.warehouse.columns import BOTH, COLUMNS, REASONS, code_of, stored_columns
+from slackwater.warehouse import columns, sources
+from slackwater.warehouse.columns import BOTH, COLUMNS, REASONS, STATED, because, code_of, stored_columns
 from slackwater.warehouse.errors import SchemaError
+from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import append, ingest, rejected_rows
+from slackwater.warehouse.sources.contract import rejected_batch
 from slackwater.warehouse.store.connection import open_store
 from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
@@ -115,3 +119,40 @@ def test_rejected_rows_of_an_earlier_version_are_shown_and_counted_by_code(tmp_p
         assert [row["reason"] for row in found.rows] == list(EARLIER)[::-1]
         for reason, kind in EARLIER.items():
             assert reason in {row["reason"] for row in rejected_rows(store, reason=kind).rows}
+
+
+def test_every_rejection_of_a_source_of_the_product_has_a_code():
+    """A reason is written with `because` (or `NoPrice`, which calls it), never as a sentence in place."""
+    found = []
+    for path in sorted(Path(sources.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            told = {"rejection": node.args[2:3], "because": node.args[:1], "NoPrice": node.args[:1]}.get(
+                name, []
+            )
+            for argument in told:
+                if name == "rejection":
+                    found += [ast.unparse(node)] if isinstance(argument, ast.Constant | ast.JoinedStr) else []
+                else:
+                    codes = [one.value for one in ast.walk(argument) if isinstance(one, ast.Constant)]
+                    found += [code for code in codes if isinstance(code, str) and code not in STATED]
+    assert found == []
+
+
+def test_reasons_of_sources_are_stored_with_their_code(tmp_path):
+    rows = [
+        (1, "", because("line.empty")),
+        (2, "x", because("line.not_json", "char 3")),
+        (3, "y", "row 7 of a plug-in"),
+    ]
+    rows += [(4, "z", because("zone.unknown", "'moon'", "of aws"))]
+    with open_store(tmp_path / "w.duckdb") as store:
+        done = append(store, [rejected_batch(Path("f"), rows)], source="test", assumptions=[], imported_at=T0)
+        kept = read_rows(store, "rejected", order_by=["line"])
+    assert list(kept["code"]) == ["line.empty", "line.not_json", "", "zone.unknown"]
+    assert list(kept["reason"]) == [str(reason) for _, _, reason in rows]
+    assert done.reasons == dict.fromkeys(
+        ["empty line", "not JSON ...", "row ... of a plug-in", "unknown zone 'moon' of aws"], 1
+    )

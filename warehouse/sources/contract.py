@@ -24,9 +24,9 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, columns_of
+from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, StatedReason, because, columns_of
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.packaged import read_data
 
 Kind = Literal["price", "availability", "rejected"]
 
@@ -40,12 +40,10 @@ PRICE_COLUMNS = tuple(column.name for column in columns_of("price"))
 #: ``capacity`` = its maximum).
 AVAILABILITY_COLUMNS = tuple(column.name for column in columns_of("availability"))
 #: Columns of a ``rejected`` batch: rows that could not be parsed.
-REJECTED_COLUMNS = ("file", "line", "raw", "reason")
-#: Reason of a rejected row with an unpaired surrogate in a text.
-HALF_CHARACTER = "has half a character in it"
+REJECTED_COLUMNS = ("file", "line", "raw", "reason", "code")
 #: Reason of a rejected row with bytes that are not UTF-8. Until then its texts hold these bytes in
 #: the form of the error handler "surrogateescape".
-NOT_UTF8 = "bytes that are not UTF-8"
+NOT_UTF8 = because("line.not_utf8")
 _LOOSE_BYTE = re.compile("[\udc80-\udcff]")
 #: Maximum number of rows of a batch built row by row; files read through Arrow are cut by bytes
 #: instead.
@@ -123,11 +121,11 @@ def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
     if value is None:
         return pa.nulls(rows, wanted)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return _typed(list(value), wanted)
-    return pa.repeat(_typed([value], wanted)[0], rows)
+        return _typed_array(list(value), wanted)
+    return pa.repeat(_typed_array([value], wanted)[0], rows)
 
 
-def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
+def _typed_array(values: list[Any], wanted: pa.DataType) -> pa.Array:
     if not any(isinstance(value, str) for value in values):
         try:
             return pa.array(values, wanted)
@@ -162,20 +160,26 @@ def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iter
         if usable:
             yield _pack_one(kind, usable, constants)
         refused = [
-            {"line": row.get("line"), "raw": json.dumps({**said, **row}, default=str), "reason": reason}
+            {
+                "line": row.get("line"),
+                "raw": json.dumps({**said, **row}, default=str),
+                "reason": str(reason),
+                "code": reason.code,
+            }
             for row, reason in zip(rows, reasons, strict=True)
             if reason is not None
         ]
         yield _pack_one("rejected", refused, constants)
 
 
-def _half_character(row: Row) -> str | None:
+def _half_character(row: Row) -> StatedReason | None:
     """Return the rejection reason of the first text that cannot be encoded, None if all can."""
     for name, value in row.items():
         try:
             str(value).encode()
         except UnicodeEncodeError as error:
-            return NOT_UTF8 if _LOOSE_BYTE.match(error.object[error.start]) else f"{name} {HALF_CHARACTER}"
+            loose = _LOOSE_BYTE.match(error.object[error.start])
+            return NOT_UTF8 if loose else because("line.half_character", name)
     return None
 
 
@@ -188,15 +192,18 @@ def is_text(text: str) -> bool:
 LONGEST_REASON = 300
 
 
-def _readable(raw: str, reason: str) -> tuple[str, str]:
-    r"""Return the raw text and the reason of a rejected row in printable form.
+def _readable(raw: str, reason: str) -> dict[str, str]:
+    r"""Return the raw text, the reason and its code ("" for a reason that is not declared) of a rejected row.
 
     Bytes that are not UTF-8 are written as ``\xff``; the reason is then `NOT_UTF8`. Other reasons
     are cut to `LONGEST_REASON` characters.
     """
-    if is_text(raw):
-        return raw, reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
-    return _LOOSE_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", raw), NOT_UTF8
+    if not is_text(raw):
+        raw = _LOOSE_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", raw)
+        reason = NOT_UTF8
+    code = reason.code if isinstance(reason, StatedReason) else ""
+    text = reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
+    return {"raw": raw, "reason": str(text), "code": code}
 
 
 def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> Batch:
@@ -211,18 +218,13 @@ def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> 
 
 
 def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
-    """Return a line that cannot be parsed as a row of a ``rejected`` batch."""
-    raw, reason = _readable(raw, reason)
-    return "rejected", {"line": line, "raw": raw, "reason": reason}
+    """Return a line that cannot be parsed as a row of a ``rejected`` batch; ``reason`` as `because` returns it, or any text."""
+    return "rejected", {"line": line, **_readable(raw, reason)}
 
 
 def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
     """Return a ``rejected`` batch of (line, raw text, reason) triples."""
-    told = [(line, *_readable(raw, reason)) for line, raw, reason in rejected]
-    lines, raw, reasons = zip(*told, strict=True) if told else ((), (), ())
-    return batch_of(
-        "rejected", len(rejected), {"file": str(path), "line": lines, "raw": raw, "reason": reasons}
-    )
+    return _pack_one("rejected", [rejection(*one)[1] for one in rejected], {"file": str(path)})
 
 
 # ---
@@ -260,16 +262,16 @@ def read_options(source: str, model: type[OptionsT], values: Mapping[str, Any]) 
         )
     for name, value in values.items():
         if isinstance(value, bool) and not _has_type(model, name, bool):  # pydantic accepts true as 1
-            raise _refused(source, name, value, _expected(model, name))
+            raise _option_error(source, name, value, _expected_words(model, name))
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
-    raise _refused(source, name, values.get(name), _words(model, name, first))
+    raise _option_error(source, name, values.get(name), _words(model, name, first))
 
 
-def _refused(source: str, name: str, value: object, expected: str) -> SettingsError:
+def _option_error(source: str, name: str, value: object, expected: str) -> SettingsError:
     # URLs may contain a password, tables of headers an API key: neither is printed.
     hidden = value is None or isinstance(value, Mapping) or "://" in str(value)
     shown = "" if hidden else f" = {value!r}"
@@ -280,7 +282,7 @@ def _words(model: type[Options], name: str, error: ErrorDetails) -> str:
     """Describe the expected value of an option: the message of our validator, else its type and bounds."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    return _expected(model, name)
+    return _expected_words(model, name)
 
 
 def _has_type(model: type[Options], name: str, kind: type) -> bool:
@@ -289,7 +291,7 @@ def _has_type(model: type[Options], name: str, kind: type) -> bool:
     return annotation is kind or kind in get_args(annotation)
 
 
-def _expected(model: type[Options], name: str) -> str:
+def _expected_words(model: type[Options], name: str) -> str:
     field = model.model_fields[name]
     for part in (field.annotation, *get_args(field.annotation)):
         if get_origin(part) is Literal:

@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError, SourceFileError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     Batch,
     Moment,
@@ -258,11 +258,11 @@ def _batches(first: datetime, end: datetime, step: timedelta, seed: int, label: 
             begin, stop = max(first, start), min(end, start + BLOCK - step)
             rows = (stop - begin) // step + 1
             for batch in _block_batches(market, _path(place, block, seed), begin=begin, rows=rows, step=step):
-                yield _labelled(batch, label, line)
+                yield _with_labels(batch, label, line)
                 line += batch.table.num_rows
 
 
-def _labelled(batch: Batch, label: str, line: int) -> Batch:
+def _with_labels(batch: Batch, label: str, line: int) -> Batch:
     rows = batch.table.num_rows
     columns: dict[str, Any] = {name: batch.table[name] for name in batch.table.column_names}
     columns |= {"source": label, "file": str(PSEUDO_PATH), "line": pa.array(np.arange(line, line + rows))}

@@ -14,7 +14,7 @@ prices AS (
         arg_max(on_demand_usd, on_demand_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
     FROM price_parts JOIN times ON since <= place GROUP BY ALL
 ),
--- The price series that answers for a market and source: of the product that is planned on (M1.1, warehouse/products.py).
+-- The price series that answers for a market and source: of the product that is planned on (M1.1, warehouse/catalogue.py).
 ranked AS (
     SELECT place, sid, mid, source, product_rank AS rank
     FROM prices JOIN (SELECT *, {product_rank} AS product_rank FROM series) USING (sid)

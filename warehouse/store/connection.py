@@ -33,8 +33,10 @@ from slackwater.warehouse.errors import (
     SchemaError,
     SettingsError,
     StoreError,
+    StoreLockedError,
 )
 from slackwater.warehouse.store.files import (
+    WAIT_VARIABLE,
     Identity,
     Patience,
     Say,
@@ -42,9 +44,11 @@ from slackwater.warehouse.store.files import (
     check_host,
     check_log,
     check_place,
+    claimed_file,
     copy_synced,
     default_wait,
     has_wal,
+    holder_of,
     identity_of,
     is_locked,
     is_waited_for,
@@ -76,6 +80,8 @@ from slackwater.warehouse.store.schema import (
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
 #: Environment variable: threads of DuckDB in a process; default: the number of cores.
 THREADS_VARIABLE = "SLACKWATER_THREADS"
+#: Link to the newest snapshot, in the folder of the snapshots: a path that other programs can keep.
+CURRENT = "current.duckdb"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 #: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote
 #: anything.
@@ -160,6 +166,7 @@ def publish_copy(database: Path, source: int) -> Snapshot:
         _discard(folder, keep=[one.path for one in before])
         copy_synced(source, part, size=of.size)
         os.replace(part, target)
+        _point(folder, target)
         sync_folder(folder)
     except OSError as error:
         with suppress(OSError):
@@ -171,6 +178,15 @@ def publish_copy(database: Path, source: int) -> Snapshot:
         ) from error
     _discard(folder, keep=[target])
     return Snapshot(path=target, number=number, of=of)
+
+
+def _point(folder: Path, target: Path) -> None:
+    """Let `CURRENT` in the folder name the snapshot ``target``, in one step: it names a whole snapshot at any time."""
+    link = folder / f"{CURRENT}.part"
+    with suppress(FileNotFoundError):
+        link.unlink()
+    link.symlink_to(target.name)  # relative: the folder may be mounted elsewhere
+    os.replace(link, folder / CURRENT)
 
 
 def _discard(folder: Path, *, keep: list[Path]) -> None:
@@ -610,6 +626,40 @@ class Store:
                 yield
             finally:
                 self._connection, self._lock = self._again()
+
+    @contextmanager
+    def claimed(self, name: str, work: str) -> Iterator[None]:
+        """Hold a claim on ``name`` during the block: of all processes that use this warehouse, only one does ``work``.
+
+        Waits for another holder as `open_store` waits for another writer, with the warehouse
+        released meanwhile. Raises `StoreLockedError` that names the holder.
+        """
+        lock = self._lock
+        if lock is None:
+            yield
+            return
+        patience = Patience(default_wait(), say_on_stderr)
+        while True:
+            with claimed_file(lock.database, name) as taken:
+                if taken is None:
+                    yield
+                    return
+            with self.released():
+                self._wait_for_claim(lock.database, name, work, patience)
+
+    @staticmethod
+    def _wait_for_claim(database: Path, name: str, work: str, patience: Patience) -> None:
+        while True:
+            with claimed_file(database, name) as taken:
+                if taken is None:
+                    return
+            holder = holder_of(taken)
+            if not patience.wait(f"waiting for {holder} to {work}"):
+                raise StoreLockedError(
+                    f"{holder} is about to {work}",
+                    expected="one process at a time",
+                    remedy=f"wait until it has ended, or longer ({WAIT_VARIABLE}=SECONDS)",
+                )
 
     def close_into(self, file: Path) -> None:
         """Close the warehouse and replace its file by another.

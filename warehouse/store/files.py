@@ -222,7 +222,10 @@ def lock_path(database: Path) -> Path:
 
 def read_holder(database: Path) -> Holder | None:
     """Return the process recorded in the lock file; None if the lock was released or the record is unreadable."""
-    path = lock_path(database)
+    return _recorded(lock_path(database))
+
+
+def _recorded(path: Path) -> Holder | None:
     try:
         text, changed = path.read_text(encoding="utf-8"), path.stat().st_mtime
         found = json.loads(text)
@@ -236,12 +239,58 @@ def read_holder(database: Path) -> Holder | None:
         return None
 
 
+#: Linux's list of the locks of all processes.
+LOCKS = Path("/proc/locks")
+
+
 def present_holder(database: Path) -> str:
-    """Return a description of the lock's holder; "another process" if the recorded process has died."""
-    holder = read_holder(database)
-    if holder is None or (holder.host == socket.gethostname() and not _alive(holder.pid)):
-        return "another process"
-    return str(holder)
+    """Return a description of the process that holds the writer's lock."""
+    return holder_of(lock_path(database))
+
+
+def holder_of(path: Path) -> str:
+    """Return a description of the process that holds a lock file; "another process" if it cannot be determined.
+
+    A process that holds the lock without a record, such as a reader that makes a snapshot, is found
+    in `LOCKS`. A stopped process is described as such: it holds the lock until somebody continues
+    or ends it.
+    """
+    holder, pid = _recorded(path), _locking_process(path)
+    if holder is not None and holder.host == socket.gethostname() and not _alive(holder.pid):
+        holder = None  # the record of a process that was killed
+    if pid is None or (holder is not None and holder.pid == pid):
+        words = "another process" if holder is None else str(holder)
+    else:
+        words = f"PID {pid} ({_command_of(pid)})"
+    return f"{words}, which is stopped" if pid is not None and _is_stopped(pid) else words
+
+
+def _locking_process(path: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        inode = f":{path.stat().st_ino}"
+        for line in LOCKS.read_text(encoding="utf-8").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[3] == "WRITE" and words[5].endswith(inode):
+                return int(words[4]) or None  # 0: a process of another container
+    return None
+
+
+def _command_of(pid: int) -> str:
+    """Return the command of a process, in the form of `signature`."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")
+    except (OSError, ValueError):
+        return "unknown command"
+    if len(words) > 1 and Path(words[0]).name.startswith("python"):
+        words = ["python -c"] if words[1] == "-c" else words[1:]
+    return " ".join([Path(words[0]).name, *words[1:2]])[:80]
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError, IndexError):
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state in ("T", "t")
+    return False
 
 
 def _alive(pid: int) -> bool:
@@ -537,6 +586,28 @@ def is_waited_for(database: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+@contextmanager
+def claimed_file(database: Path, name: str) -> Iterator[Path | None]:
+    """Hold the lock file of the claim ``name`` during the block; yields its path if another holder has it, else None.
+
+    The file is never deleted: two processes could otherwise lock two files of the same name.
+    """
+    path = lock_path(database)
+    path = path.with_name(f"{path.name}.{name}")
+    descriptor = _open(path)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield path
+        else:
+            _rewrite(descriptor, signature())
+            yield None
+            _rewrite(descriptor, FREE)
+    finally:
+        os.close(descriptor)
 
 
 def _queue_path(database: Path) -> Path:

@@ -20,8 +20,8 @@ from pathlib import Path
 import duckdb
 
 from slackwater.warehouse.columns import BOTH, differences
+from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
@@ -42,7 +42,13 @@ MIGRATIONS = (
     "0012_withdrawn",
     "0013_reasons",
     "0014_measured_times",
+    "0015_staged_pages",
+    "0016_launches",
 )
+
+#: Tables that are neither exported nor published: the record of steps, and pages of fetches that
+#: have not ended.
+INTERNAL = ("schema_steps", "staged_pages")
 
 #: File of ``warehouse/store/sql`` with the views and comments, and the view that stores the digest
 #: of its text.
@@ -299,7 +305,7 @@ _BATCHES = (
     "batch IN (SELECT batch FROM price WHERE known_at >= $since UNION SELECT batch FROM availability WHERE known_at >= $since "
     "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
 )
-#: Every table except ``schema_steps``; each follows the tables it needs. Small tables and those
+#: Every table except those of `INTERNAL`; each follows the tables it needs. Small tables and those
 #: that later rows refer to (markets, jobs and their terms) have no time filter.
 TABLES: Mapping[str, TableRule] = {
     "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),

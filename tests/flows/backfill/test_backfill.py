@@ -385,6 +385,7 @@ def test_a_run_whose_time_is_up_stops_and_blames_no_slot(settings, after_first, 
         assert "failed" not in set(read_rows(store, "runs")["status"])
 
 
+@pytest.mark.slow
 def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(settings, live, after_first, monkeypatch):
     def failing(turns, works, *, before):
         raise MarketError("not today")
@@ -423,6 +424,7 @@ def test_one_stage_alone(tmp_path, settings, stage):
         )
 
 
+@pytest.mark.slow
 def test_what_became_known_late_is_not_seen_before_nor_what_came_later_at_all(tmp_path, whole_pool):
     """Some rows become known hours after they were observed: live turns and a backfill still agree.
 

@@ -11,8 +11,8 @@ from make import make_turn
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import save_decisions
-from slackwater.flows.turn.job_plan import PlanQuery, plan_job
-from slackwater.flows.turn.job_query import asked_job
+from slackwater.flows.plans.one_job import PlanQuery, plan_job
+from slackwater.flows.plans.query import asked_job
 from slackwater.warehouse.store.connection import open_store
 
 AT = "2026-03-10T12:00Z"
@@ -34,14 +34,14 @@ resumable = true
 overhead_minutes = 6
 """
 WAREHOUSE = """
-warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.errors warehouse.files warehouse.history
-warehouse.observations warehouse.packaged warehouse.plugins warehouse.products warehouse.sources warehouse.sources.contract
+warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.documents warehouse.errors warehouse.history
+warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
 warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.folders warehouse.store.schema warehouse.times
 """
 #: The command line with its settings, and the markets that turns follow.
 COMMANDS = """
 flows flows.cli flows.clock flows.command flows.config flows.paths flows.precheck flows.show flows.show.blocks flows.show.formats
-flows.show.terminal flows.turn flows.turn.following forecasting forecasting.predictors
+flows.show.terminal flows.turn flows.turn.markets flows.turn.markets.following forecasting forecasting.predictors
 """
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
@@ -50,8 +50,9 @@ flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.re
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.ledger.stages flows.turn.context flows.turn.histories
-flows.turn.places optimization optimization.fan optimization.job optimization.job.definition optimization.job.gpus
+flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.ledger.stages flows.turn.context
+flows.turn.markets.histories flows.turn.markets.places
+optimization optimization.fan optimization.job optimization.job.definition optimization.job.gpus
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.market optimization.market.lately optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
@@ -59,9 +60,10 @@ ADD = f"{JOBS} flows.jobs flows.jobs.command optimization.moving.costs"
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
-flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.turn.command
-flows.turn.job_plan flows.turn.job_query forecasting.quantiles optimization.market.window optimization.window
-optimization.window.plan warehouse.documents
+flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.plans
+flows.plans.command flows.plans.one_job flows.plans.query
+forecasting.quantiles optimization.market.window optimization.window
+optimization.window.plan
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

@@ -174,17 +174,39 @@ def test_a_receiver_can_check_the_signature():
     body = b'{"schema": 1}'
     assert signature("s3cret", body) == "sha256=" + hmac.new(b"s3cret", body, "sha256").hexdigest()
     sink = Sink(name="w", kind="webhook", url="https://h/x", token_env="T", secret_env="S")
-    headers = headers_of(sink, body, "k", {"T": "tok", "S": "s3cret"})
+    headers = headers_of(sink, body, "k", {"T": "tok", "S": "s3cret"}, sent=1)
     assert headers["Authorization"] == "Bearer tok"
     assert headers["X-Slackwater-Signature"] == signature("s3cret", body)
     assert headers["Idempotency-Key"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("secret", "code"),  # made with the Python package standardwebhooks 1.0
+    [
+        ("whsec_MfKQ9r8GKYqTwjUPD8ILPZIo2LaLaSw", "v1,cEO9kOrs9Lka9glQFuLagqAF3VpcWaj+HaESzqkl9c4="),
+        ("plain secret", "v1,mcBldEVf7FSwFZP6CEtlPL0C0z42yyDL/OzGUfkj6bk="),
+    ],
+)
+def test_any_library_of_standard_webhooks_can_check_the_signature(secret, code):
+    body = b'{"test": 2432232314}'
+    sink = Sink(name="w", kind="webhook", url="https://h/x", secret_env="S")
+    headers = headers_of(sink, body, "tune@1", {"S": secret}, sent=1614265330)
+    assert headers["webhook-signature"] == code
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("tune@1", "1614265330")
+
+
+def test_a_secret_that_is_no_base64_is_not_said():
+    sink = Sink(name="w", kind="webhook", url="https://h/x", secret_env="S")
+    with pytest.raises(CannotSendError, match="not base64") as error:
+        headers_of(sink, b"", "k", {"S": "whsec_!!secret!!"}, sent=1)
+    assert "!!" not in str(error.value)
 
 
 @pytest.mark.parametrize("environment", [{}, {"T": " "}, {"T": "a\r\nX: y"}, {"T": "tök"}])
 def test_a_token_that_is_missing_or_no_header_is_not_said(environment):
     sink = Sink(name="w", kind="webhook", url="https://h/x", token_env="T")
     with pytest.raises(CannotSendError) as error:
-        headers_of(sink, b"", "k", environment)
+        headers_of(sink, b"", "k", environment, sent=1)
     assert "variable T" in str(error.value)
     assert not any(value.strip() and value in str(error.value) for value in environment.values())
 

@@ -21,7 +21,6 @@ from make import make_turn
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 from slackwater.flows.engine.serving import (
     BACKFILL_QUEUE,
@@ -42,6 +41,7 @@ from slackwater.flows.engine.serving import (
     turn_interval,
 )
 from slackwater.flows.engine.turns import opened_turn
+from slackwater.flows.executor import ADDRESS, KIND, WORKERS, Executor, chosen_executor
 from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.runs import slot_of
 from slackwater.flows.turn.stages import whole_turn
@@ -85,14 +85,14 @@ def test_the_jobs_of_a_turn_are_typed():
     assert {"n_max", "gpus_max"} <= set(request["properties"])  # either of the two is required
 
 
-def test_every_flow_has_one_deployment_and_three_are_scheduled():
+def test_every_flow_has_one_deployment_and_four_are_scheduled():
     assert set(BY_NAME) >= {
         "pipeline/every-slot", "accuracy-report/daily", "ingest/ingest-by-hand", "forecast/forecast-by-hand",
-        "allocate/allocate-by-hand", "score/score-by-hand", "status/watch", "backfill/backfill-by-hand",
+        "allocate/allocate-by-hand", "score/score-by-hand", "status/watch", "compact/weekly", "backfill/backfill-by-hand",
     }  # fmt: skip
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
-    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch"}
+    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch", "compact/weekly"}
 
 
 def test_the_scheduler_of_this_environment_works():
@@ -108,19 +108,17 @@ def test_a_port_that_is_taken_is_refused_before_the_server_starts(tmp_path):
             require_free(port)
 
 
-def test_runners_are_named_by_the_environment():
-    assert type(chosen_runner({})).__name__ == "ThreadPoolTaskRunner"
-    assert type(chosen_runner({KIND: "processes"})).__name__ == "ProcessPoolTaskRunner"
-    dask = chosen_runner({KIND: "dask", WORKERS: "3"})
-    assert dask.cluster_kwargs["n_workers"] == 3
-    assert chosen_runner({KIND: "dask", ADDRESS: "tcp://10.0.0.1:8786"}).address == "tcp://10.0.0.1:8786"
+def test_executors_are_named_by_the_environment():
+    assert chosen_executor({}) == Executor(kind="threads", workers=2)
+    assert chosen_executor({KIND: "processes", WORKERS: "3"}) == Executor(kind="processes", workers=3)
+    assert chosen_executor({KIND: "dask", ADDRESS: "tcp://10.0.0.1:8786"}).address == "tcp://10.0.0.1:8786"
     with pytest.raises(
         SettingsError, match=r"SLACKWATER_RUNNER='ray'; expected one of threads, processes, dask"
     ):
-        chosen_runner({KIND: "ray"})
+        chosen_executor({KIND: "ray"})
     for text in ("0", "two", "-1"):
         with pytest.raises(SettingsError, match="SLACKWATER_WORKERS"):
-            chosen_runner({WORKERS: text})
+            chosen_executor({WORKERS: text})
 
 
 def test_a_backfill_has_a_queue_of_its_own():
@@ -295,7 +293,7 @@ from pathlib import Path
 import pandas as pd
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import opened_turn
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
@@ -421,3 +419,16 @@ def test_a_run_that_dies_in_any_state_between_its_begin_and_its_end_is_noticed()
     named = {one for both in named for one in both if one}
     assert named >= {"Submitting", "InfrastructurePending", "Retrying"}
     assert named | {states.Pending().name, states.Running().name} <= set(BEGUN)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_unknown_parameter_is_refused_when_a_run_is_created(name):
+    """The server validates the parameters of a run by this schema before it creates the run."""
+    from prefect.utilities.schema_tools.validation import ValidationError, validate
+
+    made = runner_deployment(BY_NAME[name], Served(db=Path("w.duckdb")))
+    schema = made._parameter_openapi_schema.model_dump(exclude_unset=True)  # as Prefect sends it
+    required = dict.fromkeys(schema.get("required", ()), "2026-01-01T00:00:00Z")
+    validate({**made.parameters, **required}, schema, raise_on_error=True)
+    with pytest.raises(ValidationError, match="modles"):
+        validate({**made.parameters, **required, "modles": 1}, schema, raise_on_error=True)

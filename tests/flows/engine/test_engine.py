@@ -20,6 +20,8 @@ from slackwater.flows.accuracy.units import run_course
 from slackwater.flows.command import Session
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.run import no_heartbeat, run_turn
+from slackwater.flows.executor import Executor
+from slackwater.flows.runs import artifact_key
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay_batch, replay_case
 from slackwater.optimization.replay.score import perfect_forecasts
@@ -106,27 +108,16 @@ def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels
 
 
 @pytest.mark.slow
-def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
-    from prefect.task_runners import ProcessPoolTaskRunner
-
-    from slackwater.flows.engine.flows import pipeline
-
-    file, plain = plain_panels
-    db = tmp_path / "processes.duckdb"
-    spread = pipeline.with_options(task_runner=ProcessPoolTaskRunner(max_workers=2))
-    spread(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
-    assert dump(db) == plain
-
-
-@pytest.mark.slow
-def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
-    from slackwater.flows.engine.flows import dask_runner, pipeline
+@pytest.mark.parametrize("kind", ["processes", "dask"])
+def test_other_processes_estimate_and_forecast_the_same_over_panels(
+    engine, plain_panels, tmp_path, monkeypatch, kind
+):
+    from slackwater.flows.engine import flows
 
     file, plain = plain_panels
-    db = tmp_path / "dask.duckdb"
-    pipeline.with_options(task_runner=dask_runner(2))(
-        db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file
-    )
+    db = tmp_path / f"{kind}.duckdb"
+    monkeypatch.setattr(flows, "EXECUTOR", Executor(kind=kind, workers=2))
+    flows.pipeline(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
     assert dump(db) == plain
 
 
@@ -231,13 +222,25 @@ def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkey
         assert get_current_settings().flows.heartbeat_frequency == 30
 
 
-def test_tables_are_kept_as_artifacts(on_engine):
+def test_a_turn_leaves_artifacts_with_the_name_of_its_warehouse(on_engine):
     from prefect.artifacts import Artifact
 
-    found = Artifact.get("slackwater-decisions")
-    assert found is not None
-    assert found.type == "table"
-    assert on_engine[1]["decisions"][0]["job"] in str(found.data)
+    db, answer = on_engine
+    decisions = Artifact.get(artifact_key(db, "decisions"))
+    assert decisions is not None
+    assert decisions.type == "table"
+    job = answer["decisions"][0]["job"]
+    assert job in str(decisions.data)
+    text = Artifact.get(artifact_key(db, "turn"))
+    assert text is not None
+    assert text.type == "markdown"
+    # The sentence, the table of decisions with eight columns, and the forecast errors by lead time with their number.
+    sentence, *_ = text.data.split("\n")
+    assert sentence.startswith(f"{job}: Run ")
+    heading = next(line for line in text.data.splitlines() if line.startswith("| job "))
+    assert heading.count("|") == 9
+    assert "| variable | slots ahead | forecasts |" in text.data
+    assert "report: " in text.data
 
 
 def test_parameters_are_typed(engine, settings_file):
@@ -284,13 +287,13 @@ def case(seed: int) -> Case:
 CASES = [case(seed) for seed in range(30)]
 
 
-def spread_over(runner):
-    """Replay every case with every policy, as a Prefect task per case on the given runner."""
+def spread_over():
+    """Replay every case with every policy in tasks of a flow, on the executor of the engine."""
     from prefect import flow
 
-    from slackwater.flows.engine.flows import tasks_of
+    from slackwater.flows.engine.flows import RUNNER, tasks_of
 
-    @flow(task_runner=runner, validate_parameters=False)
+    @flow(task_runner=RUNNER, validate_parameters=False)
     def spread():
         return tasks_of(replay_case, [{"case": case, "policies": POLICIES} for case in CASES])
 
@@ -298,25 +301,31 @@ def spread_over(runner):
 
 
 def test_threads_give_the_plain_outcomes(engine):
-    from prefect.task_runners import ThreadPoolTaskRunner
-
-    assert spread_over(ThreadPoolTaskRunner(max_workers=2)) == replay_batch(CASES, POLICIES)
+    assert spread_over() == replay_batch(CASES, POLICIES)
 
 
 @pytest.mark.slow
-def test_processes_give_the_plain_outcomes(engine):
-    from prefect.task_runners import ProcessPoolTaskRunner
+def test_processes_give_the_plain_outcomes(engine, monkeypatch):
+    from slackwater.flows.engine import flows
 
-    assert spread_over(ProcessPoolTaskRunner(max_workers=2)) == replay_batch(CASES, POLICIES)
+    monkeypatch.setattr(flows, "EXECUTOR", Executor(kind="processes", workers=2))
+    assert spread_over() == replay_batch(CASES, POLICIES)
 
 
 def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
+    from prefect import flow
+
     from slackwater.flows.accuracy.flow import accuracy_on_engine
 
     options = AccuracyOptions(models=("markov",), horizon=4, market="*/z1/*")
     measured = read_measured(options, Settings(), Session(data=write_tidy(tmp_path / "tidy")))
     course = course_of(measured, options, Settings(), keep=None)
-    same_tables(accuracy_on_engine(course), run_course(course))
+
+    @flow(validate_parameters=False, persist_result=False)
+    def on_engine():
+        return accuracy_on_engine(course)
+
+    same_tables(on_engine(), run_course(course))
 
 
 def test_an_error_of_a_call_is_raised_by_the_flow(engine):

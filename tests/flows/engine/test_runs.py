@@ -124,33 +124,14 @@ def decided(db: Path) -> int:
         return len(read_rows(store, "decisions", where={"slot": AT}))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def begun(server, client, settings_file, tmp_path_factory):
-    """Yield a scheduled turn in a separate process with a closed output pipe, after its first attempt has failed.
-
-    The retry waits ten seconds: the turn starts before the first test of this file and is checked by the last tests.
-    """
+@pytest.fixture(scope="module")
+def later(server, client, settings_file, tmp_path_factory):
+    """Return a scheduled turn whose warehouse has no folder yet, and the place of the warehouse."""
     from slackwater.flows.engine.flows import pipeline
 
     db = tmp_path_factory.mktemp("orphan") / "later" / "w.duckdb"
-    run = scheduled_run(
-        client,
-        pipeline,
-        AT + pd.Timedelta("7min"),
-        db=db,
-        report=db.parents[1] / "r.html",
-        settings=settings_file,
-    )
-    process = as_a_worker_starts_it(run)
-    try:
-        wait_for(
-            lambda: "AwaitingRetry" in task_states(client, run).values() or process.poll() is not None, 200
-        )
-        db.parent.mkdir()
-        yield run, process, db
-    finally:
-        process.kill()
-        process.wait()
+    given = {"db": db, "report": db.parents[1] / "r.html", "settings": settings_file}
+    return scheduled_run(client, pipeline, AT + pd.Timedelta("7min"), **given), db
 
 
 # Access to the server: the password is required, and pages of other sites are refused.
@@ -192,9 +173,9 @@ def everything(client) -> tuple[int, ...]:
         pytest.param({"host": "ephemeral-prefect"} | AUTHORIZED, 421, id="the server's own name for itself"),
     ],
 )
-def test_a_request_that_is_not_the_users_is_refused_and_changes_nothing(server, client, begun, headers, code):
+def test_a_request_that_is_not_the_users_is_refused_and_changes_nothing(server, client, later, headers, code):
     before = everything(client)
-    deployment = begun[0].deployment_id
+    deployment = later[0].deployment_id
     run = {"parameters": {"db": "w.duckdb", "html": "/tmp/overwritten.html"}}
     for method, path, more in (
         ("GET", "/admin/settings", {}),
@@ -329,6 +310,7 @@ def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, mo
     from slackwater.flows.backfill.flow import backfill
 
     monkeypatch.setattr("slackwater.flows.backfill.run.PIECE", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # processes of its own are tested with the backfill
     start = AT - 2 * pd.Timedelta("30min")  # three slots, more than one piece
     state = backfill(
         start=start.to_pydatetime(), end=AT.to_pydatetime(), db=tmp_path / "w.duckdb", settings=settings_file,
@@ -405,6 +387,7 @@ def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts
         )
         assert (tmp_path / "w.duckdb").exists() == (not said)
     assert decided(tmp_path / "w.duckdb") == 2
+    shows_its_stages(client, run)
 
 
 @pytest.mark.slow
@@ -487,28 +470,7 @@ def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, set
     assert "nothing was heard" in ended.message
 
 
-@pytest.fixture(scope="module")
-def orphan(client, begun):
-    """Return the turn of `begun` after it has ended, as registered at the server, and its warehouse."""
-    run, process, db = begun
-    assert process.wait(300) == 0
-    return client.read_flow_run(run.id), db
-
-
-def test_a_turn_that_nobody_listens_to_is_tried_again_and_decides(orphan):
-    run, db = orphan
-    assert run.state.is_completed()
-    assert decided(db) == 2
-
-
-def test_a_turn_is_named_by_its_slot_and_shows_its_stages(client, orphan):
-    run, _ = orphan
-    assert run.name == "turn 2026-03-10T06:00Z"
-    found = task_runs(client, run)
-    assert {name: found[name] for name in ("ingest", "forecast", "allocate", "score")} == dict.fromkeys(
-        ("ingest", "forecast", "allocate", "score"), "Completed"
-    )
-    assert found["forecast market 1 of 2"] == "Completed"
+STAGES = ("ingest", "forecast", "allocate", "score")
 
 
 def log_lines(client, run) -> list:
@@ -523,16 +485,36 @@ def log_lines(client, run) -> list:
     raise AssertionError(lines)
 
 
-def test_a_run_has_a_log(client, orphan):
-    lines = log_lines(client, orphan[0])
+def shows_its_stages(client, run) -> list[str]:
+    """Check that a turn shows its stages and logs them; return its log."""
+    found = task_runs(client, run)
+    assert {name: found[name] for name in STAGES} == dict.fromkeys(STAGES, "Completed")
+    assert found["forecast market 1 of 2"] == "Completed"
+    lines = log_lines(client, run)
     told = [one.message for one in lines]
-    assert any(line.startswith("failed, to be tried again: ") and "no folder" in line for line in told)
-    for line in (
-        "ingest",
-        "forecast 2 markets",
-        "decide for 2 jobs",
-        "report",
-    ):
-        assert line in told
+    assert {"ingest", "forecast 2 markets", "decide for 2 jobs", "report"} <= set(told)
     # Each line is attached to the task of its stage.
     assert next(one for one in lines if one.message == "ingest").task_run_id is not None
+    return told
+
+
+@pytest.mark.slow  # the quick form: a run in the place of a dead one, above, shows its stages
+def test_a_turn_that_nobody_listens_to_is_tried_again_and_decides(client, later):
+    """It runs in a process with a closed output pipe; its first attempt fails, and the second comes ten seconds later."""
+    run, db = later
+    process = as_a_worker_starts_it(run)
+    try:
+        wait_for(
+            lambda: "AwaitingRetry" in task_states(client, run).values() or process.poll() is not None, 200
+        )
+        db.parent.mkdir()
+        assert process.wait(300) == 0
+    finally:
+        process.kill()
+        process.wait()
+    run = client.read_flow_run(run.id)
+    assert run.state.is_completed()
+    assert run.name == "turn 2026-03-10T06:00Z"
+    assert decided(db) == 2
+    told = shows_its_stages(client, run)
+    assert any(line.startswith("failed, to be tried again: ") and "no folder" in line for line in told)

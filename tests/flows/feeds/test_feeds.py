@@ -17,7 +17,15 @@ from make import make_turn
 from test_turn import small_settings
 
 from slackwater.flows.config import Feed, Settings, read_settings
-from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
+from slackwater.flows.feeds.fetch import (
+    collected_due,
+    fetch_feed,
+    fetch_states,
+    find_feed,
+    is_due,
+    last_fetches,
+    store_collected,
+)
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.stages import Found, whole_turn
@@ -139,7 +147,9 @@ def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, unbroken
             kill_after_pages(patch, after)
             with pytest.raises(Stopped):
                 fetch(store, feed)
-        row = last_fetches(store).get("spot")
+        row = fetch_states(store).get("spot")
+        assert prices(store).empty  # nothing of a fetch before its end
+        assert last_fetches(store) == {}
         if after:
             assert (row.status, row.finished) == ("partial", False)
             assert f"stopped after page {after} (us-east-1)" in row.reason
@@ -436,7 +446,9 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
         settings = Settings(feeds=(broken, list_prices, aws_feed(ec2)))
 
         def due(at):
-            return fetch_due(store, settings.feeds, at=at, seed=settings.seed, say=lambda _: None)
+            quiet = {"say": lambda _: None}
+            with collected_due(store, settings.feeds, at=at, seed=settings.seed, **quiet) as found:
+                return store_collected(store, found, **quiet)
 
         first = due(AT)
         assert first == {

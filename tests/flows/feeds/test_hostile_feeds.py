@@ -9,12 +9,13 @@ from loopback import AT, Reply, serve
 from storeprocess import run_python
 
 from slackwater.flows.config import Feed
-from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, last_fetches
+from slackwater.flows.feeds import fetch as feeds
+from slackwater.flows.feeds.fetch import collected_due, fetch_feed, last_fetches, store_collected
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.http_rows import HttpRows
 from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
-from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 HOUR = pd.Timedelta(hours=1)
 COLUMNS = {
@@ -143,7 +144,8 @@ def test_a_feed_that_its_source_cannot_read_costs_itself_only(monkeypatch):
             ),
         )
         feeds = [feed_of(server.url, "bad", source="bad"), feed_of(server.url, "good")]
-        counts = fetch_due(store, feeds, at=AT, seed=1, say=lambda _: None)
+        with collected_due(store, feeds, at=AT, seed=1, say=lambda _: None) as found:
+            counts = store_collected(store, found, say=lambda _: None)
         assert counts["good"]["added"] == 1
         last = last_fetches(store)
         assert (last["bad"].status, last["good"].status) == ("failed", "done")
@@ -159,14 +161,19 @@ with open_store(Path(sys.argv[1]), wait=0) as store:
 """
 
 
-def test_another_process_writes_while_the_network_is_waited_for(tmp_path):
-    db, told = tmp_path / "w.duckdb", []
+def test_another_process_writes_while_the_network_is_waited_for_and_publishes_nothing_of_the_fetch(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(feeds, "GATHER_SECONDS", 0.0)  # every page is staged before the next is asked for
+    db, told, seen_by_readers = tmp_path / "w.duckdb", [], []
 
     def answer(seen):
         page = int(seen.query["page"])
         other = run_python(WRITER, db, page)
         _, said = other.communicate()
         told.append((other.returncode, said))
+        with open_reader(db) as reader:
+            seen_by_readers.append((len(read_rows(reader, "price")), len(read_rows(reader, "fetches"))))
         return Reply([row(zone=f"z{page}")] if page < 4 else [])
 
     with serve(answer) as server, open_store(db) as store:
@@ -176,5 +183,66 @@ def test_another_process_writes_while_the_network_is_waited_for(tmp_path):
         assert [code for code, _ in told] == [0] * 4, told
         assert (fetched.status, fetched.added) == ("done", 3)
         assert sorted(read_rows(store, "assumptions")["text"]) == ["1", "2", "3", "4"]
+    assert seen_by_readers == [(0, 0)] * 4
     with open_store(db) as store:
         assert len(read_rows(store, "price")) == 3
+
+
+FETCH = """
+import sys
+from pathlib import Path
+import pandas as pd
+from slackwater.flows.config import Feed
+from slackwater.flows.feeds.fetch import fetch_feed
+from slackwater.warehouse.sources.live.transport import Transport
+from slackwater.warehouse.store.connection import open_store
+feed = Feed.model_validate_json(sys.argv[2])
+with open_store(Path(sys.argv[1])) as store:
+    fetched = fetch_feed(store, feed, at=pd.Timestamp(sys.argv[3]), transport=Transport(seed=1, seconds=60.0))
+print(fetched.status, fetched.added, fetched.repeated, fetched.requests)
+"""
+
+
+def test_two_fetches_of_one_feed_follow_each_other(tmp_path):
+    db, others = tmp_path / "w.duckdb", []
+    feed = None
+
+    def answer(seen):
+        page = int(seen.query["page"])
+        if not others:  # a second fetch begins in the middle of the first
+            others.append(run_python(FETCH, db, feed.model_dump_json(), AT.isoformat()))
+            assert "waiting for PID" in others[0].stderr.readline()
+        return Reply([row(zone=f"z{page}")] if page < 4 else [])
+
+    with serve(answer) as server, open_store(db) as store:
+        feed = feed_of(server.url, paging="page").model_copy(update={"timeout_seconds": 60.0})
+        transport = Transport(seed=1, retry=Retry(tries=1), seconds=60.0, sleep=lambda _: None)
+        fetched = fetch_feed(store, feed, at=AT, transport=transport)
+        assert (fetched.added, fetched.requests) == (3, 4)
+        store.close()
+        (other,) = others
+        assert other.stdout.readline().split() == ["done", "3", "0", "4"], other.stderr.read()
+        other.wait()
+        assert len(server.seen) == 4  # the second fetch finds the first complete
+    with open_reader(db) as reader:
+        assert (len(read_rows(reader, "price")), len(read_rows(reader, "fetches"))) == (3, 1)
+
+
+def test_a_turn_publishes_no_feed_before_all_are_read(tmp_path):
+    db, seen_by_readers = tmp_path / "w.duckdb", []
+
+    def answer(seen):
+        with open_store(db):
+            pass
+        with open_reader(db) as reader:
+            seen_by_readers.append(len(read_rows(reader, "fetches")))
+        return Reply([row()])
+
+    with serve(answer) as server, open_store(db) as store:
+        two = [feed_of(server.url, source=name).model_copy(update={"name": name}) for name in ("a", "b")]
+        with collected_due(store, two, at=AT, seed=1, say=lambda _: None) as found:
+            assert read_rows(store, "price").empty
+            with store.transaction():
+                counts = store_collected(store, found, say=lambda _: None)
+    assert seen_by_readers == [0, 0]
+    assert [one["added"] for one in counts.values()] == [1, 1]

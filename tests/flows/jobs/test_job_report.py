@@ -33,8 +33,9 @@ from slackwater.flows.ledger.reports import (
     reports_of,
     save_report,
 )
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.pool import read_pool
+from slackwater.flows.turn.score import ended_jobs
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import Work
 from slackwater.optimization.window.plan import Allocation
@@ -60,9 +61,10 @@ def kept(store, *reports):
 
 def test_a_report_comes_back_as_it_was_said(jobs):
     first = report(1, progress=3.5, on_demand=1, spot=4, note="from the trainer's log")
-    second = report(2.5, finished=True, restart_minutes=6.5)
-    assert kept(jobs, first, second) == [(first, True), (second, True)]
-    assert reports_of(jobs, "demo") == [first, second]
+    second = report(2, asked=4, granted=2, lost=1, held_minutes=90.0)
+    third = report(2.5, finished=True, restart_minutes=6.5)
+    assert kept(jobs, first, second, third) == [(first, True), (second, True), (third, True)]
+    assert reports_of(jobs, "demo") == [first, second, third]
 
 
 def test_the_same_again_adds_nothing(jobs):
@@ -108,6 +110,12 @@ def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
         (report(), "an empty report"),
         (report(boot_minutes=-1.0), "boot_minutes of -1"),
         (report(restart_minutes=float("nan")), "restart_minutes of nan"),
+        (report(asked=4), "say so with --granted N"),
+        (report(granted=4), "say how many were asked for with --asked N"),
+        (report(asked=4, granted=5), "granted = 5 .* expected 0 to 4"),
+        (report(asked=0, granted=0), "asked = 0"),
+        (report(lost=0), "lost = 0"),
+        (report(held_minutes=20_000.0), "held_minutes = 20000"),
         (report(progress=-0.5), "0 to its workload of 20 instance_hours"),
         (report(progress=20.5), "0 to its workload of 20 instance_hours"),
         (report(progress=float("nan")), "0 to its workload"),
@@ -200,6 +208,19 @@ def test_measured_times_of_the_world_replace_stated_ones_from_when_they_are_know
     earlier, later = (opened(market, slot, decided={}, reports=reports).run.times for slot in (0, 2))
     assert (earlier.boot, earlier.on_demand_wait) == (120.0, 0.0)
     assert (later.boot, later.on_demand_wait, later.restart) == (300.0, 600.0, earlier.restart)
+
+
+def test_replays_of_an_ended_job_meet_the_times_that_were_measured(tmp_path):
+    with new_store(tmp_path) as store:
+        job, turn = add_job(store), turn_at(store, 12)
+        place = find_market(store, f"{job.request.market}@{SOURCE}", at=turn.at, settings=SETTINGS)
+        later = turn.at + STEP
+        boots = []
+        for measured in ([], [report(1, boot_minutes=5.0)], [report(2, boot_minutes=9.0, known_at=later)]):
+            kept(store, *measured)
+            (ended,) = ended_jobs(turn, [(job, (place,))])
+            boots.append(ended.run.times.boot)
+        assert boots == [120.0, 300.0, 300.0]
 
 
 def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):

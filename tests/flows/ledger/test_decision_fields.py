@@ -18,8 +18,8 @@ from slackwater.flows.ledger.headline import outlook
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import render_page
-from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.report import decisions_section
+from slackwater.flows.turn.report.command import decision_blocks
+from slackwater.flows.turn.report.page import decisions_section
 from slackwater.flows.ui.jobs import decided_table
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.issued import read_rows, write_rows

@@ -1,7 +1,6 @@
 """Alarms: each kind is raised when it should be and not otherwise, is sent once, and is cleared afterwards."""
 
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from make import make_turn
+from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
 from slackwater.flows.ledger.stages import save_run
@@ -24,7 +24,7 @@ from slackwater.flows.monitoring.alarms import (
     settle_alarms,
     standing_alarms,
 )
-from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -96,7 +96,7 @@ def test_a_source_that_stops_is_stale_and_late(store):
     assert (alarm.severity, alarm.market) == ("serious", "aws/r/z/g")
     assert alarm.since == times[-1] + pd.Timedelta(minutes=30)
     assert "5 h old; expected at most 30 min" in alarm.text
-    promises = promises_of(store, [MARKET], at=AT, step=HALF)
+    promises = expected_updates(store, [MARKET], at=AT, step=HALF)
     row = freshness(promises, at=AT).iloc[0]
     assert row["expected_by"] == times[-1] + pd.Timedelta(minutes=10)
     assert row["late_by"] == pd.Timedelta(hours=5) - pd.Timedelta(minutes=10)
@@ -124,7 +124,7 @@ def test_a_list_price_that_is_said_once_is_never_stale(store):
     put(store, "availability", times, lively(len(times)))
     put(store, "price", times[:1], [1.0])
     assert told(store) == {}
-    row = freshness(promises_of(store, [MARKET], at=AT, step=HALF), at=AT).set_index("kind").loc["price"]
+    row = freshness(expected_updates(store, [MARKET], at=AT, step=HALF), at=AT).set_index("kind").loc["price"]
     assert (row["age"], row["stale"]) == (pd.Timedelta(days=10), False)
     assert pd.isna(row["expected_by"])
     put(store, "price", times[1:2], [1.1])
@@ -399,9 +399,6 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
-
-
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")

@@ -1,7 +1,6 @@
 """The `slackwater fill` command: from a request to a score in a single call, its files, and its errors."""
 
 import json
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pytest
 from command_kit import call
 from fill_kit import AT, STEP, write_markets, write_measurements
 from make import make_turn
+from open_data import DATA
 from page_kit import charts_of
 from published import keeps_to
 
@@ -19,7 +19,6 @@ from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
-DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT / ".." / "shared" / "data"))
 REQUEST = ROOT / "examples" / "requests" / "three-fields.toml"
 NOON = pd.Timestamp("2026-03-10T12:00Z")
 

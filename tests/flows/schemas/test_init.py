@@ -28,11 +28,12 @@ def test_with_every_comment_taken_off_it_says_the_defaults(tmp_path):
     path.write_text(UNCOMMENTED)
     read = read_settings(path)
     assert read.model_copy(
-        update={"on_demand": (), "feeds": (), "sinks": (), "alerts": ()}
+        update={"on_demand": (), "feeds": (), "sinks": (), "drivers": (), "alerts": ()}
     ) == Settings.model_validate({})
     assert [(feed.name, feed.source) for feed in read.feeds] == [("us-east", "aws-spot")]
     assert [(one.market, one.usd) for one in read.on_demand] == [("aws/us-east-1/*/p4d.24xlarge", 21.96)]
     assert [sink.kind for sink in read.sinks] == ["file"]
+    assert [driver.kind for driver in read.drivers] == ["ec2"]
 
 
 def test_every_setting_stands_there_with_what_it_means():
@@ -40,7 +41,10 @@ def test_every_setting_stands_there_with_what_it_means():
     for model in (Settings, AlarmSettings, BoundSettings):
         for name, field in model.model_fields.items():
             assert re.search(rf"^# (# )?\[?\[?{name}\b", text, re.MULTILINE), name
-            assert name in ("alarms", "bounds") or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+            assert (
+                name in ("alarms", "bounds", "retention")
+                or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+            )
     assert not re.search(r"\bM\d", text), "no rule numbers where there is no page of rules"
 
 

@@ -7,6 +7,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
@@ -20,7 +21,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
@@ -28,7 +29,7 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
-from slackwater.warehouse.store.schema import TABLES
+from slackwater.warehouse.store.schema import INTERNAL, TABLES
 
 ROOT = Path(__file__).parents[3]
 STEP = pd.Timedelta("30min")
@@ -84,6 +85,51 @@ def test_the_page_and_the_statements_are_made_from_what_is_declared():
     assert described.read_text(encoding="utf-8") == tables.sql(), (
         "run: python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql"
     )
+    sources = ROOT / "examples" / "bi" / "sources.yml"
+    assert sources.read_text(encoding="utf-8") == tables.dbt_sources(), (
+        "run: python -m slackwater.flows.schemas.tables dbt > examples/bi/sources.yml"
+    )
+
+
+def test_the_sources_of_dbt_are_the_views_with_their_keys(warehouse):
+    store, _ = warehouse
+    (source,) = yaml.safe_load(tables.dbt_sources())["sources"]
+    assert [one["name"] for one in source["tables"]] == list(tables.views())
+    for one in source["tables"]:
+        columns = [row[0] for row in store.execute(f"DESCRIBE {one['name']}")]
+        assert [column["name"] for column in one["columns"]] == columns
+        for column in one["columns"]:
+            for test in column.get("data_tests", []):
+                wrong = {
+                    "not_null": f'SELECT count(*) FROM {one["name"]} WHERE "{column["name"]}" IS NULL',
+                    "unique": f'SELECT count("{column["name"]}") - count(DISTINCT "{column["name"]}") FROM {one["name"]}',
+                }
+                assert store.execute(wrong[test])[0][0] == 0, (one["name"], column["name"], test)
+
+
+def test_an_export_with_views_has_a_folder_for_each_day(warehouse, tmp_path):
+    store, _ = warehouse
+    export_store(store, tmp_path / "all", views=tables.view_times())
+    for name, time in tables.view_times().items():
+        rows = store.execute(f"SELECT count(*) FROM {name}")[0][0]
+        files = sorted((tmp_path / "all" / "views" / name).rglob("*.parquet"))
+        if rows:
+            glob = f"{tmp_path}/all/views/{name}/**/*.parquet"
+            found = duckdb.sql(f"SELECT count(*) FROM read_parquet('{glob}', hive_partitioning = true)")
+            assert found.fetchall() == [(rows,)], name
+        if rows and time:
+            days = store.execute(
+                f"SELECT DISTINCT strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%d') FROM {name}"
+            )
+            assert {path.parent.name for path in files} == {f"day={day}" for (day,) in days}, name
+    since = AT + STEP
+    export_store(store, tmp_path / "late", since=since, views={"turn_stages": "logical_at"})
+    found = duckdb.sql(
+        f"SELECT min(logical_at) FROM read_parquet('{tmp_path}/late/views/turn_stages/*/*.parquet')"
+    )
+    assert found.fetchall()[0][0] >= since
+    with open_store(tmp_path / "again.duckdb") as again:
+        assert import_folder(again, tmp_path / "all")["runs"].added  # an import reads the tables only
 
 
 def test_every_table_and_column_of_a_file_has_its_words(warehouse):
@@ -94,7 +140,7 @@ def test_every_table_and_column_of_a_file_has_its_words(warehouse):
     ):
         found.setdefault(table, {})[column] = comment
     declared = tables.relations()
-    for own in ("schema_steps", "described"):
+    for own in (*INTERNAL, "described"):
         del found[own]
     assert {name: list(columns) for name, columns in found.items()} == {
         name: list(one.columns) for name, one in declared.items()

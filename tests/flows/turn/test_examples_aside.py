@@ -8,7 +8,7 @@ from test_turn import AT
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
 from slackwater.flows.turn.ingest import ingest_observations
-from slackwater.flows.turn.report import examples_told
+from slackwater.flows.turn.report.page import examples_told
 from slackwater.flows.turn.work import find_work
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.pages import glance_data

@@ -21,9 +21,9 @@ from slackwater.flows.turn.estimates import (
     stored_name,
     timetable_of,
 )
-from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import forecasts_of
-from slackwater.flows.turn.histories import read_all
+from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.work import find_work
 from slackwater.forecasting.origins import TIMETABLE, Cohort

@@ -15,7 +15,7 @@ from slackwater.flows.ledger.rounds import (
     scored_in_slot_model,
     stored_rounds,
 )
-from slackwater.flows.turn.leaderboard import in_one_model
+from slackwater.flows.turn.report.leaderboard import in_one_model
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case

@@ -26,21 +26,21 @@ from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.command import decision_blocks
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.following import choose_markets
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.panels import route_figure
-from slackwater.flows.turn.places import places_of
+from slackwater.flows.turn.markets.following import choose_markets
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import places_of
 from slackwater.flows.turn.pool import read_pool
-from slackwater.flows.turn.report import decisions_section, stored_report
+from slackwater.flows.turn.report.command import decision_blocks
+from slackwater.flows.turn.report.page import decisions_section, stored_report
+from slackwater.flows.turn.report.panels import route_figure
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import find_work, panel_mates
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
 from slackwater.optimization.moving import MULTI_MARKET_POLICIES
-from slackwater.optimization.moving.score import BEST_MARKET
+from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows

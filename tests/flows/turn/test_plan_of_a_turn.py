@@ -12,9 +12,9 @@ from test_turn import AT, one_turn, small_settings
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.headline import headline, over_since
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.job_query import TurnMoment, newest_turn, usual_moment
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.plans.query import TurnMoment, newest_turn, usual_moment
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.warehouse.history import AVAILABLE

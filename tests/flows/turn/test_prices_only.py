@@ -1,4 +1,4 @@
-"""Prices without counts, nodes of 8 GPUs, a hard deadline: it is met whatever becomes of spot, and the cost is a range."""
+"""Prices without counts, nodes of 8 GPUs: the deadline is met whatever becomes of spot; cost and risk assume measured markets."""
 
 import json
 import re
@@ -11,8 +11,9 @@ from test_units_commands import END, JOB, history
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.headline import answers, decisions_summary
+from slackwater.flows.plans.command import replay_blocks
 from slackwater.flows.show.blocks import Notes
-from slackwater.flows.turn.command import decision_blocks, replay_blocks
+from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
@@ -45,7 +46,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["one", "several"])
-def test_a_plan_guards_the_deadline_and_the_cost_is_a_range(folder, name):
+def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(folder, name):
     asked = ("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--at", AT)
     row = json.loads(call(*asked, "--json").out)
     assert (row["late_probability"], row["guarded"]) == (0.0, True)
@@ -53,19 +54,26 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_a_range(folder, name):
         "decisions are followed, the job saves at the notice of a loss and on-demand is granted at once, "
         "boots in 2 min and restarts in"
     )
-    assert "; for cost and finish: spot is never lost" in row["assuming"]
+    assert "never lost" not in row["assuming"]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
-    assert "availability not observed" in row["availability_note"]
-    assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
+    basis = "availability not observed, assumed from 32 measured markets"
+    assert (row["evidence"], row["evidence_basis"]) == (0, basis)
+    assert row["availability_note"].endswith(f": {basis}")
+    low, high = row["expected_cost_p10_usd"], row["expected_cost_p90_usd"]
+    assert 465 < low < 480  # 40 instance-hours at about 11.8 USD
+    assert low < row["expected_cost_usd"] < high
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
     told = (
-        "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that "
+        "deadline 2026-11-27 06:00 UTC, risk of missing it 0 % whatever becomes of spot, assuming that "
         "decisions are followed, the job saves at the notice of a loss and on-demand is granted"
     )
     assert told in text
-    assert re.search(r"\(spot is never lost, \d\d % less\) and \$\d+ \(on-demand only\)", text)
-    assert "P(spot" not in text
+    answer = r"Cost about \$(\d+) \(\$(\d+) to \$(\d+) in 8 of 10 cases\), \d\d % less than on-demand only, \$\d+; "
+    found = re.search(answer + basis, text)
+    assert found is not None, text
+    expected = [row["expected_cost_usd"], low, high]
+    assert [int(usd) for usd in found.groups()] == pytest.approx(expected, abs=0.6)
     rest = text.replace("0 % whatever becomes of spot, assuming that", "").replace("(0 %)", "")
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
 
@@ -126,12 +134,11 @@ def test_a_turn_its_report_and_the_overview_guard_the_deadline(folder, tmp_path)
     rows = result.decisions
     assert [(row["late_probability"], row["guarded"]) for row in rows] == [(0.0, True)]
     summary = decisions_summary(rows)
-    assert "Expected cost" not in summary  # it holds only if spot is never lost
-    assert "Cost of 1 job without observed availability: at least" in summary
+    assert summary.count("Expected cost, from start to end:") == 1
     written = (tmp_path / "report.html").read_text()
-    assert "AVAILABILITY UNKNOWN" in written
-    assert "Cost between $" in written  # the range, before the table
-    assert written.index("Cost between $") < written.index("<table")
+    assert "AVAILABILITY ASSUMED" in written
+    assert "Cost about $" in written  # before the table
+    assert written.index("Cost about $") < written.index("<table")
     # Unobserved availability is not drawn.
     assert "availability not observed; past" in written
     assert "instances available" not in written
@@ -146,15 +153,16 @@ def test_a_turn_its_report_and_the_overview_guard_the_deadline(folder, tmp_path)
     assert not any("risk of missing its deadline" in text for text in texts), texts
 
 
-def test_without_a_guard_the_risk_on_prices_alone_is_unknown(folder):
+def test_without_a_guard_the_risk_on_prices_alone_is_that_of_measured_markets(folder):
     """A job that may be given up is not guarded in every state."""
     text = (folder / "one.toml").read_text()
     (folder / "soft.toml").write_text("value_usd = 500\n" + text.replace('"one"', '"soft"'))
     asked = ("plan", folder / "soft.toml", "--db", folder / "w.duckdb", "--at", AT)
     row = json.loads(call(*asked, "--json").out)
-    assert (row["late_probability"], row["guarded"], row["assuming"]) == (None, False, "spot is never lost")
+    assert (0.05 < row["late_probability"] < 0.8, row["guarded"]) == (True, False)
     told = " ".join(call(*asked).out.split())
-    assert "Risk of missing the deadline 2026-11-27 06:00 UTC: unknown, availability not observed." in told
+    assert f"deadline 2026-11-27 06:00 UTC, risk of missing it {row['late_probability'] * 100:.0f} %" in told
+    assert "availability not observed, assumed from 32 measured markets" in told
 
 
 def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(folder):

@@ -11,7 +11,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.errors import save_accuracy
 from slackwater.flows.show.skills import compared
 from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.recent_errors import STEPS, errors_of, market_errors, recent_rows
+from slackwater.flows.turn.report.recent_errors import STEPS, errors_of, market_errors, recent_rows
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.history import UNOBSERVED
 from slackwater.warehouse.store.connection import open_store

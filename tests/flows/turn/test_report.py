@@ -19,7 +19,7 @@ from report_demo import NOW, STEP, demo_data, demo_panel
 
 from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.show.page import render_page
-from slackwater.flows.turn.leaderboard import (
+from slackwater.flows.turn.report.leaderboard import (
     BOARD_ROWS,
     Learned,
     board_table,
@@ -34,9 +34,9 @@ from slackwater.flows.turn.leaderboard import (
     utility_range,
     weights_section,
 )
-from slackwater.flows.turn.panels import gap_runs, market_charts
-from slackwater.flows.turn.recent_errors import recent_scores
-from slackwater.flows.turn.report import ReportData, decided_for, report_page, write_report
+from slackwater.flows.turn.report.page import ReportData, decided_for, report_page, write_report
+from slackwater.flows.turn.report.panels import gap_runs, market_charts
+from slackwater.flows.turn.report.recent_errors import recent_scores
 from slackwater.forecasting.accuracy.tables import with_common
 from slackwater.warehouse.errors import InputError
 
@@ -462,7 +462,7 @@ def test_gap_runs():
 
 def test_drawing_library_is_imported_only_to_draw():
     code = (
-        "import sys\nfrom slackwater.flows.turn import command\nfrom flows import show\n"
+        "import sys\nfrom slackwater.flows.turn.report import command\nfrom flows import show\n"
         "sys.exit('altair' in sys.modules or 'jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

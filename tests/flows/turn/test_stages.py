@@ -13,8 +13,13 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import decide_slots, read_decision_facts
-from slackwater.flows.turn.forecast import forecast_group, lacking_groups, read_forecast_facts
-from slackwater.flows.turn.issued import joined_forecasts, planned_forecasts
+from slackwater.flows.turn.forecast import (
+    forecast_group,
+    joined_forecasts,
+    lacking_groups,
+    planned_forecasts,
+    read_forecast_facts,
+)
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
@@ -81,7 +86,23 @@ def computed(tmp_path_factory):
             )
             for planned in (measured.planned, None)
         ]
-    return [(decide_slots(own)[0], score_slots(ended)[0], found) for own, ended, found in read]
+    scored_in_batches(read[0][1])
+    return [(decide_slots(own)[0], score_slots(ended).results, found) for own, ended, found in read]
+
+
+def scored_in_batches(facts):
+    """Check that two batches of a job each give the scores of both jobs together."""
+    whole = score_slots(facts)
+    first = facts.first(1)
+    scores = score_slots(first)
+    assert (first.whole, len(scores.names[0]), scores.results.runs) == (False, 1, ())
+    rest = facts.after(first, scores)
+    last = score_slots(rest.first(1))
+    assert [*scores.results.learned.weights, *last.results.learned.weights] == [
+        *whole.results.learned.weights
+    ]
+    assert (last.results.runs, rest.jobs) == (whole.results.runs, 1)
+    assert np.array_equal(last.pool.rounds.utilities, whole.pool.rounds.utilities)
 
 
 def test_forecasts_in_memory_are_the_stored_forecasts(computed):

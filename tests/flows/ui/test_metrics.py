@@ -1,6 +1,8 @@
 """``/metrics`` of a warehouse after two turns, parsed with the reference library of the format."""
 
 import asyncio
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -102,3 +104,15 @@ def test_seconds_that_cannot_be_read_are_left_out(db, settings, tmp_path):
     copy = Path(shutil.copy(db, tmp_path / "w.duckdb"))
     seconds_file(copy).write_text("[]")
     assert ("slackwater_turn_seconds",) not in scraped(copy, settings)
+
+
+def test_the_dashboard_shows_every_metric_and_no_other(db, settings):
+    board = json.loads((Path(__file__).parents[3] / "examples" / "bi" / "grafana.json").read_text("utf-8"))
+    asked_for = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"slackwater_\w+", target["expr"])
+    }
+    assert asked_for == {key[0] for key in scraped(db, settings) if not key[0].endswith("_created")}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

@@ -11,7 +11,7 @@ from command_kit import options_of
 
 from slackwater.flows.guard import is_same_origin, may_ask
 from slackwater.flows.show.page import COLOURS, properties
-from slackwater.flows.turn.panels import MarketPanel, market_charts
+from slackwater.flows.turn.report.panels import MarketPanel, market_charts
 from slackwater.flows.ui import app, command, pages, runs
 from slackwater.flows.ui.jobs import job_figure
 from slackwater.flows.ui.reading import fingerprint

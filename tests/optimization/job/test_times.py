@@ -6,8 +6,8 @@ from make import request_terms
 from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.job.request import JobRequest, check_change, parse_request
 from slackwater.optimization.job.times import TIME_KEYS, instance_times, stated_times, times_rows
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.packaged import read_data
 
 NO_OVERHEAD = {"resumable": True}
 

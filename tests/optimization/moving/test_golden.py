@@ -1,20 +1,19 @@
 """Walks and exact optima over several markets, compared with values computed outside this project."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from make import make_job, make_window
+from open_data import DATA
 
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
-from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
+from slackwater.optimization.moving.hindsight import audit_moved, hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 
-CASES = Path(os.environ.get("SLACKWATER_DATA", "../shared/data")).parent / "golden" / "markets.json"
+CASES = DATA.parent / "golden" / "markets.json"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="no golden cases of many markets here")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from make import make_multi_job
-from moving_markets import a_job, random_markets
+from moving_markets import a_job, random_markets, replayed
 from numpy.testing import assert_array_equal
 from series_kit import wandering
 
@@ -16,7 +16,6 @@ from slackwater.optimization.job.definition import Progress, guard_usd
 from slackwater.optimization.job.request import parse_request, slot_job
 from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_ceiling
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
-from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import replay
@@ -238,9 +237,7 @@ def test_no_mover_pays_more_than_the_budget(mover, share):
         job = a_job(d=10, load=0.5, must_finish=True)
         windows, records = random_markets(seed, 10, 3)
         budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
-        outcome = replay_over_markets(
-            mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records
-        )
+        outcome = replayed(mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records)
         assert outcome.cost_usd <= budget + 1e-5
 
 

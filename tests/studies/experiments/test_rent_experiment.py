@@ -1,11 +1,9 @@
 """``slackwater experiment renting``: on a small folder, and on the open histories in its long form."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from command_kit import call
+from open_data import DATA
 from tidy_folder import write_tidy
 
 from slackwater.studies.experiments.renting import (
@@ -19,8 +17,6 @@ from slackwater.studies.experiments.renting import (
     play,
     renters_of,
 )
-
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 
 
 @pytest.mark.slow

@@ -18,8 +18,10 @@ from slackwater.studies.single_instance import (
     MarketStates,
     Setting,
     SingleUniformProgress,
+    chain_of,
     estimate,
     make_table,
+    make_tables,
     optimum,
     recent_share,
     run,
@@ -42,49 +44,55 @@ def sticky(seed: int, slots: int, flips: float) -> np.ndarray:
     return np.logical_xor.accumulate(np.random.default_rng(seed).random(slots) < flips)
 
 
+def learned_chain(states: MarketStates, *traces: np.ndarray) -> Chain:
+    return chain_of(states, estimate(states, traces))
+
+
 def expectation(setting: Setting, chain: Chain, first: int) -> float:
     """Return the least expected cost by plain recursion over (slot, minutes left, instance, minutes owed, market).
 
-    A miss costs infinity.
+    ``did``: minutes of the last slot that a loss takes back. A miss costs infinity.
     """
     row = chain.chance.reshape(2, 2)
     bill = {NONE: 0.0, SPOT: setting.ticks.spot_usd, ON_DEMAND: setting.ticks.on_demand_usd}
 
     @cache
-    def cost(t: int, left: int, held: int, owed: int, k: int) -> float:
+    def cost(t: int, left: int, held: int, owed: int, did: int, k: int) -> float:
+        if held == SPOT and not k:
+            held, owed, left = NONE, 0, left + did
         if left <= 0:
             return 0.0
         if t == setting.slots:
             return np.inf
-        if held == SPOT and not k:
-            held, owed = NONE, 0
         best = np.inf
         for action in (NONE, SPOT, ON_DEMAND):
             if action == SPOT and not k:
                 continue
             due = 0 if action == NONE else owed if action == held else setting.overhead_minutes
             eaten = min(due, 10)
-            rest = left if action == NONE else left - 10 + eaten
-            ahead = [cost(t + 1, rest, action, due - eaten, j) for j in (0, 1)]
+            work = 0 if action == NONE else 10 - eaten
+            lost = work if setting.loses_last_slot else 0
+            ahead = [cost(t + 1, left - work, action, due - eaten, lost, j) for j in (0, 1)]
             best = min(best, bill[action] + row[k] @ np.array(ahead))
         return float(best)
 
-    return cost(0, setting.work_minutes, NONE, 0, first)
+    return cost(0, setting.work_minutes, NONE, 0, 0, first)
 
 
 @pytest.mark.parametrize("overhead", [0, 3, 12, 25])
 @pytest.mark.parametrize("rates", [(0.2, 0.1), (0.05, 0.4), (0.5, 0.5)])
-def test_the_table_equals_the_plain_recursion(overhead, rates):
-    setting = Setting(work_minutes=60, deadline_minutes=130, overhead_minutes=overhead)
+@pytest.mark.parametrize("loses", [False, True])
+def test_the_table_equals_the_plain_recursion(overhead, rates, loses):
+    setting = Setting(work_minutes=60, deadline_minutes=130, overhead_minutes=overhead, loses_last_slot=loses)
     chain = two_state(*rates)
     table = make_table("t", setting, TWO, chain)
     expected = [expectation(setting, chain, k) for k in (0, 1)]
     assert table.expected_cost_usd == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("overhead", [3, 12])
-def test_mean_bill_over_all_paths_is_the_expected_one(overhead):
-    setting = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=overhead)
+@pytest.mark.parametrize(("overhead", "loses"), [(3, False), (12, False), (12, True)])
+def test_mean_bill_over_all_paths_is_the_expected_one(overhead, loses):
+    setting = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=overhead, loses_last_slot=loses)
     chain = two_state(0.3, 0.2)
     row = chain.chance.reshape(2, 2)
     table = make_table("t", setting, TWO, chain)
@@ -100,23 +108,22 @@ def test_mean_bill_over_all_paths_is_the_expected_one(overhead):
 def test_a_table_serves_every_nearer_deadline():
     far = Setting(work_minutes=120, deadline_minutes=240, overhead_minutes=12)
     near = Setting(work_minutes=120, deadline_minutes=180, overhead_minutes=12)
-    chain = estimate(MarketStates(), [sticky(1, 3000, 0.1)])
+    chain = learned_chain(MarketStates(), sticky(1, 3000, 0.1))
     shared, own = (make_table("t", s, MarketStates(), chain) for s in (far, near))
     for seed in range(20):
         up = sticky(seed, near.slots, 0.2)
-        nothing = np.zeros(0, dtype=bool)
-        assert (shared.actions(near, nothing, up) == own.actions(near, nothing, up)).all()
+        assert (shared.actions(near, up) == own.actions(near, up)).all()
     with pytest.raises(PolicyError, match="make it anew"):
-        own.actions(far, np.zeros(0, dtype=bool), sticky(0, far.slots, 0.2))
+        own.actions(far, sticky(0, far.slots, 0.2))
 
 
 @pytest.fixture(scope="module")
 def learned():
     return {
-        overhead: make_table("stochastic", setting, MarketStates(), chain)
+        overhead: make_tables("stochastic", setting, MarketStates(), chain)
         for overhead in (3, 12)
         for setting in [Setting(deadline_minutes=52 * 60, overhead_minutes=overhead)]
-        for chain in [estimate(MarketStates(), [sticky(7, 5000, 0.05), np.ones(500, dtype=bool)])]
+        for chain in [learned_chain(MarketStates(), sticky(7, 5000, 0.05), np.ones(500, dtype=bool))]
     }
 
 
@@ -129,9 +136,10 @@ def test_no_trace_however_hostile_makes_it_miss(learned, overhead):
     hostile += [at < dead for dead in range(1, n, 13)] + [at > born for born in range(1, n, 13)]
     hostile += [sticky(seed, n, p) for seed in range(10) for p in (0.02, 0.2, 0.6)]
     for up in hostile:
-        found, best = run(table, table.setting, up, 0), optimum(table.setting, up)
-        assert not found.missed
-        assert found.cost_usd >= best.cost_usd - 1e-9
+        for setting in (table.setting, replace(table.setting, loses_last_slot=False)):
+            found, best = run(table, setting, up, 0), optimum(setting, up)
+            assert not found.missed
+            assert found.cost_usd >= best.cost_usd - 1e-9
 
 
 @testing(max_examples=60, deadline=None)
@@ -141,50 +149,69 @@ def test_no_trace_however_hostile_makes_it_miss(learned, overhead):
 def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
     deadline = 10 * (-(-(work + overhead) // 10) + spare)
     setting = Setting(work_minutes=work, deadline_minutes=deadline, overhead_minutes=overhead)
+    counts = replace(setting, loses_last_slot=False)
     chain = two_state(rate, 1e-9)  # its chain assumes that spot is never lost
-    table, careful = (make_table("t", setting, TWO, chain, guard=guard) for guard in (False, True))
-    at_first = replace(table, guarded=careful.action)
-    strict = replace(setting, loses_its_slot=True)
-    room = guarded(setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot)
+    learns, exact, plain = (
+        make_tables("t", setting, TWO, chain),
+        make_table("t", setting, TWO, chain),
+        make_table("t", counts, TWO, chain),
+    )
     for p in (0.05, 0.3, 0.9):
         up = sticky(seed, setting.slots, p)
-        for policy in (table, careful, at_first):
-            assert not run(policy, setting, up, 0).missed
-        assert not (room and run(careful, strict, up, 0).missed)
-        # If starts lose their slot it notices at the first start; otherwise it continues without the guard from there.
-        assert (at_first.actions(strict, up[:0], up) == careful.actions(strict, up[:0], up)).all()
-        plain, safe, found = (one.actions(setting, up[:0], up) for one in (table, careful, at_first))
-        begins = int(np.argmax(safe > 0))
-        assert (found[: begins + 1] == safe[: begins + 1]).all()
-        if overhead < setting.slot_minutes and (plain[: begins + 1] == safe[: begins + 1]).all():
-            assert (found == plain).all()
+        assert not any(run(policy, setting, up, 0).missed for policy in (learns, exact))
+        assert not any(run(policy, counts, up, 0).missed for policy in (learns, exact, plain))
+        # The guard leaves a slot to spare: no spot and no waiting where a slot without work would use it up.
+        done = 0
+        for t, action in enumerate(learns.actions(setting, up)):
+            if action in (NONE, SPOT) and done < setting.ticks.work:
+                assert guarded(setting.ticks, setting.slots - t, setting.ticks.work - done)
+            taken = learns.actions(setting, up)[: t + 1]
+            done = work_done(setting, up[: t + 2], taken)
 
 
-def test_the_guard_ends_with_the_first_start_that_keeps_its_slot():
-    """Two starts: after the first, the second happens where the guard would forbid it."""
-    setting = Setting(work_minutes=40, deadline_minutes=90, overhead_minutes=3)
-    table, careful = (make_table("t", setting, TWO, two_state(0.5, 1e-9), guard=g) for g in (False, True))
-    at_first = replace(table, guarded=careful.action)
-    up = np.array([one == "1" for one in "100011111"])
-    told = ["".join(".SD"[a] for a in one.actions(setting, up[:0], up)) for one in (table, careful, at_first)]
-    assert told == ["S...SSSS.", "S..DSSS..", "S...SSSS."]
-    strict = replace(setting, loses_its_slot=True)
-    careful_there, at_first_there = (one.actions(strict, up[:0], up) for one in (careful, at_first))
-    assert (careful_there == at_first_there).all()
-    assert not run(at_first, strict, up, 0).missed
-    assert run(table, strict, up, 0).missed
+def work_done(setting: Setting, up: np.ndarray, actions: np.ndarray) -> int:
+    """Return the ticks of work after the slots of ``actions``, with ``up`` a slot longer (shorter at the deadline)."""
+    done = last = owed = 0
+    held = NONE
+    for t, action in enumerate(actions):
+        owed = 0 if action == NONE else owed if action == held else setting.ticks.overhead
+        eaten = min(owed, setting.ticks.slot)
+        last = 0 if action == NONE else setting.ticks.slot - eaten
+        owed, held = owed - eaten, action
+        lost = action == SPOT and t + 1 < up.size and not up[t + 1]
+        done += 0 if lost and setting.loses_last_slot else last
+        held = NONE if lost else held
+    return done
+
+
+def test_a_loss_shows_whether_the_last_slot_counts():
+    """The chain loses spot often: expecting to lose each last slot, it waits; once a loss has kept it, spot is worth it."""
+    setting = Setting(work_minutes=100, deadline_minutes=300, overhead_minutes=3)
+    policy = make_tables("t", setting, TWO, two_state(0.5, 0.6))
+    up = np.array([one == "1" for one in "11010101" * 4])[: setting.slots]
+    there, here = (policy.actions(s, up) for s in (setting, replace(setting, loses_last_slot=False)))
+    assert (there[:3] == here[:3]).all()
+    kept = make_table("t", replace(setting, loses_last_slot=False), TWO, two_state(0.5, 0.6), guard=True)
+    lost = make_table("t", setting, TWO, two_state(0.5, 0.6), guard=True)
+    assert (lost.actions(setting, up) == there).all()
+    assert not (there == here).all()
+    begins = int(np.argmax(here == SPOT))
+    falls = begins + int(np.argmin(up[begins:]))
+    assert (kept.action == policy.kept).all()
+    assert not run(policy, setting, up, 0).missed
+    assert (here[:falls] == there[:falls]).all()
 
 
 def test_a_scrambled_future_changes_no_earlier_action(learned):
     rng = np.random.default_rng(3)
     for policy in (learned[12], Greedy(), SingleUniformProgress(), SingleUniformProgress(hysteresis=False)):
         setting = learned[12].setting
-        before, up = sticky(11, 200, 0.1), sticky(12, setting.slots, 0.1)
-        actions = policy.actions(setting, before, up)
+        up = sticky(12, setting.slots, 0.1)
+        actions = policy.actions(setting, up)
         for t in rng.integers(0, setting.slots - 1, 15):
             other = up.copy()
             other[t + 1 :] = rng.random(setting.slots - t - 1) < 0.5
-            assert (policy.actions(setting, before, other)[: t + 1] == actions[: t + 1]).all()
+            assert (policy.actions(setting, other)[: t + 1] == actions[: t + 1]).all()
 
 
 def test_codes_look_at_the_past_only():
@@ -208,7 +235,7 @@ def test_the_chain_recovers_the_rates_it_was_drawn_from():
     up = np.zeros(60_000, dtype=bool)
     for t in range(1, up.size):
         up[t] = rng.random() < (0.9 if up[t - 1] else 0.05)
-    chain = estimate(TWO, [up])
+    chain = learned_chain(TWO, up)
     rows = np.zeros((2, 2))
     rows[np.repeat([0, 1], np.diff(chain.start)), chain.to] = chain.chance
     assert rows == pytest.approx(np.array([[0.95, 0.05], [0.1, 0.9]]), abs=0.01)
@@ -221,7 +248,7 @@ def test_age_of_a_run_is_learned():
     for _ in range(400):
         pieces += [np.zeros(rng.integers(3, 9), bool), np.ones(3 if rng.random() < 0.5 else 60, bool)]
     states = MarketStates(shares=())
-    chain = estimate(states, [np.concatenate(pieces)])
+    chain = learned_chain(states, np.concatenate(pieces))
     rows = np.zeros((states.count, states.count))
     rows[np.repeat(np.arange(states.count), np.diff(chain.start)), chain.to] = chain.chance
     lost = rows[:, : states.count // 2].sum(axis=1)[states.count // 2 :]
@@ -230,12 +257,12 @@ def test_age_of_a_run_is_learned():
 
 
 def test_rows_never_seen_are_not_absorbing():
-    chain = estimate(MarketStates(), [sticky(2, 300, 0.05)])
+    chain = learned_chain(MarketStates(), sticky(2, 300, 0.05))
     for k in range(chain.up.size):
         part = slice(chain.start[k], chain.start[k + 1])
         flips = chain.chance[part][chain.up[chain.to[part]] != chain.up[k]].sum()
         assert 0 < flips < 1
-    always_up = estimate(TWO, [np.ones(500, bool)])
+    always_up = learned_chain(TWO, np.ones(500, bool))
     assert 0 < always_up.chance[(~always_up.up)[always_up.to]].min() < 0.01
 
 

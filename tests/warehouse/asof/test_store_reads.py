@@ -316,7 +316,7 @@ def test_assumed_counts(store):
     history = read(store, assumptions=HistoryAssumptions(always_available=8))
     assert set(history.available) == {8.0}
     assert (history.capacity, history.capacity_stated) == (8, True)
-    assert history.assumptions == ("counts not observed: 8 instances always available",)
+    assert history.assumptions == ("counts not observed: up to 8 instances assumed",)
     assert history.frame["known_at"].iloc[0] == T0
 
 

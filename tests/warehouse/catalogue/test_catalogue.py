@@ -2,10 +2,9 @@
 
 import csv
 import datetime as dt
-import os
-from pathlib import Path
 
 import pytest
+from open_data import DATA
 
 from benchmarks.build_catalogue import COLUMNS, TARGET, gpu_model, rows
 from slackwater.optimization.job.gpus import gpu_type_of
@@ -20,10 +19,8 @@ from slackwater.warehouse.catalogue import (
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import Market
 
-SHARED = Path(os.environ.get("SLACKWATER_DATA", "")) / "catalog" / "gpu_instances.csv"
-shared = pytest.mark.skipif(
-    not SHARED.is_file(), reason="SLACKWATER_DATA names no folder with catalog/gpu_instances.csv"
-)
+SHARED = DATA / "catalog" / "gpu_instances.csv"
+shared = pytest.mark.skipif(not SHARED.is_file(), reason=f"no {SHARED}: set SLACKWATER_DATA")
 NOW = dt.datetime(2026, 11, 25, tzinfo=dt.UTC)
 BEFORE_THE_CUT, AFTER_THE_CUT = (
     dt.datetime(2025, 5, 31, 23, tzinfo=dt.UTC),

@@ -11,6 +11,7 @@ from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreE
 from slackwater.warehouse.exchange import compact
 from slackwater.warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
 from slackwater.warehouse.observations import append
+from slackwater.warehouse.retention import Retention
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.schema import TABLES
 
@@ -60,7 +61,7 @@ def test_the_same_rows_in_a_smaller_file(path, fill):
     with open_reader(path) as reader:
         done = compact(open_store(path))
         assert len(read_rows(reader, "fitted")) == 30  # a reader opened earlier still has its snapshot
-    assert done.fitted_dropped == 15
+    assert done.dropped.fitted == 15
     assert done.bytes_after == path.stat().st_size < done.bytes_before
     after = rows(path)
     assert after.pop("fitted") == before.pop("fitted")[15:]
@@ -77,10 +78,12 @@ def test_the_same_rows_in_a_smaller_file(path, fill):
 @pytest.mark.parametrize(("keep", "kept"), [(0, 1), (3, 4), (500, 5)])
 def test_how_much_is_kept(path, fill, keep, kept):
     fill(path, days=5)
-    assert compact(open_store(path), keep_fitted=pd.Timedelta(days=keep)).fitted_dropped == 5 - kept
+    assert (
+        compact(open_store(path), keep=Retention(fitted=pd.Timedelta(days=keep))).dropped.fitted == 5 - kept
+    )
     assert len(rows(path)["fitted"]) == kept
     with open_store(path) as store, pytest.raises(SettingsError):
-        compact(store, keep_fitted=-DAY)
+        compact(store, keep=Retention(fitted=-DAY))
 
 
 def test_constraints_and_defaults_are_kept(path, fill):

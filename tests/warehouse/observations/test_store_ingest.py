@@ -1,6 +1,5 @@
 """M1.2: each row is counted once as added, repeated or rejected; importing the same rows again changes nothing."""
 
-import os
 import random
 from types import SimpleNamespace
 from typing import ClassVar
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_data import DATA
 from storekit import (
     DAY,
     HOUR,
@@ -519,8 +519,8 @@ def test_the_open_histories_are_counted_exactly(tmp_path, data_folder, name, row
 
 
 @pytest.fixture
-def data_folder(pytestconfig):
-    folder = pytestconfig.rootpath / os.environ.get("SLACKWATER_DATA", "../shared/data")
+def data_folder():
+    folder = DATA
     if not folder.is_dir():
         pytest.skip(f"no open histories in {folder}: set SLACKWATER_DATA")
     return folder

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 
 import duckdb
 import pytest
@@ -13,6 +14,7 @@ from slackwater.warehouse.errors import SettingsError, StoreError, StoreLockedEr
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.files import (
     FREE,
+    LOCKS,
     Patience,
     default_wait,
     lock_path,
@@ -258,3 +260,27 @@ def test_duckdb_is_asked_for_its_holder(path):
     """`is_locked` looks for the message of DuckDB when it is locked."""
     with writer(path), pytest.raises(duckdb.IOException, match="Could not set lock"):
         duckdb.connect(str(path))
+
+
+NAMELESS = """
+    import fcntl, os, signal, sys
+    descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="the system does not list its locks")
+def test_a_holder_without_a_record_is_named_and_so_is_its_stop(path):
+    """A reader that makes the first snapshot holds the lock without a record."""
+    open_store(path).close()
+    process = run_python(NAMELESS, lock_path(path))
+    assert process.stdout.readline() == "held\n"
+    while "which is stopped" not in present_holder(path):
+        time.sleep(0.01)
+    with pytest.raises(StoreLockedError, match=rf"held by PID {process.pid} \(.*\), which is stopped"):
+        open_store(path, wait=0)
+    process.kill()
+    process.wait()
+    open_store(path, wait=5).close()

@@ -9,7 +9,13 @@ import pytest
 from storeprocess import let_go, run_python, writer
 
 from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from slackwater.warehouse.store.connection import newest_snapshot, open_reader, open_store, snapshot_folder
+from slackwater.warehouse.store.connection import (
+    CURRENT,
+    newest_snapshot,
+    open_reader,
+    open_store,
+    snapshot_folder,
+)
 from slackwater.warehouse.store.files import try_lock
 from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
@@ -27,8 +33,9 @@ def add(path, number):
 
 
 def only_snapshot(path):
-    (found,) = snapshot_folder(path).iterdir()
-    return found.name
+    names = {found.name for found in snapshot_folder(path).iterdir()}
+    (found,) = names - {CURRENT}
+    return found
 
 
 def test_a_reader_sees_what_the_last_writer_left(path):
@@ -37,6 +44,19 @@ def test_a_reader_sees_what_the_last_writer_left(path):
     add(path, 2)
     assert numbers(path) == [1, 2]
     assert only_snapshot(path).startswith("000000003-")  # once with the file, then once for each writer
+
+
+def test_one_path_always_names_the_newest_snapshot(path):
+    link = snapshot_folder(path) / CURRENT
+    for number in (1, 2):
+        add(path, number)
+        assert os.readlink(link) == only_snapshot(path)
+        with duckdb.connect(str(link), read_only=True) as other:
+            assert other.sql("SELECT count(*) FROM markets").fetchall() == [(number,)]
+            add(path, 10 + number)  # a program that has it open keeps its state and holds nobody up
+            assert other.sql("SELECT count(*) FROM markets").fetchall() == [(number,)]
+        with open_store(path) as store:
+            store.execute(f"DELETE FROM markets WHERE mid = {10 + number}")
 
 
 def test_nothing_written_is_nothing_published(path):

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from slackwater.warehouse.catalogue import UNSPECIFIED
+from slackwater.warehouse.columns import StatedReason, because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.packaged import read_data
-from slackwater.warehouse.products import UNSPECIFIED
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
@@ -73,7 +74,7 @@ _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
         "look at what the aws command says",
     ),
 }
-_MORE_PAGES = "NextToken: more pages follow; ask again without --max-items"
+_MORE_PAGES = because("answer.more_pages")
 #: A page's token on a separate line; None means no further page.
 _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
 _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
@@ -221,7 +222,7 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     if isinstance(record, list):
         return _row(line, repr(record), _by_form([str(field) for field in record]), options)
     if not isinstance(record, dict):
-        return rejection(line, repr(record), "no record of a spot price")
+        return rejection(line, repr(record), because("record.not_price"))
     plain = {plain_name(str(name)): value for name, value in record.items()}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
@@ -239,13 +240,15 @@ def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> 
     for column, name in _RECORD.items():
         if column not in found and column != "product" and getattr(options, column, None) is None:
             remedy = "; state it with --set instance_type=NAME" if column == "instance_type" else ""
-            return rejection(line, raw, f"record without {name}{remedy}")
+            return rejection(line, raw, because("record.lacks", f"{name}{remedy}"))
     region = region_in(found["zone"])
     if region is None:
-        return rejection(
-            line, raw, f"unknown zone {found['zone']!r}: no AWS zone or zone ID of a known region"
-        )
+        return rejection(line, raw, _unknown_zone(found["zone"]))
     return "price", {**found, "region": region, "line": line}
+
+
+def _unknown_zone(zone: str) -> StatedReason:
+    return because("zone.unknown", f"{zone!r}:", "no AWS zone or zone ID of a known region")
 
 
 def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
@@ -256,7 +259,7 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
         if fields[0].upper() == _PREFIX:
             fields = fields[1:]
         if not any(fields):
-            yield rejection(line, text, "empty line")
+            yield rejection(line, text, because("line.empty"))
         elif fields[0].upper() == _TOKEN or (len(fields) == 1 and _TOKEN_FORM.match(fields[0])):
             more = "" if fields[-1] in ("None", "") else text
         elif not is_text(text):
@@ -362,7 +365,7 @@ def _table_batches(
             (
                 row["line"],
                 "\t".join(row[name] for name in columns),
-                f"unknown zone {row['zone']!r}: no AWS zone or zone ID of a known region",
+                _unknown_zone(row["zone"]),
             )
             for row in unknown.to_pylist()
         ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
@@ -162,7 +163,7 @@ def _count_rows(path: Path) -> Iterator[tuple[Kind, Row]]:
     for line, text in numbered_lines(path):
         match = _COUNT.match(text)
         if match is None:
-            yield rejection(line, text, "not `date, time, count`" if text.strip() else "empty line")
+            yield rejection(line, text, because("line.not_count" if text.strip() else "line.empty"))
         else:
             yield (
                 "availability",
@@ -176,27 +177,27 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
     for line, text in numbered_lines(path):
         match = _EVENT.match(text) if is_text(text) else None
         if match is None:
-            reason = "not `milliseconds,add|remove,node`" if text.strip() else "empty line"
+            reason = because("line.not_event" if text.strip() else "line.empty")
             rejected.append(rejection(line, text, reason))
         elif int(match[1]) > _LONGEST_MS:
-            rejected.append(rejection(line, text, "event more than a year after the start"))
+            rejected.append(rejection(line, text, because("event.too_late")))
         else:
             change = 1 if match[2] == "add" else -1
             found.append(_Event(line, int(match[1]), match[3], change))
     alive: set[str] = set()
     usable = []
-    for event in _ordered(found):
+    for event in _in_time_order(found):
         if (event.change > 0) == (event.node in alive):
-            what = "adds a node that is there" if event.change > 0 else "removes a node that is not there"
+            why = because("event.added_twice" if event.change > 0 else "event.removed_twice")
             raw = f"{event.at_ms},{'add' if event.change > 0 else 'remove'},{event.node}"
-            rejected.append(rejection(event.line, raw, f"event {what}"))
+            rejected.append(rejection(event.line, raw, why))
             continue
         alive.symmetric_difference_update({event.node})
         usable.append(event)
     return usable, rejected
 
 
-def _ordered(events: Sequence[_Event]) -> Iterator[_Event]:
+def _in_time_order(events: Sequence[_Event]) -> Iterator[_Event]:
     """Yield events by time; events of the same node in the same millisecond follow in the feasible order."""
     alive: set[str] = set()
     ordered = sorted(events, key=lambda event: (event.at_ms, event.node, event.change, event.line))

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.sources.contract import (
-    HALF_CHARACTER,
     NOT_UTF8,
     Batch,
     Kind,
@@ -93,7 +93,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
     """Yield (line, text, snapshot or rejection reason)."""
     for line, text in numbered_lines(path):
         if not text.strip():
-            yield line, text, "empty line"
+            yield line, text, because("line.empty")
             continue
         if not is_text(text):
             yield line, text, NOT_UTF8
@@ -101,12 +101,12 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
         try:
             snapshot = loads(text)
         except (ValueError, RecursionError) as error:
-            yield line, text, f"not JSON ({error})"
+            yield line, text, because("line.not_json", error)
             continue
         if "\\u" in text and not _writable(snapshot):
-            yield line, text, f"a name {HALF_CHARACTER}"
+            yield line, text, because("line.half_character", "a name")
             continue
-        yield line, text, _checked(snapshot)
+        yield line, text, _check_snapshot(snapshot)
 
 
 def _writable(snapshot: Any) -> bool:
@@ -121,23 +121,23 @@ def _writable(snapshot: Any) -> bool:
     return True
 
 
-def _checked(snapshot: Any) -> dict[str, Any] | str:
+def _check_snapshot(snapshot: Any) -> dict[str, Any] | str:
     if not isinstance(snapshot, dict):
-        return "not a JSON object"
+        return because("line.not_object")
     for name in ("timestamp", "gpu_type", "socket_type"):
         if not isinstance(snapshot.get(name), str):
-            return f"no {name}"
+            return because("price.lacks", name)
     for name in _OBJECTS:
         if not isinstance(snapshot.get(name), dict):
-            return f"no object {name}"
+            return because("price.lacks", f"object {name}")
     if "total" not in snapshot["availability"]:
-        return "no availability.total"
+        return because("price.lacks", "availability.total")
     for group in ("by_provider", "by_config"):
         for key, entry in snapshot[group].items():
             if not isinstance(entry, dict) or "count" not in entry:
-                return f"no count of {key!r} in {group}"
+                return because("record.lacks_count", repr(key), group)
             if group == "by_config" and not _SIZE.match(key):
-                return f"size {key!r} is not a number followed by x"
+                return because("size.not_number", repr(key))
     return snapshot
 
 
@@ -145,7 +145,7 @@ def _gpu(snapshot: Mapping[str, Any]) -> str:
     return f"{snapshot['gpu_type']}_{snapshot['socket_type']}"
 
 
-def _seen(path: Path) -> _SeenOffers:
+def _seen_offers(path: Path) -> _SeenOffers:
     seen = _SeenOffers(providers={}, sizes={})
     for _, _, snapshot in _snapshots(path):
         if not isinstance(snapshot, str):
@@ -156,7 +156,7 @@ def _seen(path: Path) -> _SeenOffers:
 
 
 def _rows(path: Path) -> Iterator[tuple[Kind, Row]]:
-    seen = _seen(path)
+    seen = _seen_offers(path)
     for line, text, snapshot in _snapshots(path):
         if isinstance(snapshot, str):
             yield rejection(line, text, snapshot)

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
@@ -167,13 +168,13 @@ def open_bytes(path: Path) -> io.BufferedReader:
             stream.read(len(codecs.BOM_UTF8))
         elif (encoding := _UTF16.get(start[:2])) is not None:
             stream.read(2)
-            return io.BufferedReader(_Converted(stream, encoding))
+            return io.BufferedReader(_Utf8Stream(stream, encoding))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
     return stream
 
 
-class _Converted(io.RawIOBase):
+class _Utf8Stream(io.RawIOBase):
     """Stream that converts text to UTF-8; an unpaired surrogate becomes invalid UTF-8, so only its row is rejected."""
 
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
@@ -277,7 +278,7 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
 
     Invalid UTF-8 is decoded as "surrogateescape"; `pack` then rejects only the row with this text.
     """
-    return _parsed(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
+    return _parse(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,9 +302,9 @@ def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]
             try:
                 yield loads(line)
             except (ValueError, RecursionError) as error:
-                yield BadLine(raw=line, reason=f"not JSON ({error})")
+                yield BadLine(raw=line, reason=because("line.not_json", error))
         return
-    yield from _parsed(path, text, _all_values, expected=expected, remedy=remedy)
+    yield from _parse(path, text, _all_values, expected=expected, remedy=remedy)
 
 
 def _whole_text(path: Path, expected: str, remedy: str) -> str:
@@ -323,7 +324,7 @@ def _whole_text(path: Path, expected: str, remedy: str) -> str:
 ParsedT = TypeVar("ParsedT")
 
 
-def _parsed(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
+def _parse(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
     try:
         return parse(text)
     except (ValueError, RecursionError) as error:
@@ -378,14 +379,14 @@ def loads(text: str) -> Any:
 _MARK = "\U0010ffff"
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
+def _mark_bytes(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     found = error.object[error.start : error.end]
     return "".join(f"{_MARK}\\x{byte:02x}" for byte in found), error.end
 
 
-codecs.register_error("slackwater.marked", _marked)
+codecs.register_error("slackwater.marked", _mark_bytes)
 
 
 class _MarkedText(io.RawIOBase):
@@ -442,7 +443,7 @@ def csv_chunks(
     invalid: list[tuple[int, str, str]] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
-        reason = f"{row.actual_columns} fields where {row.expected_columns} were expected"
+        reason = because("line.fields", row.actual_columns, row.expected_columns)
         invalid.append((int(row.number), str(row.text), reason))
         return "skip"
 
@@ -568,7 +569,7 @@ class _LineNumbers:
         keep = (breaks == 0) & ~_empty(record) & ~marked
         for i in np.flatnonzero(~keep):
             text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
-            reason = NOT_UTF8 if marked[i] else "empty line"
+            reason = NOT_UTF8 if marked[i] else because("line.empty")
             rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", reason)
         if not keep.all():
             record, lines = record.filter(pa.array(keep)), lines[keep]
@@ -614,7 +615,7 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
     """Return a rejected line for each line of the text; a row with several lines has an unclosed quote."""
     parts = text.split("\n")
     if len(parts) > 1:
-        reason = f"a quote opened in line {line} runs over {len(parts)} lines"
+        reason = because("line.open_quote", line, len(parts))
     return [
         (line + i, part.rstrip("\r").replace(_MARK, ""), NOT_UTF8 if _MARK in part else reason)
         for i, part in enumerate(parts)

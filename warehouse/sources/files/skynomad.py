@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
     Batch,
@@ -158,11 +159,11 @@ def _round_rows(
         result = results.get(zone)
         place = region_of(zone)
         if status != "success":
-            yield rejection(line, zone, f"the probe round ended with status {status!r}")
+            yield rejection(line, zone, because("probe.interrupted", repr(status)))
         elif not isinstance(result, dict) or "instances_created" not in result:
-            yield rejection(line, zone, "zone probed without a result")
+            yield rejection(line, zone, because("probe.no_result"))
         elif place is None:
-            yield rejection(line, zone, f"zone {zone!r} is neither an AWS nor a Google Cloud zone")
+            yield rejection(line, zone, because("zone.other_cloud", repr(zone)))
         else:
             yield (
                 "availability",

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeGuard
 from pydantic import Field
 
 from slackwater.warehouse.amounts import LARGEST_COUNT
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
     Batch,
@@ -141,12 +142,12 @@ def _rows(trace: Mapping[str, Any], start: datetime) -> Iterator[tuple[Kind, Row
         if _is_number(count) and count == int(count):
             yield "availability", {"observed_at": at, "available": int(count), "line": i + 1}
         else:
-            yield rejection(i + 1, repr(count), "count is not a whole number")
+            yield rejection(i + 1, repr(count), because("count.not_whole"))
         if i < len(prices):
             if _is_number(prices[i]):
                 yield "price", {"observed_at": at, "price_usd": float(prices[i]), "line": i + 1}
             else:
-                yield rejection(i + 1, repr(prices[i]), "price is not a number")
+                yield rejection(i + 1, repr(prices[i]), because("value.not_number", "price"))
 
 
 def _label(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
     Batch,
@@ -122,9 +123,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 continue
             name = fields["InstanceType"].strip()
             if not name:
-                yield rejection(
-                    line, ",".join(fields.values()), "price of GPUs without the instance that has them"
-                )
+                yield rejection(line, ",".join(fields.values()), because("record.no_instance"))
                 continue
             memory = _memory(fields)
             yield (

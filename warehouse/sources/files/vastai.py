@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
 from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head
 
@@ -150,8 +151,7 @@ class VastAi(FileSource[VastAiOptions]):
         matched = {offer.key for offer in spot}
         for key, listing in standard.items():
             if key not in matched and listing is not None:
-                reason = "on-demand offer without an interruptible offer of the same day, country and size"
-                yield rejection(listing.line, _text(listing), reason)
+                yield rejection(listing.line, _text(listing), because("offer.unmatched"))
         limits = set(read_data(__package__, "vastai_cut_off_days")["page_limits"])
         cut_off = named_days | {day for day, total in listed.items() if total in limits}
         yield from _price_rows(spot, standard)
@@ -184,21 +184,20 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
     """Return the offer of a line, or the reason why it cannot be used."""
     host = _host(fields["source_url"])
     if host != "vast.ai" and not host.endswith(".vast.ai"):
-        return f"row from {host}: prices are per instance, not an interruptible offer of Vast.ai"
+        return because("offer.other_site", host)
     if fields["rental_type"] not in ("spot", "on_demand"):
-        return f"rental type {fields['rental_type']!r}, expected spot or on_demand"
+        return because("value.unexpected", "rental type", repr(fields["rental_type"]), "spot or on_demand")
     try:
         day, fetched_at = date.fromisoformat(fields["date"]), datetime.fromisoformat(fields["fetched_at"])
         gpus, offers = int(fields["gpu_count"]), int(fields["n_offers"])
         minimum, middle = float(fields["price_min_usd"]), float(fields["price_median_usd"])
     except ValueError as error:
-        return f"not a date or number ({error})"
+        return because("value.unparsed", error)
     if fetched_at.tzinfo is None or day.isoformat() != fields["date"]:
-        return (
-            f"date {fields['date']!r} or fetched_at {fields['fetched_at']!r} is not ISO 8601 with an offset"
-        )
+        stated = f"date {fields['date']!r} or fetched_at {fields['fetched_at']!r}"
+        return because("value.not_time", stated)
     if not 1 <= gpus <= MOST_GPUS or offers < 0:
-        return f"expected 1 to {MOST_GPUS} GPUs and at least 0 offers, found {gpus} and {offers}"
+        return because("offer.sizes", MOST_GPUS, f"{gpus} and {offers}")
     return _OfferLine(
         line=line,
         day=fields["date"],
@@ -280,10 +279,10 @@ def _newest_of(offers: Sequence[_OfferLine]) -> _OfferLine | None:
 
 def _why_older(offer: _OfferLine, newest: _OfferLine | None) -> str:
     if newest is None:
-        return "on-demand offer contradicts another of the same fetch"
+        return because("offer.contradicts")
     if offer == replace(newest, line=offer.line):
-        return f"on-demand offer repeats line {newest.line}"
-    return f"on-demand offer fetched before line {newest.line}"
+        return because("offer.repeats", newest.line)
+    return because("offer.older", newest.line)
 
 
 def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator[tuple[Kind, Row]]:

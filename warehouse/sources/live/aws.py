@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError, SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.sources.contract import (
     Address,
     Batch,
@@ -143,7 +144,7 @@ class AwsClients:
         """Call the API with retries; raises `FetchError`, with AWS's error code if AWS refuses."""
 
         def once() -> dict[str, Any]:
-            answer: dict[str, Any] = self._translated(region, operation, asked)
+            answer: dict[str, Any] = self._translate_error(region, operation, asked)
             facts = answer.get("ResponseMetadata", {})
             if "RequestId" not in facts:
                 # boto accepts any XML: a proxy's sign-in page would be parsed as an answer without
@@ -164,7 +165,7 @@ class AwsClients:
             )
         return self._clients[region]
 
-    def _translated(self, region: str, operation: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _translate_error(self, region: str, operation: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         faults = import_module("botocore.exceptions")
         name = f"EC2 in {region}"
         try:
@@ -173,7 +174,7 @@ class AwsClients:
         except FetchError as error:  # from the transport, which could not send the request or read the answer
             raise FetchError(f"{name}: {error.found}", expected=error.expected, again=error.again) from error
         except faults.ClientError as error:
-            raise _refused(name, error.response) from None
+            raise _refusal(name, error.response) from None
         except faults.NoCredentialsError:
             raise _no_credentials() from None
         except faults.HTTPClientError as error:  # from boto's own requests for credentials
@@ -256,7 +257,7 @@ def _no_credentials() -> FetchError:
     )
 
 
-def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
+def _refusal(name: str, response: Mapping[str, Any]) -> FetchError:
     error = response.get("Error", {})
     code, said = str(error.get("Code", "")), str(error.get("Message", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -384,7 +385,7 @@ def _batches(records: Sequence[object], options: AwsSpotOptions, region: str) ->
 
 def _row(line: int, record: object) -> tuple[Kind, Row]:
     if not isinstance(record, Mapping):
-        return rejection(line, str(record)[:1000], "not a record")
+        return rejection(line, str(record)[:1000], because("record.not_record"))
     return "price", {
         "zone": record.get("AvailabilityZone") or record.get("AvailabilityZoneId"),
         "instance_type": record.get("InstanceType"),
@@ -477,7 +478,7 @@ def _placement_batches(
 
 def _placement_row(line: int, score: object) -> tuple[Kind, Row]:
     if not isinstance(score, Mapping):
-        return rejection(line, str(score)[:1000], "not a score")
+        return rejection(line, str(score)[:1000], because("record.not_score"))
     return "availability", {
         "region": score.get("Region"),
         "zone": score.get("AvailabilityZoneId") or "all",

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     Address,
@@ -211,7 +212,7 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
     """Store a usable meter of the listing (spot or not), reject invalid items, and count items of other kinds."""
     if not isinstance(item, Mapping):
         if spot:
-            found.rejected.append(rejection(line, str(item)[:1000], "not an item of the price list"))
+            found.rejected.append(rejection(line, str(item)[:1000], because("record.not_item")))
         return
     names = " ".join(str(item.get(name) or "") for name in ("meterName", "skuName")).lower()
     size = str(item.get("armSkuName") or "")
@@ -239,7 +240,7 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
             primary=item.get("isPrimaryMeterRegion") is not False,
         )
     except NoPrice as error:
-        found.rejected.append(rejection(line, str(dict(item))[:1000], str(error)))
+        found.rejected.append(rejection(line, str(dict(item))[:1000], error.reason))
         return
     names += f" {item.get('productName') or ''}".lower()
     product = "Windows" if _WINDOWS.search(names) else "Linux/UNIX"
@@ -266,9 +267,9 @@ def _other(item: Mapping[str, Any], names: str) -> str:
 def _price(item: Mapping[str, Any]) -> Decimal:
     """Return USD per hour; raises `NoPrice`."""
     if item.get("currencyCode") != "USD":
-        raise NoPrice(f"currency {str(item.get('currencyCode'))[:20]!r}, expected USD")
+        raise NoPrice("value.unexpected", "currency", repr(str(item.get("currencyCode"))[:20]), "USD")
     if item.get("unitOfMeasure") != "1 Hour":
-        raise NoPrice(f"unit {str(item.get('unitOfMeasure'))[:20]!r}, expected 1 Hour")
+        raise NoPrice("value.unexpected", "unit", repr(str(item.get("unitOfMeasure"))[:20]), "1 Hour")
     name = "retailPrice" if "retailPrice" in item else "unitPrice"
     return price_of(item.get(name), name)
 
@@ -281,7 +282,7 @@ def _only(meters: Sequence[_Meter], found: _Region) -> Decimal | None:
     prices = sorted({meter.usd for meter in best})
     if len(prices) == 1:
         return prices[0]
-    words = f"{len(prices)} prices of one size and product: {', '.join(map(str, prices[:3]))}"
+    words = because("price.several", len(prices), "size and product", ", ".join(map(str, prices[:3])))
     found.rejected.extend(rejection(meter.line, str(dict(meter.item))[:1000], words) for meter in best)
     return None
 

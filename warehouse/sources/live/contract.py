@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Generic
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import Batch, OptionsT, help_of, read_options
 
@@ -262,7 +263,11 @@ def next_page(token: str | None, seen: set[str | None], who: str, *, most: int |
 
 
 class NoPrice(ValueError):
-    """A row that cannot be used, with the reason."""
+    """A row that cannot be used, with the ``reason``."""
+
+    def __init__(self, code: str, *found: object) -> None:
+        self.reason = because(code, *found)
+        super().__init__(self.reason)
 
 
 def price_of(found: object, name: str) -> Decimal:
@@ -274,11 +279,11 @@ def price_of(found: object, name: str) -> Decimal:
     try:
         usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
-        raise NoPrice(f"{name} {_shown(found)} is not a number") from None
+        raise NoPrice("value.not_number", f"{name} {_shown(found)}") from None
     if usd == 0:
-        raise NoPrice(f"{name} 0 is a placeholder, not a price")
+        raise NoPrice("value.placeholder", name)
     if not usd.is_finite() or not 0 < usd <= _HIGHEST_USD or len(str(found)) > _LONGEST_NUMBER:
-        raise NoPrice(f"{name} {_shown(found)} is not a price")
+        raise NoPrice("value.not_price", f"{name} {_shown(found)}")
     return usd
 
 
@@ -292,7 +297,7 @@ def time_of(found: object, name: str) -> datetime | None:
             return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise NoPrice(f"{name} {_shown(found)} is not a time in ISO 8601 with an offset")
+    raise NoPrice("value.not_time", f"{name} {_shown(found)}")
 
 
 def why_not_in_force(start: datetime | None, end: datetime | None, at: datetime) -> str:

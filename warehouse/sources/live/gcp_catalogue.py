@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     Address,
     Kind,
@@ -114,10 +115,10 @@ def _machines() -> tuple[_Machine, ...]:
                 if amount
             }
             found.append(_Machine(name=name, parts=parts, own=own))
-    return (*found, *_attached(data["attached"]))
+    return (*found, *_attached_name(data["attached"]))
 
 
-def _attached(data: Mapping[str, Any]) -> Iterator[_Machine]:
+def _attached_name(data: Mapping[str, Any]) -> Iterator[_Machine]:
     for card in data["gpus"]:
         for gpus, (most_vcpus, most_gib) in card["most"].items():
             for host, shape in data["hosts"].items():
@@ -272,7 +273,7 @@ class _Catalogue:
     def note(self, line: int, sku: object) -> None:
         """Store a SKU that is a spot or on-demand part of a known machine type; count or name other SKUs of GPUs."""
         if not isinstance(sku, Mapping):
-            self.rejected.append(rejection(line, str(sku)[:1000], "not a SKU"))
+            self.rejected.append(rejection(line, str(sku)[:1000], because("record.not_sku")))
             return
         category = sku.get("category")
         category = category if isinstance(category, Mapping) else {}
@@ -285,7 +286,7 @@ class _Catalogue:
         is_gpu = category.get("resourceGroup") == "GPU" or bool(re.search(r"\bgpu\b", words))
         if name in _names() and sold:
             if not usage:
-                self._reject(line, sku, NoPrice("no usageType"))
+                self._reject(line, sku, NoPrice("price.lacks", "usageType"))
                 return
             spot = usage == _SPOT_USAGE or bool(match["spot"] or match["attached"])
             self._skus.append((line, sku, spot, *_names()[name]))
@@ -296,7 +297,7 @@ class _Catalogue:
             self._unknown.add(name)
 
     def _reject(self, line: int, sku: Mapping[str, Any], why: NoPrice) -> None:
-        words = f"{str(sku.get('description'))[:80]}: {why}"
+        words = why.reason.of(str(sku.get("description"))[:80])
         self.rejected.append(rejection(line, str(dict(sku))[:1000], words))
 
     def price_parts(self, at: datetime) -> None:
@@ -307,7 +308,7 @@ class _Catalogue:
                 usd = _price(sku, part, at)
                 regions = sku.get("serviceRegions")
                 if not isinstance(regions, list) or not regions:
-                    raise NoPrice("no serviceRegions")
+                    raise NoPrice("price.lacks", "serviceRegions")
             except NoPrice as error:
                 self._reject(line, sku, error)
                 continue
@@ -322,7 +323,7 @@ class _Catalogue:
                 continue
             several = ", ".join(f"{usd.normalize():f}" for usd in sorted(prices)[:3])
             for line, sku in (one for same in prices.values() for one in same):
-                self._reject(line, sku, NoPrice(f"{len(prices)} prices of one part in {place[2]}: {several}"))
+                self._reject(line, sku, NoPrice("price.several", len(prices), f"part in {place[2]}", several))
 
     def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
         """Yield the spot price of each machine type in each region, with the on-demand price if known."""
@@ -397,7 +398,7 @@ def _price(sku: Mapping[str, Any], part: str, at: datetime) -> Decimal | None:
         return None
     unit = str(expression.get("usageUnit"))
     if unit not in _UNITS[part]:
-        raise NoPrice(f"unit {unit[:20]!r}, expected {' or '.join(_UNITS[part])}")
+        raise NoPrice("value.unexpected", "unit", repr(unit[:20]), " or ".join(_UNITS[part]))
     return _first_tier(expression) * _UNITS[part][unit]
 
 
@@ -405,21 +406,21 @@ def _in_force(pricing: object, at: datetime) -> Mapping[str, Any] | None:
     """Return the pricing expression with the newest start up to a time, None if all start later; raises `NoPrice`."""
     entries = pricing if isinstance(pricing, list) else []
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
-        raise NoPrice("no tieredRates")
+        raise NoPrice("price.lacks", "tieredRates")
     begun = []
     for entry in entries:
         start = time_of(entry.get("effectiveTime"), "effectiveTime")
         if start is None and len(entries) > 1:
-            raise NoPrice("several prices, one of them without effectiveTime")
+            raise NoPrice("price.several_times")
         if start is None or start <= at:
             begun.append((start or datetime.min.replace(tzinfo=UTC), entry.get("pricingExpression")))
     newest = [expression for start, expression in begun if start == max(one for one, _ in begun)]
     if not newest:
         return None
     if any(one != newest[0] for one in newest):
-        raise NoPrice("several prices of one effectiveTime")
+        raise NoPrice("price.one_time")
     if not isinstance(newest[0], Mapping):
-        raise NoPrice("no tieredRates")
+        raise NoPrice("price.lacks", "tieredRates")
     return newest[0]
 
 
@@ -427,19 +428,19 @@ def _first_tier(expression: Mapping[str, Any]) -> Decimal:
     """Return USD per unit of the first tier that is not free; raises `NoPrice`."""
     tiers = expression.get("tieredRates")
     if not isinstance(tiers, list) or not tiers:
-        raise NoPrice("no tieredRates")
+        raise NoPrice("price.lacks", "tieredRates")
     prices: dict[Decimal, set[Decimal]] = defaultdict(set)
     for tier in tiers:
         rate = tier.get("unitPrice") if isinstance(tier, Mapping) else None
         if not isinstance(rate, Mapping):
-            raise NoPrice("no unitPrice")
+            raise NoPrice("price.lacks", "unitPrice")
         if rate.get("currencyCode", "USD") != "USD":
-            raise NoPrice(f"currency {str(rate.get('currencyCode'))[:20]!r}, expected USD")
+            raise NoPrice("value.unexpected", "currency", repr(str(rate.get("currencyCode"))[:20]), "USD")
         prices[_number(str(tier.get("startUsageAmount", 0)), "startUsageAmount")].add(_money(rate))
     charged = sorted(start for start, rates in prices.items() if rates != {Decimal(0)})
     first = prices[charged[0]] if charged else {Decimal(0)}
     if len(first) > 1:
-        raise NoPrice("several prices of one tier")
+        raise NoPrice("price.one_tier")
     return price_of(first.pop(), "price")
 
 
@@ -452,7 +453,7 @@ def _number(text: str, name: str) -> Decimal:
     try:
         number = Decimal(text if len(text) <= 12 else "")
     except InvalidOperation:
-        raise NoPrice(f"{name} {text[:20]!r} is not a number") from None
+        raise NoPrice("value.not_number", f"{name} {text[:20]!r}") from None
     if not number.is_finite():
-        raise NoPrice(f"{name} {text[:20]!r} is not a number")
+        raise NoPrice("value.not_number", f"{name} {text[:20]!r}")
     return number

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
@@ -281,8 +282,8 @@ class HttpRows(LiveSource[HttpOptions]):
         if asked.is_done(WHOLE):
             return
         request = _Request(
-            headers=_filled(options.headers, transport),
-            params=_filled(options.query, transport),
+            headers=_fill_variables(options.headers, transport),
+            params=_fill_variables(options.query, transport),
             body=_filled_in(options.body, transport) if options.method == "POST" else None,
         )
         token = None if options.is_snapshot else asked.token(WHOLE)
@@ -364,7 +365,7 @@ def _fetch_answer(
     return transport.patiently(once)
 
 
-def _filled(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
+def _fill_variables(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
     """Fill environment variables into the texts of a table; their values become secrets."""
     filled = {}
     for name, text in table.items():
@@ -490,7 +491,7 @@ class _Rows:
             self._lines += 1
             raw = json.dumps(entry.value, default=str)[:1000]
             if not isinstance(entry.value, Mapping):
-                self._found.append((*rejection(self._lines, raw, "not a row with fields"), raw))
+                self._found.append((*rejection(self._lines, raw, because("record.not_row")), raw))
                 continue
             fields = {name: _text_at(entry, name, options) for name in options.where}
             failed = [name for name, condition in options.where.items() if not condition.holds(fields[name])]
@@ -514,7 +515,7 @@ class _Rows:
             else:
                 groups.setdefault(tuple(row.get(name) for name in _IDENTITY), []).append((row, number, raw))
         for same in groups.values():
-            settled += _settled(same, options)
+            settled += _settle_market(same, options)
         return sorted(settled, key=lambda one: int(one[1]["line"]))
 
 
@@ -531,14 +532,14 @@ def _number(row: Row, options: HttpOptions) -> Decimal | None:
     return count if count.is_finite() and count >= 0 else None
 
 
-def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
+def _settle_market(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
     """Return the rows of a market: unchanged if they agree, else a single row as ``several`` defines, or all as rejected."""
-    if len({_stated(row) for row, _, _ in same}) == 1:
+    if len({_row_content(row) for row, _, _ in same}) == 1:
         return [(options.kind, row) for row, _, _ in same]
     if options.several == "reject":
-        words = f"{len(same)} rows of one market that differ (the option several states how they count)"
+        words = because("record.disagrees", len(same))
         return [rejection(int(row["line"]), raw, words) for row, _, raw in same]
-    ordered = sorted(same, key=lambda one: (one[1], _stated(one[0])))
+    ordered = sorted(same, key=lambda one: (one[1], _row_content(one[0])))
     if options.several != "sum":
         return [(options.kind, ordered[0 if options.several == "lowest" else -1][0])]
     total = {**ordered[0][0], "available": str(sum(number for _, number, _ in same))}
@@ -546,7 +547,7 @@ def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> 
     return [(options.kind, total)]
 
 
-def _stated(row: Row) -> str:
+def _row_content(row: Row) -> str:
     """Return the content of a row as text, without its line number."""
     return json.dumps({**row, "line": 0}, sort_keys=True, default=str)
 
@@ -614,7 +615,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         names = _PLACEHOLDER.findall(field)
         parts = {one: _found_at(entry, one, options) for one in names or [field]}
         if any(isinstance(part, list | Mapping) for part in parts.values()):
-            return rejection(line, raw, f"{name} is a list or an object")
+            return rejection(line, raw, because("record.nested", name))
         if any(part is None or part == "" for part in parts.values()):
             values[name] = None
         elif names:
@@ -623,9 +624,9 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
             values[name] = _plain(parts[field])
     try:
         for name, factor in options.scale.items():
-            values[name] = _scaled(values[name], factor, _factor(entry, factor, options))
+            values[name] = _scale_price(values[name], factor, _factor(entry, factor, options))
     except NoPrice as error:
-        return rejection(line, raw, f"{name}: {error}")
+        return rejection(line, raw, error.reason.of(name))
     if "available" in values and values["available"] is not None:
         text = str(values["available"])
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
@@ -647,7 +648,7 @@ def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
     return factor
 
 
-def _scaled(text: object, name: str, factor: object) -> object:
+def _scale_price(text: object, name: str, factor: object) -> object:
     """Multiply a price by a factor; a price that is no number is returned unchanged, for the store to reject.
 
     Raises `NoPrice` for an invalid factor.

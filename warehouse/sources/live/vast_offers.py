@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     Address,
@@ -173,7 +174,7 @@ class VastOffers(LiveSource[VastOptions]):
             "line": 0,
         }
         cut_off = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
-        absent = unknown_names("GPU models without an offer", _absent(options, bids))
+        absent = unknown_names("GPU models without an offer", _absent_models(options, bids))
         notes = (*cut_off, *left_out(bid.left_out), *absent)
         yield FetchedPage(
             part=WHOLE,
@@ -222,7 +223,7 @@ def _search(
     return offers
 
 
-def _absent(options: VastOptions, offers: Sequence[object]) -> set[str]:
+def _absent_models(options: VastOptions, offers: Sequence[object]) -> set[str]:
     """Return the requested GPU models that no offer names."""
     names = {str(offer.get("gpu_name")) for offer in offers if isinstance(offer, Mapping)}
     return set(options.gpu_models) - names
@@ -233,7 +234,7 @@ def _usable(offers: Sequence[object], price: str, options: VastOptions, at: date
     stated: dict[str, list[tuple[int, object, _Offer]]] = defaultdict(list)
     for line, offer in enumerate(offers, start=1):
         if not isinstance(offer, Mapping):
-            found.rejected.append(rejection(line, str(offer)[:1000], "not an offer"))
+            found.rejected.append(rejection(line, str(offer)[:1000], because("record.not_offer")))
             continue
         try:
             if other := _other(offer, options, at):
@@ -241,7 +242,7 @@ def _usable(offers: Sequence[object], price: str, options: VastOptions, at: date
                 continue
             usable = _offer(offer, price)
         except NoPrice as error:
-            found.rejected.append(rejection(line, str(offer)[:1000], str(error)))
+            found.rejected.append(rejection(line, str(offer)[:1000], error.reason))
             continue
         name = offer.get("ask_contract_id", offer.get("id"))
         stated[f"line {line}" if name is None else f"id {name}"].append((line, offer, usable))
@@ -250,7 +251,7 @@ def _usable(offers: Sequence[object], price: str, options: VastOptions, at: date
             found.offers.append(same[0][2])
         else:
             found.rejected += [
-                rejection(line, str(offer)[:1000], f"{len(same)} offers of one id that differ")
+                rejection(line, str(offer)[:1000], because("offer.differs", len(same)))
                 for line, offer, _ in same
             ]
     return found
@@ -275,17 +276,19 @@ def _epoch(offer: Mapping[str, Any], name: str) -> datetime | None:
     try:
         return datetime.fromtimestamp(float(str(found)), UTC)
     except (ValueError, OverflowError, OSError):
-        raise NoPrice(f"{name} {str(found)[:40]!r} is not a time in seconds since 1970") from None
+        raise NoPrice("value.not_seconds", f"{name} {str(found)[:40]!r}") from None
 
 
 def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
     """Parse an offer; raises `NoPrice` if it cannot be used."""
     model = str(offer.get("gpu_name") or "").strip().replace(" ", "_")
     if not model or len(model) > 60 or "/" in model or "@" in model:
-        raise NoPrice("no usable gpu_name")
+        raise NoPrice("price.lacks", "usable gpu_name")
     gpus = _whole(offer.get("num_gpus"))
     if gpus is None or not 1 <= gpus <= MOST_GPUS:
-        raise NoPrice(f"num_gpus {str(offer.get('num_gpus'))[:40]!r}, expected 1 to {MOST_GPUS}")
+        raise NoPrice(
+            "value.unexpected", "num_gpus", repr(str(offer.get("num_gpus"))[:40]), f"1 to {MOST_GPUS}"
+        )
     memory = _memory(offer.get("gpu_ram"))
     country = str(offer.get("geolocation") or "").rpartition(",")[2].strip()
     return _Offer(
@@ -318,7 +321,7 @@ def _memory(found: object) -> str:
     except ValueError:
         size = math.nan
     if not 0 < size <= _MOST_GB:
-        raise NoPrice(f"gpu_ram {str(found)[:40]!r} is no size in MB")
+        raise NoPrice("value.not_megabytes", f"gpu_ram {str(found)[:40]!r}")
     sold = next((gb for gb in _MEMORY_GB if gb * (1 - _LESS) <= size <= gb + 0.5), round(size))
     return f"_{sold}GB"
 

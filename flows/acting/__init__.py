@@ -1,0 +1,1 @@
+"""Acting on decisions: instances are brought to the newest decision of each job and kept there."""

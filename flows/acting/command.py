@@ -1,0 +1,272 @@
+"""The commands ``act`` and ``progress``. Heavy modules are imported only when a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from slackwater.flows.command import Answer, QueryAt, option, parsed_duration, say
+from slackwater.flows.show.blocks import Block, Column, Notes, Table
+from slackwater.flows.show.formats import plural, usd
+
+if TYPE_CHECKING:
+    from slackwater.flows.acting.contract import Driver
+    from slackwater.flows.acting.loop import Acting, JobPass
+
+COLUMNS: dict[str, Column | str] = {
+    "job": "job",
+    "runs": "runs",
+    "target": "target",
+    "paid_usd": Column(heading="paid", unit="$", format=usd),
+    "lost": Column(heading="lost", words="Spot instances lost so far."),
+    "why": "why",
+    "driver": "driver",
+}
+
+
+def act(
+    *jobs: Annotated[str, option("Jobs to act on (default: every open job).", metavar="JOB...")],
+    driver: Annotated[
+        str | None,
+        option("Driver of the settings, or a kind of driver (default: the settings).", metavar="NAME"),
+    ] = None,
+    every: Annotated[
+        str, option("Longest time between two looks at the instances.", metavar="DURATION")
+    ] = "30s",
+    idle_slots: Annotated[
+        int, option("Slots without a decision after which a job is stopped.", metavar="N", least=1)
+    ] = 3,
+    once: Annotated[bool, option("Act once and end; with --at as of that time.")] = False,
+    dry_run: Annotated[bool, option("Print the calls of the drivers, and call nothing.")] = False,
+    adopt: Annotated[
+        bool, option("Take over tagged instances that the ledger does not know, and end.")
+    ] = False,
+    down: Annotated[bool, option("Stop all instances of the jobs, and end.")] = False,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Launch, keep and stop the instances that the newest decisions state, until interrupted.
+
+    Lost spot is answered at once, by the standby plan of the decision. Everything of a job stops at
+    its finish, its deadline and its budget, and if decisions stay away. The command may be killed
+    at any time: started again, it goes on. Interrupted, it leaves instances running; --down stops
+    them.
+    """
+    from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
+    from slackwater.flows.acting.loop import Acting
+    from slackwater.flows.acting.targets import Limits
+    from slackwater.flows.clock import now
+
+    pause = parsed_duration(every, "--every").to_pytimedelta()
+    drivers = _Drivers(session, driver)
+    world = drivers.world
+    at = session.time
+    clock: Callable[[], datetime] = (
+        (lambda: at.to_pydatetime()) if at is not None else (lambda: now().to_pydatetime())
+    )
+    with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger:
+        acting = Acting(
+            world=world,
+            ledger=ledger,
+            driver_of=drivers.of,
+            limits=Limits(idle_slots=idle_slots, every=pause),
+            only=frozenset(jobs),
+        )
+        if down:
+            passes = _stop(acting, list(jobs) or list(ledger.jobs), clock, dry_run)
+        elif adopt:
+            passes = acting.adopt(clock())
+        elif once or dry_run or at is not None:
+            passes = acting.run_pass(clock(), dry=dry_run)
+        else:
+            passes = _keep_acting(acting, clock, pause, jobs)
+    return _answer(passes, clock(), dry_run, drivers.without)
+
+
+class _Drivers:
+    """The drivers of a call, each created at first use; ``without`` are the jobs that have none."""
+
+    def __init__(self, session: QueryAt, named: str | None) -> None:
+        from slackwater.flows.acting.drivers import check_driver
+        from slackwater.flows.acting.warehouse import ActedWarehouse
+        from slackwater.flows.config import DriverSettings
+        from slackwater.warehouse.errors import SettingsError
+
+        known = session.config.drivers
+        self._rules = [one for one in known if named in (None, one.name)]
+        if named is not None and self._rules:
+            self._rules = [one.model_copy(update={"jobs": ("*",)}) for one in self._rules]
+        elif named is not None:
+            self._rules = [DriverSettings(name="given", kind=named, jobs=("*",))]
+        if not self._rules:
+            raise SettingsError(
+                "no driver to launch instances with",
+                expected="[[drivers]] in slackwater.toml, or --driver KIND",
+                remedy="docs/acting-on-decisions.md has an example of each kind",
+            )
+        for rule in self._rules:
+            check_driver(rule.kind)
+        self._db = session.db
+        only_simulated = {rule.kind for rule in self._rules} == {"simulated"}
+        self.world = ActedWarehouse(session.db, session.config, examples=only_simulated)
+        self._made: dict[str, Driver] = {}
+        self.without: set[str] = set()
+
+    def of(self, job: str) -> Driver | None:
+        """Return the first driver whose patterns fit a job, None if no driver does."""
+        from slackwater.flows.acting.drivers import DRIVERS, Place
+
+        rule = next((one for one in self._rules if any(fnmatchcase(job, p) for p in one.jobs)), None)
+        if rule is None:
+            self.without.add(job)
+            return None
+        if rule.name not in self._made:
+            place = Place(name=rule.name, db=self._db, world_of=self.world.world_of)
+            self._made[rule.name] = DRIVERS[rule.kind](rule.options, place)
+        return self._made[rule.name]
+
+
+def _keep_acting(
+    acting: Acting, clock: Callable[[], datetime], pause: timedelta, jobs: Sequence[str]
+) -> list[JobPass]:
+    """Make passes until all named jobs are over; without names until interrupted."""
+    shown: dict[str, str] = {}
+    while True:
+        start = clock()
+        passes = acting.run_pass(start)
+        for one in passes:
+            if (line := f"{one.job}: {_state(one)}") != shown.get(one.job):
+                say(f"{start:%H:%M:%S} {line}")
+                shown[one.job] = line
+        if jobs and {one.job for one in passes if not one.is_over}.isdisjoint(jobs):
+            return passes
+        _sleep(pause)
+
+
+def _stop(acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool) -> list[JobPass]:
+    """Stop jobs, and look again until no instance of an interrupted launch can appear."""
+    while True:
+        passes = acting.stop(jobs, clock(), "--down", dry=dry)
+        if dry or all(one.is_over or one.error for one in passes):
+            return passes
+        _sleep(timedelta(seconds=5))
+
+
+def _sleep(pause: timedelta) -> None:
+    import time
+
+    time.sleep(pause.total_seconds())
+
+
+def _state(one: JobPass) -> str:
+    from slackwater.flows.acting.contract import count_by_kind
+
+    return f"runs {_count(count_by_kind(one.held))}, target {_count(_target(one))}: {_why(one)}"
+
+
+def _target(one: JobPass) -> Mapping[Any, int]:
+    return {"on_demand": one.target.on_demand, "spot": one.target.spot}
+
+
+def _count(counts: Mapping[Any, int]) -> str:
+    """Return a number of instances by kind in words.
+
+    >>> _count({"on_demand": 2, "spot": 1}), _count({"on_demand": 0, "spot": 0})
+    ('2 on-demand and 1 spot', 'nothing')
+    """
+    told = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
+    return " and ".join(told) or "nothing"
+
+
+def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str]) -> Answer:
+    from slackwater.flows.acting.contract import count_by_kind
+
+    rows: list[dict[str, Any]] = [
+        {
+            "job": one.job,
+            "driver": one.driver,
+            **{str(kind): n for kind, n in count_by_kind(one.held).items()},
+            "target": {
+                "market": one.target.market,
+                "on_demand": one.target.on_demand,
+                "spot": one.target.spot,
+            },
+            "paid_usd": round(one.paid_usd, 6),
+            "lost": one.lost,
+            "why": one.target.why,
+            "refused": one.refused,
+            "error": one.error,
+            "commands": list(one.commands),
+        }
+        for one in passes
+    ]
+    shown = [
+        row | {"runs": _count(count_by_kind(one.held)), "target": _count(_target(one)), "why": _why(one)}
+        for row, one in zip(rows, passes, strict=True)
+    ]
+    blocks: list[Block] = [Table("Jobs", shown, COLUMNS)] if rows else []
+    blocks += [Notes([f"{row['job']}: {text}" for row in rows for text in row["commands"]])] if dry else []
+    notes = [f"no driver for job {name}" for name in sorted(without)]
+    failed = [row for row in rows if row["error"]]
+    return Answer(
+        title="Act",
+        value={"at": at, "dry_run": dry, "jobs": rows, "without_driver": sorted(without)},
+        about=_about(rows, dry),
+        blocks=blocks,
+        notes=notes,
+        exit_code=1 if failed else 0,
+    )
+
+
+def _why(one: JobPass) -> str:
+    return "; ".join(text for text in (one.target.why, one.refused, one.error) if text)
+
+
+def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
+    if not rows:
+        return "No open job: nothing runs and nothing is launched."
+    spot, on_demand = (sum(row[kind] for row in rows) for kind in ("spot", "on_demand"))
+    paid = sum(row["paid_usd"] for row in rows)
+    told = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."
+    calls = sum(len(row["commands"]) for row in rows)
+    return f"{told} Dry run: {plural(calls, 'call')} would be made." if dry else told
+
+
+def progress(
+    job: Annotated[str, option("Name of the job.", metavar="JOB")],
+    /,
+    *,
+    watch: Annotated[
+        Path, option("Folder of the trainer: its checkpoints and trainer_state.json.", metavar="FOLDER")
+    ],
+    every: Annotated[str, option("Time between two looks.", metavar="DURATION")] = "60s",
+    once: Annotated[bool, option("Look once and end; with --at as of that time.")] = False,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Report the progress of a job from the folder of its trainer, until it has finished.
+
+    A report states the work that the newest checkpoint saved. With the callback of
+    slackwater.flows.acting.trainer the measured boot and restart minutes replace the assumed ones,
+    and the work that a loss now would cost is shown.
+    """
+    from slackwater.flows.acting.progress import read_progress
+    from slackwater.flows.acting.reporting import report_progress
+    from slackwater.flows.clock import now
+    from slackwater.warehouse.errors import InputError
+
+    if not watch.is_dir():
+        raise InputError(f"no folder {watch}", expected="the output folder of the trainer")
+    pause, at, shown = parsed_duration(every, "--every").to_pytimedelta(), session.time, ""
+    while True:
+        clock = (now() if at is None else at).to_pydatetime()
+        found = read_progress(watch)
+        row = None if found is None else report_progress(session.db, job, found, clock)
+        told = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        if once or at is not None or (found is not None and found.is_finished):
+            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": told}, about=told)
+        if told != shown:
+            say(told)
+            shown = told
+        _sleep(pause)

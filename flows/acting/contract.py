@@ -1,0 +1,156 @@
+"""The contract of drivers: what they launch, list and stop, and how an order is repeated without a double launch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from slackwater.warehouse.errors import SlackwaterError
+
+Kind = Literal["on_demand", "spot"]
+KINDS: tuple[Kind, ...] = ("on_demand", "spot")
+#: Why an instance ended: lost to the provider, stopped by an order, or with the finish of its job.
+End = Literal["lost", "stopped", "finished"]
+#: Tags of every instance, and the variables of tasks that cannot be tagged.
+JOB_TAG, KEY_TAG, TOKEN_TAG = "slackwater:job", "slackwater:key", "slackwater:token"
+
+
+class DriverError(SlackwaterError):
+    """A call of a driver that failed; the next pass repeats it."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Instance(_Value):
+    """An instance that the driver launched for a job.
+
+    ``key`` is the decision that it was launched for, "" where the provider has no tags. ``since`` is
+    the time of its grant, from which it is paid. ``ended`` is the time of its end and ``end`` the
+    reason, as far as the provider states them; None while it is held.
+    """
+
+    id: str
+    job: str
+    key: str
+    market: str
+    kind: Kind
+    since: datetime
+    ended: datetime | None = None
+    end: End | None = None
+
+
+class Order(_Value):
+    """The instances that a job is to have, in one market and in no other.
+
+    ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
+    end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
+    other markets in which the job may have instances.
+    """
+
+    job: str
+    token: str
+    key: str
+    market: str
+    on_demand: int
+    spot: int
+    valid_until: datetime | None = None
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Number of instances."""
+        return self.on_demand + self.spot
+
+    def count(self, kind: Kind) -> int:
+        """Return the number of instances of a kind."""
+        return self.spot if kind == "spot" else self.on_demand
+
+    @property
+    def markets(self) -> tuple[str, ...]:
+        """The markets in which the job has or may have instances."""
+        return tuple(market for market in (self.market, *self.elsewhere) if market)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the instances that this order launches."""
+        return {JOB_TAG: self.job[:256], KEY_TAG: self.key, TOKEN_TAG: self.token}
+
+
+class Brought(_Value):
+    """Outcome of a call: the instances that it launched, and why others were not granted ("": all were)."""
+
+    launched: tuple[Instance, ...] = ()
+    refused: str = ""
+
+
+class Driver(Protocol):
+    """A place where instances are launched: a cloud, a cluster, or a script.
+
+    Drivers hold no state of their own: instances carry the tags of their order, and the ledger of
+    launches has the rest.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the driver in messages and in the ledger."""
+
+    @property
+    def settle_seconds(self) -> float:
+        """Seconds within which every instance is listed after its launch."""
+
+    @property
+    def retry_seconds(self) -> float:
+        """Seconds after which instances that were not granted are requested again; infinity: the provider keeps the request."""
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the on-demand and spot instances that stand for a decision where the driver cannot run it as it is.
+
+        As many instances, and no fewer on demand, so that the deadline is met as well.
+        """
+
+    def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
+        """Return the instances of a job in ``markets``: all that are held, and those that ended as long as the provider lists them.
+
+        A provider that lists instances everywhere may ignore ``markets``. Raises `DriverError`.
+        """
+
+    def bring(self, order: Order, now: datetime) -> Brought:
+        """Bring the instances of a job to an order, and return what was launched and refused.
+
+        Instances above the order end, the newest first; those of another market end before the
+        launch. The same order again never leads to more instances than it states, even if the first
+        call was interrupted at any moment. Raises `DriverError` if the call failed as a whole.
+        """
+
+    def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
+        """Return what `bring` would do, as commands or requests that a person reads; nothing is called."""
+
+
+def alive(instances: Collection[Instance]) -> list[Instance]:
+    """Return the instances that are held, oldest first."""
+    return sorted((one for one in instances if one.ended is None), key=lambda one: (one.since, one.id))
+
+
+def count_by_kind(instances: Collection[Instance], market: str | None = None) -> dict[Kind, int]:
+    """Return the number of held instances by kind, in all markets or in one."""
+    found = [one.kind for one in instances if one.ended is None and market in (None, one.market)]
+    return {kind: found.count(kind) for kind in KINDS}
+
+
+def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
+    """Return the instances to stop for an order: those of other markets, and the newest of each kind above its number."""
+    elsewhere = [one for one in alive(held) if one.market != order.market]
+    here = [one for one in alive(held) if one.market == order.market]
+    over = [one for kind in KINDS for one in [i for i in here if i.kind == kind][order.count(kind) :]]
+    return elsewhere + over
+
+
+def lacking(order: Order, held: Collection[Instance]) -> dict[Kind, int]:
+    """Return the number of instances to launch by kind for an order."""
+    here = count_by_kind(held, order.market)
+    return {kind: max(0, order.count(kind) - here[kind]) for kind in KINDS}

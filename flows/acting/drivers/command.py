@@ -1,0 +1,135 @@
+"""A script of the user's as a driver: it gets a request as JSON on standard input and answers JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slackwater.flows.acting.contract import Brought, DriverError, Instance, Kind, Order
+from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+
+SCHEMA = "slackwater.order/1"
+
+
+class Options(DriverOptions):
+    """Options of the driver."""
+
+    run: tuple[str, ...] = Field(min_length=1, description="program and arguments")
+    timeout_seconds: float = Field(300.0, gt=0, le=86_400, description="time limit of a call, seconds")
+    settle_seconds: float = Field(
+        0.0, ge=0, le=86_400, description="seconds until the script lists an instance after its launch"
+    )
+    retry_seconds: float = Field(
+        120.0, gt=0, description="seconds after which instances that were not granted are requested again"
+    )
+
+
+class _Held(BaseModel):
+    """An instance as the script states it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    kind: Kind
+    market: str
+    key: str = ""
+    since: datetime
+    ended: datetime | None = None
+    end: Literal["lost", "stopped", "finished"] | None = None
+
+
+class _Reply(BaseModel):
+    """The answer of the script."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    held: tuple[_Held, ...]
+    refused: str = ""
+
+
+class CommandDriver:
+    """Driver that calls a script; the script keeps the contract of `bring` by the ``token`` of the request."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.settle_seconds = options.settle_seconds
+        self.retry_seconds = options.retry_seconds
+        self._options = options
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
+    def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
+        """Return the instances that the script lists."""
+        reply = self._call({"action": "list", "job": job, "markets": sorted(markets)})
+        return _instances(job, reply)
+
+    def bring(self, order: Order, now: datetime) -> Brought:
+        """Let the script bring the job to an order."""
+        reply = self._call({"action": "bring", **_request(order)})
+        held = [one for one in _instances(order.job, reply) if one.ended is None]
+        return Brought(launched=tuple(held), refused=reply.refused)
+
+    def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
+        """Return the call of the script, with its input."""
+        sent = json.dumps({"schema": SCHEMA, "action": "bring", **_request(order)})
+        return [f"{' '.join(self._options.run)} <<< '{sent}'"]
+
+    def _call(self, request: Mapping[str, Any]) -> _Reply:
+        program = self._options.run[0]
+        try:
+            done = subprocess.run(
+                self._options.run,
+                input=json.dumps({"schema": SCHEMA, **request}),
+                capture_output=True,
+                text=True,
+                timeout=self._options.timeout_seconds,
+                check=False,
+            )
+        except OSError as error:
+            raise DriverError(f"{program}: {error.strerror}", expected="a program that can be run") from error
+        except subprocess.TimeoutExpired as error:
+            raise DriverError(
+                f"{program} gave no answer within {self._options.timeout_seconds:g} s"
+            ) from error
+        if done.returncode:
+            told = done.stderr.strip().splitlines()
+            raise DriverError(
+                f"{program} ended with exit code {done.returncode}: {told[-1] if told else 'no message'}"
+            )
+        try:
+            return _Reply.model_validate_json(done.stdout)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise DriverError(
+                f"the answer of {program}: {where + ': ' if where else ''}{first['msg']}",
+                expected='a JSON object such as {"held": [{"id": "i-1", "kind": "spot", "market": "...", "since": "..."}]}',
+            ) from error
+
+
+def _request(order: Order) -> dict[str, Any]:
+    return {
+        "job": order.job,
+        "token": order.token,
+        "key": order.key,
+        "markets": list(order.markets),
+        "target": {"market": order.market, "on_demand": order.on_demand, "spot": order.spot},
+        "valid_until": None if order.valid_until is None else order.valid_until.isoformat(),
+        "tags": order.tags,
+    }
+
+
+def _instances(job: str, reply: _Reply) -> list[Instance]:
+    return [Instance(job=job, **one.model_dump()) for one in reply.held]
+
+
+def create(options: Mapping[str, Any], place: Place) -> CommandDriver:
+    """Create the driver from its options."""
+    return CommandDriver(place.name, read_options(Options, options, place))

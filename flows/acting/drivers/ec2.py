@@ -1,0 +1,254 @@
+"""EC2 instances of a launch template (extra ``ec2``), one call with a client token of its own for each instance.
+
+``RunInstances`` with a token returns the instance of the first call when it is repeated, so that an
+interrupted order cannot launch twice even while EC2 does not list its instances yet. Separate calls
+also say which instances were granted. Instances carry their order, market and decision as tags.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+from pydantic import Field
+
+from slackwater.flows.acting.contract import (
+    JOB_TAG,
+    KEY_TAG,
+    KINDS,
+    TOKEN_TAG,
+    Brought,
+    DriverError,
+    End,
+    Instance,
+    Kind,
+    Order,
+    lacking,
+    surplus,
+)
+from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.plugins import require_extra
+
+MARKET_TAG, INDEX_TAG = "slackwater:market", "slackwater:index"
+#: Errors that refuse an instance; another call may be granted later.
+REFUSALS = (
+    "InsufficientInstanceCapacity",
+    "InsufficientHostCapacity",
+    "InstanceLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow",
+    "Unsupported",
+    "VcpuLimitExceeded",
+)
+#: States of instances that are paid.
+PAID = ("pending", "running")
+#: Reasons of EC2 for the end of an instance that was taken.
+LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
+_ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
+#: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
+_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \w+\)")
+
+
+class Options(DriverOptions):
+    """Options of the driver."""
+
+    template: str = Field(min_length=1, description="launch template: its name, or its id (lt-...)")
+    version: str = Field("$Default", description="version of the launch template")
+    subnets: dict[str, str] = Field(
+        default_factory=dict, description="subnet by zone; without one the zone's default subnet"
+    )
+    profile: str | None = Field(None, description="profile of the AWS configuration files")
+    endpoint_url: str | None = Field(None, description="address of another EC2 API")
+    settle_seconds: float = Field(
+        60.0, ge=0, le=3600, description="seconds until EC2 lists an instance after its launch"
+    )
+    retry_seconds: float = Field(
+        120.0, gt=0, description="seconds after which instances that were not granted are requested again"
+    )
+
+
+class Ec2Driver:
+    """Driver of EC2."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.settle_seconds = options.settle_seconds
+        self.retry_seconds = options.retry_seconds
+        self._options = options
+        self._session = import_module("boto3").Session(profile_name=options.profile)
+        self._clients: dict[str, Any] = {}
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
+    def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
+        """Return the tagged instances of a job in the regions of ``markets``."""
+        found: list[Instance] = []
+        for region in sorted({Market.parse(market).region for market in markets}):
+            filters = [{"Name": f"tag:{JOB_TAG}", "Values": [job[:256]]}]
+            with _told(region):
+                pages = self._client(region).get_paginator("describe_instances")
+                for page in pages.paginate(Filters=filters):
+                    for reservation in page["Reservations"]:
+                        found += [_instance(one, job, now) for one in reservation["Instances"]]
+        return found
+
+    def bring(self, order: Order, now: datetime) -> Brought:
+        """Terminate what is above the order, then launch what is lacking, on-demand first."""
+        held = [one for one in self.listed(order.job, order.markets, now) if one.ended is None]
+        self._terminate(surplus(order, held))
+        launched: list[Instance] = []
+        refused: list[str] = []
+        for kind in KINDS:
+            for index in _indices(order, held, kind):
+                answer = self._launch(order, kind, index, now)
+                if isinstance(answer, str):
+                    left = order.count(kind) - index
+                    refused.append(f"{left} {kind.replace('_', '-')}: {answer}")
+                    break
+                launched.append(answer)
+        return Brought(launched=tuple(launched), refused="; ".join(refused))
+
+    def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
+        """Return the calls of the AWS command line that do the same."""
+        region = Market.parse(order.market).region if order.market else ""
+        told = [
+            f"aws ec2 terminate-instances --region {Market.parse(one.market).region} --instance-ids {one.id}"
+            for one in surplus(order, held)
+        ]
+        for kind in KINDS:
+            for index in _indices(order, held, kind):
+                sent = json.dumps(self.request(order, kind, index))
+                told.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
+        return told
+
+    def request(self, order: Order, kind: Kind, index: int) -> dict[str, Any]:
+        """Return the ``RunInstances`` request of one instance of an order."""
+        market = Market.parse(order.market)
+        named = "LaunchTemplateId" if self._options.template.startswith("lt-") else "LaunchTemplateName"
+        zone = "AvailabilityZoneId" if _ZONE_ID.fullmatch(market.zone) else "AvailabilityZone"
+        tags = order.tags | {MARKET_TAG: order.market, INDEX_TAG: str(index)}
+        if order.valid_until is not None:
+            tags["slackwater:valid-until"] = order.valid_until.isoformat()
+        found: dict[str, Any] = {
+            "ClientToken": f"{order.token}-{kind[0]}{index}"[-64:],
+            "MinCount": 1,
+            "MaxCount": 1,
+            "LaunchTemplate": {named: self._options.template, "Version": self._options.version},
+            "InstanceType": market.instance_type,
+            "Placement": {zone: market.zone},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "TagSpecifications": [
+                {
+                    "ResourceType": "instance",
+                    "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+                }
+            ],
+        }
+        if market.zone in self._options.subnets:
+            found["SubnetId"] = self._options.subnets[market.zone]
+        if kind == "spot":
+            found["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
+        return found
+
+    def _launch(self, order: Order, kind: Kind, index: int, now: datetime) -> Instance | str:
+        """Launch one instance; return it, or why it was refused."""
+        region = Market.parse(order.market).region
+        with _told(region):
+            try:
+                answer = self._client(region).run_instances(**self.request(order, kind, index))
+            except import_module("botocore.exceptions").ClientError as error:
+                if (code := str(error.response["Error"]["Code"])) in REFUSALS:
+                    return code
+                raise
+        return _instance(answer["Instances"][0], order.job, now)
+
+    def _terminate(self, instances: Sequence[Instance]) -> None:
+        for region in sorted({Market.parse(one.market).region for one in instances}):
+            ids = [one.id for one in instances if Market.parse(one.market).region == region]
+            with _told(region):
+                self._client(region).terminate_instances(InstanceIds=ids)
+
+    def _client(self, region: str) -> Any:
+        if region not in self._clients:
+            config = import_module("botocore.config").Config(
+                connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 3}
+            )
+            self._clients[region] = self._session.client(
+                "ec2", region_name=region, endpoint_url=self._options.endpoint_url, config=config
+            )
+        return self._clients[region]
+
+
+@contextmanager
+def _told(region: str) -> Iterator[None]:
+    """Raise `DriverError` in place of the errors of boto3."""
+    faults = import_module("botocore.exceptions")
+    try:
+        yield
+    except faults.ClientError as error:
+        told = error.response["Error"]
+        raise DriverError(f"EC2 in {region}: {told.get('Code')}: {told.get('Message')}") from error
+    except (faults.BotoCoreError, import_module("botocore.parsers").ResponseParserError) as error:
+        raise DriverError(f"EC2 in {region}: {error}") from error
+
+
+def _indices(order: Order, held: Collection[Instance], kind: Kind) -> range:
+    """Return the places of the instances to launch among those of an order."""
+    return range(order.count(kind) - lacking(order, held)[kind], order.count(kind))
+
+
+def _instance(found: Mapping[str, Any], job: str, now: datetime) -> Instance:
+    """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
+    tags = {one["Key"]: one["Value"] for one in found.get("Tags", ())}
+    place = str(found["Placement"].get("AvailabilityZone", ""))
+    market = tags.get(MARKET_TAG) or f"aws/{place.rstrip('abcdefghijk')}/{place}/{found['InstanceType']}"
+    held = found["State"]["Name"] in PAID
+    since = found["LaunchTime"].astimezone(UTC)
+    return Instance(
+        id=found["InstanceId"],
+        job=job,
+        key=tags.get(KEY_TAG, tags.get(TOKEN_TAG, "")),
+        market=market,
+        kind="spot" if found.get("InstanceLifecycle") == "spot" else "on_demand",
+        since=since,
+        ended=None if held else max(since, _ended(found) or now),
+        end=None if held else _end(found),
+    )
+
+
+def _ended(found: Mapping[str, Any]) -> datetime | None:
+    """Return the time in the text of EC2 on the end of an instance, None without one."""
+    told = _TIME.search(found.get("StateTransitionReason", ""))
+    return None if told is None else datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+
+
+def _end(found: Mapping[str, Any]) -> End | None:
+    """Return "lost" where EC2 took the instance; None where somebody ended it: the ledger knows whether an order did."""
+    return "lost" if found.get("StateReason", {}).get("Code") in LOST else None
+
+
+def create(options: Mapping[str, Any], place: Place) -> Ec2Driver:
+    """Create the driver from its options; raises `SettingsError` without boto3 or for an unknown profile."""
+    read = read_options(Options, options, place)
+    require_extra("ec2", f"the driver {place.name!r}")
+    try:
+        return Ec2Driver(place.name, read)
+    except import_module("botocore.exceptions").ProfileNotFound as error:
+        raise SettingsError(
+            f"driver {place.name!r}: {error}", expected="a profile of the AWS files"
+        ) from error

@@ -1,0 +1,208 @@
+"""A simulated cloud (M12): instances are granted and lost as the record of the market says, and cost nothing.
+
+The orders of each job are kept in a file beside the warehouse; its state is the product's simulator
+run over them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from slackwater.flows.acting.contract import Brought, Instance, Kind, Order
+from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.flows.delivery import folder_name
+from slackwater.optimization.kernels import world as kernels
+from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
+
+_KINDS: tuple[tuple[Kind, int], ...] = (("spot", kernels.SPOT), ("on_demand", kernels.ON_DEMAND))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWorld:
+    """The simulated world of a job: its markets by name, with their readings in seconds from ``start``."""
+
+    start: datetime
+    names: tuple[str, ...]
+    markets: WorldMarkets
+    readings: tuple[Readings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """An order as stored: the second at which it came, and its target."""
+
+    at: float
+    token: str
+    key: str
+    market: str
+    on_demand: int
+    spot: int
+
+
+class SimulatedDriver:
+    """Driver of a simulated cloud."""
+
+    name = "simulated"
+    settle_seconds = 0.0
+    retry_seconds = math.inf  # missing spot instances stay requested, as in M12.2
+
+    def __init__(
+        self, folder: Path, world_of: Callable[[str, datetime], JobWorld], *, on_demand_wait: float = 0.0
+    ) -> None:
+        self._folder = folder
+        self._recorded = world_of
+        self._wait = on_demand_wait
+
+    def _world_of(self, job: str, now: datetime) -> JobWorld:
+        """Return the world of a job with the wait of this cloud in place of the longest wait that the job states."""
+        world = self._recorded(job, now)
+        terms = tuple(replace(one, on_demand_wait=self._wait) for one in world.markets.terms)
+        return replace(world, markets=replace(world.markets, terms=terms))
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
+    def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
+        """Return all instances of a job so far."""
+        world = self._world_of(job, now)
+        return list(_instances(job, world, self._aims(job), _seconds(world, now)))
+
+    def bring(self, order: Order, now: datetime) -> Brought:
+        """Store the order as the target of the job from now on; a repeated order changes nothing."""
+        world = self._world_of(order.job, now)
+        aims = self._aims(order.job)
+        if any(aim.token == order.token for aim in aims):
+            return Brought()
+        if order.total and order.market not in world.names:
+            return Brought(refused=f"{order.market} is no market of the job")
+        aim = _Aim(_seconds(world, now), order.token, order.key, order.market, order.on_demand, order.spot)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._file(order.job).open("a", encoding="utf-8") as file:
+            file.write(json.dumps([getattr(aim, name) for name in aim.__dataclass_fields__]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        missing = order.spot - run_of(world, [*aims, aim], aim.at).held.spot
+        return Brought(
+            refused=f"{missing} of {order.spot} spot instances are not available" if missing > 0 else ""
+        )
+
+    def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
+        """Return the target in words."""
+        return [
+            f"simulate {order.on_demand} on-demand and {order.spot} spot in {order.market or 'no market'}"
+        ]
+
+    def run(self, job: str, now: datetime) -> WorldRun:
+        """Return the simulated run of a job at a time."""
+        world = self._world_of(job, now)
+        return run_of(world, self._aims(job), _seconds(world, now))
+
+    def _file(self, job: str) -> Path:
+        return self._folder / f"{folder_name(job)}.jsonl"
+
+    def _aims(self, job: str) -> list[_Aim]:
+        file = self._file(job)
+        if not file.exists():
+            return []
+        whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # without a line that was torn by a kill
+        return [_Aim(*json.loads(line)) for line in whole if line]
+
+
+def _seconds(world: JobWorld, now: datetime) -> float:
+    return max(0.0, (now - world.start).total_seconds())
+
+
+def run_of(world: JobWorld, aims: Sequence[_Aim], until: float) -> WorldRun:
+    """Return the run of a job under its orders up to a second."""
+    run = WorldRun(world.markets, world.readings)
+    for aim in aims:
+        run.advance(aim.at)
+        _aim(run, world, aim)
+    run.advance(until)
+    return run
+
+
+def _aim(run: WorldRun, world: JobWorld, aim: _Aim) -> None:
+    place = world.names.index(aim.market) if aim.market in world.names else None
+    run.decide(Allocation(aim.on_demand, aim.spot), place)
+
+
+def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) -> Iterator[Instance]:
+    """Yield every instance of a run, with its grant, its end and the reason.
+
+    The run stops at every reading and order, because instances end only there and at the finish.
+    """
+    run = WorldRun(world.markets, world.readings)
+    times = {float(t) for own in world.readings for t in own.times if 0.0 < t <= until}
+    stops = sorted(times | {aim.at for aim in aims} | {until})
+    held: dict[str, Instance] = {}
+    key, pending = "", list(aims)
+    for second in stops:
+        run.advance(second)
+        ended = "finished" if run.is_finished else "lost"
+        at = world.start + timedelta(seconds=run.now)
+        held, gone = _updated(job, world, run, held, key)
+        yield from (one.model_copy(update={"ended": at, "end": ended}) for one in gone)
+        while pending and pending[0].at <= second:
+            aim = pending.pop(0)
+            _aim(run, world, aim)
+            key = aim.key
+            held, gone = _updated(job, world, run, held, key)
+            yield from (one.model_copy(update={"ended": at, "end": "stopped"}) for one in gone)
+    yield from held.values()
+
+
+def _updated(
+    job: str, world: JobWorld, run: WorldRun, held: Mapping[str, Instance], key: str
+) -> tuple[dict[str, Instance], list[Instance]]:
+    """Return the instances of a run by id, and those of ``held`` that are gone.
+
+    The simulator ends the newest instances first, so that a number in its batch is a name.
+    """
+    market = world.names[run.market]
+    now: dict[str, Instance] = {}
+    counts, batches = run.arrays[0].counts, run.arrays[0].batches
+    for kind, row in () if run.is_finished else _KINDS:
+        granted = batches[row, : int(counts[kernels.BATCHES + row])]
+        granted = granted[granted[:, kernels.GRANTED] <= run.now]  # else requested, and not granted yet
+        numbers = Counter[float]()
+        for second in np.repeat(granted[:, kernels.GRANTED], np.abs(granted[:, kernels.SIZE]).astype(int)):
+            numbers[second] += 1
+            name = f"{job}:{market}:{kind}:{second:.3f}:{numbers[second]}"
+            now[name] = held.get(name) or Instance(
+                id=name,
+                job=job,
+                key=key,
+                market=market,
+                kind=kind,
+                since=world.start + timedelta(seconds=float(second)),
+            )
+    return now, [one for name, one in held.items() if name not in now]
+
+
+class Options(DriverOptions):
+    """Options of the driver."""
+
+    on_demand_wait_seconds: float = Field(
+        0.0, ge=0, le=86_400, description="seconds until on-demand is granted"
+    )
+
+
+def create(options: Mapping[str, Any], place: Place) -> SimulatedDriver:
+    """Create the driver from its options."""
+    wait = read_options(Options, options, place).on_demand_wait_seconds
+    folder = place.db.with_name(f"{place.db.stem}.simulated")
+    return SimulatedDriver(folder, place.world_of, on_demand_wait=wait)

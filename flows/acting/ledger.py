@@ -1,0 +1,221 @@
+"""The ledger of launches: a file beside the warehouse with each order before its call and each outcome after it.
+
+A turn may hold the warehouse for minutes, and an order cannot wait for it. The file has a JSON
+object a line, and is flushed to the disk before `act` goes on: after a kill at any moment it states
+every launch that may have taken place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from io import BufferedRandom
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from slackwater.flows.acting.contract import Instance, Order, _Value, alive
+from slackwater.warehouse.errors import StoreError
+
+
+class Ordered(_Value):
+    """An order, stored before the call of its driver."""
+
+    event: Literal["ordered"] = "ordered"
+    at: datetime
+    job: str
+    driver: str
+    order: Order
+    why: str
+
+
+class Answered(_Value):
+    """The return of the call for an order; ``refused``: why instances were not granted."""
+
+    event: Literal["answered"] = "answered"
+    at: datetime
+    job: str
+    token: str
+    refused: str = ""
+
+
+class Seen(_Value):
+    """A change of the instances of a job: those that are new or ended since the last entry.
+
+    ``key`` is the decision in force, ``spot_left`` the number of spot instances that are still held.
+    """
+
+    event: Literal["seen"] = "seen"
+    at: datetime
+    job: str
+    key: str
+    instances: tuple[Instance, ...]
+    spot_left: int
+
+    @property
+    def lost(self) -> list[Instance]:
+        """The instances that the provider took."""
+        return [one for one in self.instances if one.end == "lost"]
+
+
+class Recorded(_Value):
+    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
+
+    event: Literal["recorded"] = "recorded"
+    at: datetime
+    job: str
+    key: str = ""
+
+
+Entry = Annotated[Ordered | Answered | Seen | Recorded, Field(discriminator="event")]
+_ENTRY: TypeAdapter[Ordered | Answered | Seen | Recorded] = TypeAdapter(Entry)
+
+
+@dataclass(slots=True, kw_only=True)
+class JobLaunches:
+    """The launches of a job, from all entries so far.
+
+    ``last`` is the newest order, ``answered`` whether its call returned. ``orders`` counts them by
+    decision. ``lost_all`` are the decisions under which all spot was lost. ``unrecorded`` are the
+    entries that the warehouse does not have as evidence, ``recorded_key`` is the decision of the
+    newest evidence.
+    """
+
+    last: Ordered | None = None
+    answered: bool = True
+    refused: str = ""
+    orders: Counter[str] = field(default_factory=Counter)
+    markets: set[str] = field(default_factory=set)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    lost_all: set[str] = field(default_factory=set)
+    unrecorded: list[Ordered | Answered | Seen] = field(default_factory=list)
+    recorded_key: str = ""
+
+    @property
+    def held(self) -> list[Instance]:
+        """The instances that were held at the last entry."""
+        return alive(self.instances.values())
+
+    def is_settled(self, now: datetime, seconds: float) -> bool:
+        """Return whether all instances that were launched are listed, ``seconds`` after an order without an outcome."""
+        if self.answered or self.last is None:
+            return True
+        return (now - self.last.at).total_seconds() >= seconds
+
+    def add(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+        """Take an entry over."""
+        if isinstance(entry, Ordered):
+            self.last, self.answered, self.refused = entry, False, ""
+            self.orders[entry.order.key] += 1
+            self.markets |= {entry.order.market} - {""}
+        elif isinstance(entry, Answered):
+            self.answered = self.answered or self.last is None or entry.token == self.last.order.token
+            self.refused = entry.refused
+        elif isinstance(entry, Seen):
+            self.instances |= {one.id: one for one in entry.instances}
+            self.markets |= {one.market for one in entry.instances}
+            if entry.spot_left == 0 and any(one.kind == "spot" for one in entry.lost):
+                self.lost_all.add(entry.key)
+        if isinstance(entry, Recorded):
+            self.unrecorded = [one for one in self.unrecorded if one.at > entry.at]
+            self.recorded_key = entry.key
+        else:
+            self.unrecorded.append(entry)
+
+
+def ledger_file(db: Path) -> Path:
+    """Return the path of the ledger of launches of a warehouse."""
+    return db.with_name(f"{db.stem}.launches.jsonl")
+
+
+class LaunchLedger:
+    """The ledger, open for one process; raises `StoreError` if another process acts on the same warehouse.
+
+    Opened read-only it excludes nobody.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self.jobs: dict[str, JobLaunches] = {}
+        self._read_only = read_only
+        if read_only:
+            content = path.read_bytes() if path.exists() else b""
+        else:
+            self._file = self._locked(path)
+            self._file.seek(0)
+            content = self._file.read()
+            if (whole := content.rfind(b"\n") + 1) < len(content):
+                self._file.truncate(whole)
+        for entry in self._entries(content):
+            self._fold(entry)
+
+    @staticmethod
+    def _locked(path: Path) -> BufferedRandom:
+        try:
+            file = path.open("a+b")
+        except OSError as error:
+            raise StoreError(f"ledger of launches {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise StoreError(
+                f"another `slackwater act` has the ledger {path}",
+                expected="one process that acts on a warehouse",
+                remedy="stop it first, or let it act on these jobs as well",
+            ) from error
+        return file
+
+    def _entries(self, content: bytes) -> Iterable[Ordered | Answered | Seen | Recorded]:
+        """Return the entries; a torn last line is left out, as its writer was killed before it went on."""
+        found = []
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+            try:
+                found.append(_ENTRY.validate_json(line))
+            except ValidationError as error:
+                raise StoreError(
+                    f"ledger of launches {self.path}, line {number}: {error.errors()[0]['msg']}",
+                    expected="an entry of this or an older version",
+                    remedy="stop what runs with `slackwater act --down` of the version that wrote it",
+                ) from error
+        return found
+
+    def _fold(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+        self.jobs.setdefault(entry.job, JobLaunches()).add(entry)
+
+    def add(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+        """Append an entry; on return it is on the disk. A ledger opened read-only keeps it in memory only."""
+        if self._read_only:
+            self._fold(entry)
+            return
+        self._file.write(_ENTRY.dump_json(entry) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._fold(entry)
+
+    def job(self, name: str) -> JobLaunches:
+        """Return the launches of a job, without any if it is new."""
+        return self.jobs.setdefault(name, JobLaunches())
+
+    def busy(self) -> Collection[str]:
+        """Return the jobs with instances, or with an order whose outcome is unknown."""
+        return [name for name, own in self.jobs.items() if own.held or not own.answered]
+
+    def close(self) -> None:
+        """Close the file and let other processes act."""
+        if not self._read_only:
+            self._file.close()
+
+    def __enter__(self) -> LaunchLedger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,301 @@
+"""The loop of `slackwater act`: one pass brings every job to its target, and stores what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from slackwater.flows.acting.account import MarketPrices, paid_usd
+from slackwater.flows.acting.contract import (
+    Driver,
+    DriverError,
+    Instance,
+    Order,
+    count_by_kind,
+    lacking,
+    surplus,
+)
+from slackwater.flows.acting.ledger import Answered, JobLaunches, LaunchLedger, Ordered, Recorded, Seen
+from slackwater.flows.acting.targets import (
+    ActedJob,
+    LastStart,
+    Limits,
+    Target,
+    order_for,
+    same_target,
+    target_of,
+)
+
+
+class World(Protocol):
+    """What acting needs of the warehouse."""
+
+    def jobs(self, names: Collection[str], now: datetime) -> Sequence[ActedJob]:
+        """Return the jobs that are open at a time and those named, with their newest decisions."""
+
+    def last_start(self, job: str, slot: datetime) -> LastStart | None:
+        """Return until when on-demand alone meets the deadline of a job from its state at a slot, None if it is not sold."""
+
+    def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
+        """Return the prices of markets of a job, as far as they are known."""
+
+    def record(
+        self,
+        job: str,
+        entries: Sequence[Ordered | Answered | Seen],
+        launches: JobLaunches,
+        now: datetime,
+    ) -> bool:
+        """Store the evidence of new entries, or of what is held; return False if the warehouse is locked, to try again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPass:
+    """Result of a pass for a job; ``commands`` are filled by a dry run, ``error`` if the driver failed."""
+
+    job: str
+    driver: str
+    target: Target
+    held: tuple[Instance, ...]
+    paid_usd: float
+    lost: int = 0
+    order: Order | None = None
+    settled: bool = True
+    refused: str = ""
+    error: str = ""
+    commands: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs for the job and nothing will."""
+        return self.target.final and not self.held and self.settled and not self.error
+
+
+@dataclass(slots=True, kw_only=True)
+class Acting:
+    """One actor on a warehouse: its world, its ledger, and the driver of each job (None: nobody acts on the job)."""
+
+    world: World
+    ledger: LaunchLedger
+    driver_of: Callable[[str], Driver | None]
+    limits: Limits
+    only: frozenset[str] = frozenset()
+    _in_force: dict[str, str] = field(default_factory=dict)  # key of the newest decision by job
+
+    def run_pass(self, now: datetime, *, dry: bool = False) -> list[JobPass]:
+        """Bring every job to its target at a time, and return the result of each.
+
+        A dry run lists instances and calls nothing else; its ledger is read-only.
+        """
+        busy = self.ledger.busy()
+        found: list[JobPass] = []
+        for job in self.world.jobs(busy, now):
+            driver = self.driver_of(job.name)
+            if driver is None or (self.only and job.name not in self.only):
+                continue
+            try:
+                found.append(self._act_on(job, driver, now, dry))
+            except DriverError as error:
+                found.append(self._failed(job, driver, now, str(error)))
+        if not dry:
+            self.record(now)
+        return found
+
+    def record(self, now: datetime) -> bool:
+        """Store the evidence of all jobs in the warehouse; return False if some must be stored later.
+
+        There is evidence after every change, and once under each order that holds instances.
+        """
+        done = True
+        for name, own in self.ledger.jobs.items():
+            key = "" if own.last is None else own.last.order.key
+            if self.only and name not in self.only:
+                continue
+            if own.unrecorded or (own.held and self._in_force.get(name, key) != own.recorded_key):
+                if self.world.record(name, tuple(own.unrecorded), own, now):
+                    newest = max([now, *(one.at for one in own.unrecorded)])
+                    entry = Recorded(at=newest, job=name, key=self._in_force.get(name, key))
+                    self.ledger.add(entry)
+                else:
+                    done = False
+        return done
+
+    def stop(self, names: Collection[str], now: datetime, why: str, *, dry: bool = False) -> list[JobPass]:
+        """Stop all instances of jobs, and store the evidence."""
+        found = []
+        for name in names:
+            driver = self.driver_of(name)
+            if driver is None:
+                continue
+            own = self.ledger.job(name)
+            market = own.last.order.market if own.last is not None else ""
+            target = Target(market=market, on_demand=0, spot=0, why=why, final=True)
+            job = ActedJob(name=name, deadline=now, step=timedelta(hours=1))
+            try:
+                self._observe(job, driver, now)
+                found.append(self._bring(job, driver, target, now, dry))
+            except DriverError as error:
+                found.append(self._failed(job, driver, now, str(error)))
+        if not dry:
+            self.record(now)
+        return found
+
+    def adopt(self, now: datetime) -> list[JobPass]:
+        """Add instances that are listed and not in the ledger to it, and leave them as they are."""
+        found = []
+        for job in self.world.jobs(self.ledger.busy(), now):
+            driver = self.driver_of(job.name)
+            if driver is None or (self.only and job.name not in self.only):
+                continue
+            try:
+                self._observe(job, driver, now)
+                why = "taken over" if self.ledger.job(job.name).held else "nothing is listed"
+                found.append(self._result(job, driver, self._as_held(job.name, why), now))
+            except DriverError as error:
+                found.append(self._failed(job, driver, now, str(error)))
+        self.record(now)
+        return found
+
+    def _as_held(self, job: str, why: str) -> Target:
+        own = self.ledger.job(job)
+        market = own.held[-1].market if own.held else "" if own.last is None else own.last.order.market
+        held = count_by_kind(own.held)
+        return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
+
+    def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
+        self._observe(job, driver, now)
+        own = self.ledger.job(job.name)
+        if job.decision is not None:
+            self._in_force[job.name] = job.decision.key
+        prices = self.world.prices(job.name, own.markets | set(job.markets), now)
+        target = target_of(
+            job,
+            own,
+            now,
+            self.limits,
+            spent_usd=paid_usd(own.instances.values(), prices, now),
+            usd_per_hour=lambda counts, market: prices[market].rate(counts, now) if market in prices else 0.0,
+            last_start=lambda slot: self.world.last_start(job.name, slot),
+        )
+        return self._bring(job, driver, target, now, dry)
+
+    def _observe(self, job: ActedJob, driver: Driver, now: datetime) -> None:
+        """Compare the instances that are listed with those of the ledger, and add the changes to it."""
+        own = self.ledger.job(job.name)
+        markets = own.markets | set(job.markets)
+        if not markets:
+            return
+        listed = driver.listed(job.name, markets, now)
+        changed = changes(own, listed, now, driver.settle_seconds)
+        if changed:
+            key = _key_in_force(job, own, changed)
+            kept = {one.id: one for one in own.instances.values()} | {one.id: one for one in changed}
+            left = count_by_kind(kept.values())["spot"]
+            self.ledger.add(Seen(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left))
+
+    def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
+        own = self.ledger.job(job.name)
+        on_demand, spot = driver.fitted(target.on_demand, target.spot)
+        target = replace(target, on_demand=on_demand, spot=spot)
+        order, commands = order_for(job, own, target, now), tuple[str, ...]()
+        needed = self._needs_order(own, driver, order, now)
+        if needed and dry:
+            commands = tuple(driver.commands(order, own.held))
+        elif needed:
+            self._call(driver, order, target, now)
+            self._observe(job, driver, now)
+        result = self._result(job, driver, target, now)
+        return replace(result, order=order if needed else None, commands=commands)
+
+    def _result(self, job: ActedJob, driver: Driver, target: Target, now: datetime) -> JobPass:
+        own = self.ledger.job(job.name)
+        prices = self.world.prices(job.name, own.markets, now)
+        return JobPass(
+            job=job.name,
+            driver=driver.name,
+            target=target,
+            held=tuple(own.held),
+            paid_usd=paid_usd(own.instances.values(), prices, now),
+            lost=sum(one.end == "lost" for one in own.instances.values()),
+            settled=own.is_settled(now, driver.settle_seconds),
+            refused=own.refused,
+        )
+
+    def _call(self, driver: Driver, order: Order, target: Target, now: datetime) -> None:
+        """Store the order, call the driver, and store the outcome."""
+        self.ledger.add(Ordered(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
+        brought = driver.bring(order, now)
+        own = self.ledger.job(order.job)
+        if new := tuple(one for one in brought.launched if one.id not in own.instances):
+            left = count_by_kind([*own.held, *new])["spot"]
+            self.ledger.add(Seen(at=now, job=order.job, key=order.key, instances=new, spot_left=left))
+        self.ledger.add(Answered(at=now, job=order.job, token=order.token, refused=brought.refused))
+
+    def _needs_order(self, own: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
+        """Return whether the driver must be called for an order.
+
+        An order whose call was interrupted is repeated; another order waits until the instances of
+        the interrupted call are listed. An order that was granted in part is repeated after a while.
+        """
+        last = own.last
+        if last is not None and not own.answered:
+            if order.token == last.order.token:
+                return True
+            if not own.is_settled(now, driver.settle_seconds):
+                return False
+        if (
+            last is not None
+            and not same_target(last.order, order)
+            and any(lacking(last.order, own.held).values())
+        ):
+            return True  # the driver may still request what is missing
+        if not any(lacking(order, own.held).values()):
+            return bool(surplus(order, own.held))
+        if last is None or surplus(order, own.held) or not same_target(last.order, order):
+            return True
+        return (now - last.at).total_seconds() >= driver.retry_seconds
+
+    def _failed(self, job: ActedJob, driver: Driver, now: datetime, error: str) -> JobPass:
+        target = self._as_held(job.name, "the driver failed")
+        return replace(self._result(job, driver, target, now), error=error)
+
+
+def _key_in_force(job: ActedJob, own: JobLaunches, changed: Sequence[Instance]) -> str:
+    """Return the key of the decision under which instances changed: a loss before its slot belongs to the one before."""
+    before = "" if own.last is None else own.last.order.key
+    if job.decision is None or any(
+        one.ended is not None and one.ended <= job.decision.slot for one in changed
+    ):
+        return before
+    return job.decision.key
+
+
+def changes(
+    own: JobLaunches, listed: Sequence[Instance], now: datetime, settle_seconds: float
+) -> list[Instance]:
+    """Return the instances that are new or ended since the last entry, with the reason of the end.
+
+    An instance that is no longer listed, or whose end has no stated reason, was stopped if the
+    last order left no room for it, else it was lost. A new instance may not be listed yet.
+    """
+    found = {one.id for one in listed}
+    known = own.instances
+    changed = [
+        one
+        for one in listed
+        if one.id not in known or (known[one.id].ended is None and one.ended is not None)
+    ]
+    changed += [
+        before.model_copy(update={"ended": now})
+        for before in own.held
+        if before.id not in found and (now - before.since).total_seconds() >= settle_seconds
+    ]
+    stopped = set() if own.last is None else {one.id for one in surplus(own.last.order, own.held)}
+    return [
+        one.model_copy(update={"end": "stopped" if one.id in stopped else "lost"})
+        if one.ended is not None and one.end is None
+        else one
+        for one in changed
+    ]

@@ -1,0 +1,171 @@
+"""The instances that a job is to have at a time: by its newest decision, its standby plan, or the reason to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from slackwater.flows.acting.contract import Kind, Order, count_by_kind
+from slackwater.flows.acting.ledger import JobLaunches
+
+#: Part of the key of orders for a job without a decision.
+NO_DECISION = "no-decision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActedDecision:
+    """A decision as far as it is acted on: the instances of a slot in a market.
+
+    ``standby_on_demand`` is the number of on-demand instances to run once all spot is lost, None
+    without a standby plan. ``guarded``: the deadline is met whatever becomes of spot.
+    """
+
+    key: str
+    market: str
+    slot: datetime
+    valid_until: datetime
+    on_demand: int
+    spot: int
+    standby_on_demand: int | None = None
+    guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStart:
+    """The latest time at which on-demand instances, requested in a market, meet the deadline of a job."""
+
+    at: datetime
+    market: str
+    on_demand: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActedJob:
+    """A job to act on, with its newest decision for a slot that has begun.
+
+    ``markets`` are those in which it may have instances. ``ended`` is "finished" or "withdrawn" by
+    its reports, else "".
+    """
+
+    name: str
+    deadline: datetime
+    step: timedelta
+    budget_usd: float | None = None
+    markets: tuple[str, ...] = ()
+    ended: str = ""
+    decision: ActedDecision | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Instances that a job is to have, and why; ``final``: nothing is launched for it any more."""
+
+    market: str
+    on_demand: int
+    spot: int
+    why: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of acting: slots without a decision after which a job is stopped, and the longest time between two passes."""
+
+    idle_slots: int
+    every: timedelta
+
+
+def target_of(
+    job: ActedJob,
+    launches: JobLaunches,
+    now: datetime,
+    limits: Limits,
+    *,
+    spent_usd: float,
+    usd_per_hour: Callable[[Mapping[Kind, int], str], float],
+    last_start: Callable[[datetime], LastStart | None],
+) -> Target:
+    """Return the target of a job at a time.
+
+    ``spent_usd`` is paid so far, ``usd_per_hour`` the cost of instances by kind in a market.
+    ``last_start`` states until when on-demand can wait, from the state of the job at a slot; it is
+    asked where a promised deadline lacks a decision.
+    """
+    market = job.decision.market if job.decision is not None else _last_market(launches)
+    stop = Target(market=market, on_demand=0, spot=0, why="", final=True)
+    if job.ended:
+        return replace(stop, why=f"the job is {job.ended}")
+    if now >= job.deadline:
+        return replace(stop, why="the deadline has passed")
+    if job.decision is None:
+        return Target(market=market, on_demand=0, spot=0, why="no decision yet")
+    target = _by_decision(job.decision, job.step, launches, now, limits, last_start)
+    if job.budget_usd is not None:
+        counts: dict[Kind, int] = {"on_demand": target.on_demand, "spot": target.spot}
+        rate = max(usd_per_hour(counts, target.market), usd_per_hour(count_by_kind(launches.held), market))
+        if spent_usd + rate * (limits.every / timedelta(hours=1)) > job.budget_usd:
+            return replace(stop, why=f"the budget of ${job.budget_usd:,.2f} is spent")
+    return target
+
+
+def _by_decision(
+    decision: ActedDecision,
+    step: timedelta,
+    launches: JobLaunches,
+    now: datetime,
+    limits: Limits,
+    last_start: Callable[[datetime], LastStart | None],
+) -> Target:
+    """Return the target by the newest decision: its instances, its standby plan, or what is left once it is over."""
+    market = decision.market
+    if now < decision.valid_until:
+        if decision.key in launches.lost_all and decision.standby_on_demand is not None:
+            why = "all spot was lost: the standby plan until the next decision"
+            return Target(market=market, on_demand=decision.standby_on_demand, spot=0, why=why)
+        why = f"the decision for {decision.slot:%Y-%m-%d %H:%M} UTC"
+        return Target(market=market, on_demand=decision.on_demand, spot=decision.spot, why=why)
+    late = f"no decision since the slot of {decision.slot:%Y-%m-%d %H:%M} UTC"
+    last = last_start(decision.slot) if decision.guarded else None
+    if last is not None and now + limits.every > last.at:
+        why = f"{late}: on-demand meets the deadline only if it starts now"
+        return Target(market=last.market, on_demand=last.on_demand, spot=0, why=why)
+    if now >= decision.valid_until + limits.idle_slots * step:
+        return Target(market=market, on_demand=0, spot=0, why=late)
+    held = count_by_kind(launches.held, market)
+    why = f"{late}: nothing new is launched"
+    return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
+
+
+def _last_market(launches: JobLaunches) -> str:
+    return "" if launches.last is None else launches.last.order.market
+
+
+def same_target(first: Order, second: Order) -> bool:
+    """Return whether two orders state the same instances."""
+    return (first.market, first.on_demand, first.spot) == (second.market, second.on_demand, second.spot)
+
+
+def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetime) -> Order:
+    """Return the order of a target: the last one if it is the same and its call did not return, else a new one."""
+    key = NO_DECISION if job.decision is None else job.decision.key
+    until = None if job.decision is None else job.decision.valid_until
+    order = Order(
+        job=job.name,
+        token=f"{key}-{launches.orders[key] + 1}",
+        key=key,
+        market=target.market,
+        on_demand=target.on_demand,
+        spot=target.spot,
+        valid_until=until if until is not None and now < until else None,
+        elsewhere=tuple(sorted((launches.markets | set(job.markets)) - {target.market})),
+    )
+    last = launches.last
+    if (
+        last is not None
+        and not launches.answered
+        and last.order.key == key
+        and same_target(last.order, order)
+    ):
+        return last.order
+    return order

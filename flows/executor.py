@@ -1,0 +1,236 @@
+"""Where the calls of turns, backfills and studies run: in this process, in worker processes, or on a Dask cluster.
+
+The environment selects it: `KIND`, `WORKERS` and `ADDRESS`. Every executor is a
+`slackwater.optimization.fan.Fan`, and all give the same results.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+from slackwater.flows.payload import packed, results_of, run_packed
+from slackwater.optimization.fan import Fan, in_turn, use_elsewhere
+from slackwater.warehouse.errors import SettingsError, WorkerError
+from slackwater.warehouse.plugins import require_extra
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Environment variables: the kind of executor, the number of concurrent calls, and the scheduler
+#: address of a running Dask cluster.
+KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
+KINDS = ("threads", "processes", "dask")
+#: Number of concurrent calls; the numerical libraries release the interpreter lock while they
+#: compute.
+DEFAULT_WORKERS = 2
+#: Parcels per worker of functions whose calls share large arguments: more parcels balance the load,
+#: fewer cost less transfer.
+PARCELS = 2
+#: Seconds until a scheduler must have answered.
+CONNECT_SECONDS = 30
+#: Seconds between two checks that the parent process is alive.
+_LOOK_EVERY = 1.0
+#: The C library of this process.
+_C_LIBRARY = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """The executor that the environment selects; ``address``: a running Dask cluster, else a new local cluster."""
+
+    kind: str = KINDS[0]
+    workers: int = DEFAULT_WORKERS
+    address: str = ""
+
+
+def chosen_executor(environment: Mapping[str, str] | None = None) -> Executor:
+    """Return the executor that the environment selects; threads by default.
+
+    Raises `SettingsError` naming the variable: unknown kind, invalid number of workers, or Dask not
+    installed.
+    """
+    environment = os.environ if environment is None else environment
+    kind = environment.get(KIND, KINDS[0])
+    text = environment.get(WORKERS, str(DEFAULT_WORKERS))
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"{WORKERS}={text!r}", expected="a whole number of at least 1")
+    if kind not in KINDS:
+        raise SettingsError(f"{KIND}={kind!r}", expected=f"one of {', '.join(KINDS)}")
+    if kind == "dask":
+        require_extra("dask", f"{KIND}=dask")
+    return Executor(kind=kind, workers=int(text), address=environment.get(ADDRESS, ""))
+
+
+@contextmanager
+def executor_fan(
+    executor: Executor, *, together: Sequence[Callable[..., Any]] = (), whole: bool = False
+) -> Iterator[Fan]:
+    """Provide the `Fan` of an executor; with threads it makes the calls in this thread.
+
+    Calls of the functions ``together`` share large arguments and are sent in few parcels; with
+    ``whole`` the calls of any function are sent in one.
+    """
+    if executor.kind == "dask":
+        yield _in_parcels(_DaskSubmit(executor), executor.workers, together, whole=whole)
+    elif executor.kind == "processes":
+        with process_fan(executor.workers, together=together, whole=whole) as fan:
+            yield fan
+    else:
+        yield in_turn
+
+
+@contextmanager
+def process_fan(
+    workers: int, *, together: Sequence[Callable[..., Any]] = (), whole: bool = False
+) -> Iterator[Fan]:
+    """Provide a `Fan` over ``workers`` processes, started at the first call; a single worker is this process.
+
+    Several threads may use it at once. The worker processes end with this process, however it ends.
+    Arguments and results must be picklable.
+    """
+    if workers <= 1:
+        yield in_turn
+        return
+    # Without this limit glibc holds freed memory in an arena per thread.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    pool = ProcessPoolExecutor(
+        max_workers=workers, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
+    )
+    try:
+        yield _in_parcels(
+            lambda *work: _ProcessResult(pool.submit(_parcel, *work)), workers, together, whole=whole
+        )
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+#: Starts the calls of a function elsewhere; returns a function that waits for their results.
+Submit = Callable[[Callable[..., Any], Sequence[dict[str, Any]]], Callable[[], list[Any]]]
+
+
+def _in_parcels(submit: Submit, workers: int, together: Sequence[Callable[..., Any]], *, whole: bool) -> Fan:
+    def fan(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+        # Calls of the same parcel are pickled together, so a large shared argument (an estimation on
+        # many markets) is sent once per parcel.
+        size = len(calls)
+        many = 1 if whole else PARCELS * workers if function in together else max(1, size)
+        waiting = [submit(function, list(calls[i::many])) for i in range(min(many, size))]
+        done = [result() for result in waiting]
+        return [done[i % many][i // many] for i in range(size)]
+
+    return fan
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessResult:
+    made: Future[list[Any]]
+
+    def __call__(self) -> list[Any]:
+        return self.made.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _DaskSubmit:
+    """Submits calls to a Dask cluster, packed so that only the worker imports their modules."""
+
+    executor: Executor
+
+    def __call__(
+        self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]
+    ) -> Callable[[], list[Any]]:
+        from distributed.scheduler import KilledWorker
+
+        client = _client(self.executor)
+        work = packed(function, calls)
+        made = client.submit(run_packed, work, pure=False)
+
+        def result() -> list[Any]:
+            try:
+                return results_of(made.result())
+            except KilledWorker as error:
+                raise WorkerError(
+                    f"{function.__name__}: {error.last_worker.address} and the Dask workers before it ended during the work",
+                    expected="workers with enough memory",
+                    remedy="the worker's log has the reason",
+                ) from error
+            except ModuleNotFoundError as error:
+                raise WorkerError(
+                    f"the Dask worker cannot import {error.name}",
+                    expected="the same slackwater and the same libraries as here",
+                    remedy="install them where the worker runs",
+                ) from error
+
+        return result
+
+
+@lru_cache(maxsize=4)
+def _client(executor: Executor) -> Client:
+    """Return the client of a cluster, kept until this process ends; without an address of a new local cluster."""
+    import distributed
+
+    start_cluster: Any = distributed.LocalCluster
+    connect: Any = distributed.Client
+    client: Client
+    if not executor.address:
+        # A single thread per worker: the heavy code either holds the interpreter lock or is
+        # multi-threaded itself.
+        cluster = start_cluster(
+            n_workers=executor.workers, threads_per_worker=1, processes=True, dashboard_address=None
+        )
+        atexit.register(cluster.close)
+        client = connect(cluster, set_as_default=False)
+    else:
+        try:
+            client = connect(executor.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise WorkerError(
+                f"{ADDRESS}={executor.address}: no Dask scheduler answers",
+                expected="the address that `dask scheduler` prints, such as tcp://HOST:8786",
+                remedy="start it, or unset SLACKWATER_RUNNER",
+            ) from error
+    atexit.register(client.close)
+    return client
+
+
+def use_chosen_executor() -> None:
+    """Let replays of studies run on the Dask cluster that the environment selects, if it selects one."""
+    executor = chosen_executor()
+    if executor.kind == "dask":
+        use_elsewhere(_in_parcels(_DaskSubmit(executor), executor.workers, (), whole=False))
+
+
+def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+    """Run `in_turn` in a worker, then release unused memory: an estimation needs far more memory than its result."""
+    made = in_turn(function, calls)
+    give_memory_back()
+    return made
+
+
+def give_memory_back() -> None:
+    """Return freed memory to the operating system, if the C library supports it (glibc)."""
+    trim = getattr(_C_LIBRARY, "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after ``parent`` ends: a parent that was killed cannot notify its workers."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    ended = threading.Event()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            ended.wait(_LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()

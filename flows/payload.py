@@ -1,0 +1,27 @@
+"""Work for another process as bytes: only the worker that runs it imports the modules that it needs.
+
+A Dask scheduler reads the graph of every task. This module imports nothing of the program, so the
+scheduler stays responsive.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def packed(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> bytes:
+    """Return a function and the keyword arguments of its calls as bytes."""
+    return pickle.dumps((function, list(calls)), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def run_packed(work: bytes) -> bytes:
+    """Make the calls in order and return their results as bytes."""
+    function, calls = pickle.loads(work)
+    return pickle.dumps([function(**call) for call in calls], protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def results_of(made: bytes) -> list[Any]:
+    """Return the results of `run_packed`."""
+    return list(pickle.loads(made))

@@ -1,0 +1,354 @@
+"""Results of the commands ``forecast``, ``plan`` and ``replay`` as plain values.
+
+They are computed without the workflow engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.fields import chance
+from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.plans.decisions import opened_to_decide
+from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.show.blocks import Column
+from slackwater.flows.show.formats import price, rows_of, usd, utc
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.markets.following import Followed, choose_markets, step_of, why_not_followed
+from slackwater.flows.turn.markets.histories import peers_of, read_all
+from slackwater.flows.turn.markets.places import market_of, placed_in
+from slackwater.flows.turn.pool import policies_named
+from slackwater.flows.turn.results import Results, write
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import check_job
+from slackwater.optimization.job.request import JobRequest, first_slot
+from slackwater.optimization.job.units import works_words
+from slackwater.optimization.moving.decision import ranked_markets
+from slackwater.optimization.moving.definition import job_in_markets
+from slackwater.optimization.replay.decision import record_start
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
+from slackwater.warehouse.errors import JobError, MarketError
+
+if TYPE_CHECKING:
+    from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots, SlotQuantiles
+    from slackwater.optimization.market.window import MarketWindow
+    from slackwater.optimization.window.plan import Allocation
+
+#: Name of the forecaster with perfect foresight: a bound, not a policy.
+PERFECT = "perfect"
+
+
+def issue_forecasts(
+    turn: Turn, market: str | None, models: Sequence[str], *, horizon: int | None
+) -> list[tuple[Followed, Forecast, bool]]:
+    """Issue and store forecasts by ``models`` for one market, or for all followed markets.
+
+    Returns for each forecast the market, the forecast, and whether the availability was observed.
+    Where it was not, the count forecast is meaningless.
+    """
+    markets = _asked_markets(turn, market)
+    histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
+    made = [
+        (followed, forecast, histories[followed].availability_observed)
+        for followed in markets
+        for forecast in forecasts_of(
+            histories[followed], prepared.batches[followed], settings=turn.settings, horizon=horizon
+        )
+    ]
+    write(
+        turn.store,
+        Results(
+            unreadable=prepared.unreadable,
+            estimates=prepared.made,
+            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in made),
+        ),
+    )
+    return made
+
+
+#: Number of unfollowed markets that an error message lists with the reason.
+MOST_UNFOLLOWED = 3
+
+
+def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
+    if market is not None:
+        return [market_of(turn, market)]
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    if not chosen:
+        raise MarketError(
+            f"no market is followed: {_unfollowed_words(turn)}",
+            expected="counts of instances at least once a slot for three days",
+            remedy="name a market with --market; `slackwater markets` lists them",
+        )
+    return chosen
+
+
+def _unfollowed_words(turn: Turn) -> str:
+    """Return the first `MOST_UNFOLLOWED` unfollowed markets and the reasons, as text."""
+    reasons = why_not_followed(turn, most=turn.settings.max_markets)
+    words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]
+    more = len(reasons) - len(words)
+    return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def forecast_row(followed: Followed, forecast: Forecast, availability_observed: bool) -> ForecastRow:
+    """Return a forecast as plain values, without counts where availability was not observed."""
+    frame = forecast.frame.drop(columns=["fallback"])
+    numbers = frame.select_dtypes("float").columns
+    frame[numbers] = frame[numbers].round(6)
+    own = frame["variable"]
+    slots = frame.drop(columns=["variable"])
+    return {
+        "market": followed.market.key,
+        "source": followed.source,
+        "model": forecast.predictor,
+        "issued_at": forecast.issued_at,
+        "newest_row": forecast.newest_row,
+        "step_minutes": forecast.step / pd.Timedelta(minutes=1),
+        "fallback": forecast.fallback,
+        "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"]) if availability_observed else []),
+        "price": cast("list[SlotQuantiles]", rows_of(slots[own == "price"])),
+    }
+
+
+#: Columns of `ranked_rows`.
+RANKED_COLUMNS: dict[str, Column | str] = {
+    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
+    "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
+    "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
+    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "reason",
+}  # fmt: skip
+
+
+def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
+    """Return the markets of a multi-market job as plain values, in increasing order of expected total cost.
+
+    Each market is rated by the expected cost of the whole job if it runs there in the next slot.
+    Raises `JobError` for a single-market job, and as `opened_to_decide` does.
+    """
+    job = opened_to_decide(turn, asked)
+    if not asked.job.request.may_move:
+        raise JobError(
+            f"job {asked.name!r} runs in one market",
+            expected="a job that may move",
+            remedy='say markets = ["provider/*/*/type"] in its file',
+        )
+    return [
+        {
+            "market": job.places[one.market],
+            "source": job.histories[one.market].source,
+            "on_demand": one.allocation.on_demand,
+            "spot": one.allocation.spot,
+            "dearer_usd": one.dearer_usd,
+            "move_usd": one.move_usd,
+            "price_usd": one.price_usd,
+            "available": one.available,
+            "on_demand_usd": one.on_demand_usd,
+            "chance_of_spot": one.chance,
+            "reason": one.reason,
+        }
+        for one in ranked_markets(job.live)
+    ]
+
+
+def replayed(
+    turn: Turn,
+    job: JobRequest,
+    *,
+    market: str | None,
+    policy: str,
+    start: pd.Timestamp | None,
+    model: str | None,
+) -> list[ReplayedSlots]:
+    """Simulate one policy, or ``all``, for a job on the records of its markets; rows by descending utility.
+
+    ``market`` is as in `placed_in`. Raises `MarketError` if the job starts after the records, ends
+    before they begin, or is not covered by them, and `PolicyError` for an unknown policy.
+    """
+    planner = model or turn.settings.planner
+    asked, places = placed_in(turn, job, market=market)
+    policies = policies_named(turn, asked, [policy])
+    placed = _placed_in_record(job, places[0], start, turn.settings)
+    first = first_slot(placed, step_of(turn.settings))
+    if first > places[0].at:
+        raise MarketError(
+            f"job {placed.name!r} starts at {first}, the record of {places[0].key} ends at {places[0].at}",
+            expected="a start within the record",
+            remedy="choose an earlier --from",
+        )
+    _require_record(turn, placed, places)
+    # A multi-market job has no home unless one is given.
+    placed = placed.model_copy(update={"market": asked.market, "source": asked.source})
+    ended = _with_forecasts(turn, placed, places, planner)
+    if policy != "OD-only":
+        check_job(ended.run, uses_spot=True)
+    scored = score_job(ended, policies, with_bounds=policy == "all")
+    return [replayed_row(scored, i, placed, places, planner) for i in _best_first(scored)]
+
+
+def _best_first(scored: Scored) -> list[int]:
+    return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
+
+
+def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) -> None:
+    """Raise `MarketError` where a placed request ends before the records of its markets begin."""
+    keys = {one.key for one in places}
+    begun = [
+        pd.Timestamp(row["first_observed"])
+        for row in turn.listed()
+        if f"{row['market']}@{row['source']}" in keys
+    ]
+    if begun and placed.ends <= min(begun):
+        raise MarketError(
+            f"job {placed.name!r} runs from {utc(placed.starts)} to {utc(placed.ends)}, "
+            f"the record of {places[0].key} begins at {utc(min(begun))}",
+            expected="a start within the record",
+            remedy="choose a later --from",
+        )
+
+
+def _placed_in_record(
+    request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
+) -> JobRequest:
+    """Return the request placed at ``start``, else at its own start, else so that it ends with the record."""
+    step = step_of(settings)
+    if start is None and request.start is None:
+        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        start = followed.at + step - (trial.ends - trial.starts)
+        start = start.ceil(step)
+    if start is not None:
+        request = request.model_copy(update={"start": start.to_pydatetime()})
+    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+
+
+def _with_forecasts(turn: Turn, request: JobRequest, places: Sequence[Followed], planner: str) -> EndedJob:
+    """Return the ended job on the records of its markets, with the forecasts that would have been issued in its slots."""
+    settings, first = turn.settings, first_slot(request, step_of(turn.settings))
+    for place in places:
+        turn.say(f"replay: {place.key}")
+    read = read_all(turn, [(place, record_start(first)) for place in places])
+    peers = peers_of(turn, places, start=record_start(first))
+    job = job_in_markets(request, read)
+    beside = [peers[place] for place in places]
+    if planner == PERFECT:
+        ended = ended_job(job, first, read, peers=beside)
+        cases = [
+            replace(case, forecasts=perfect_forecasts(case.window, settings.planning_horizon))
+            for case in ended.cases
+        ]
+        return replace(ended, cases=tuple(cases))
+    grid = pd.date_range(first, periods=job.job.deadline_slots, freq=read[0].step)
+    inside = {
+        place: [slot for slot in grid if slot in history.slots]
+        for place, history in zip(places, read, strict=True)
+    }
+    histories, prepared = ready(turn, {place: slots for place, slots in inside.items() if slots}, [planner])
+    issued = [
+        forecasts_of(
+            histories[place],
+            prepared.batches[place],
+            settings=settings,
+            horizon=settings.planning_horizon,
+        )
+        if inside[place]
+        else []
+        for place in places
+    ]
+    return ended_job(job, first, read, issued, beside)
+
+
+def replayed_row(
+    scored: Scored, i: int, request: JobRequest, places: Sequence[Followed], planner: str
+) -> ReplayedSlots:
+    """Return a simulated policy as plain values: cost, utility, finish, hindsight bracket, and its instances by slot.
+
+    ``market`` and ``source`` are those of the home of the job, or of the first of its markets where
+    it has no home. For jobs with a hard deadline, figures that depend on the imputed value are
+    None, as in `outcomes_of`.
+    """
+    ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
+    run, step, windows = ended.run, pd.Timedelta(hours=ended.slot_hours), ended.windows
+    seconds = outcome.finish_seconds(step.total_seconds())
+    finish = None if seconds is None else finish_at(ended.start, seconds)
+    valued = not run.must_finish
+    certain = ended.availability_observed or not outcome.spot_share
+    alone = row.on_demand_only_usd if scored.on_demand_known else None
+    gpus = {own.gpus for own in ended.job.runs}
+    found: ReplayedSlots = {
+        "job": run.name,
+        "market": places[0].market.key,
+        "source": places[0].source,
+        "policy": outcome.policy.replace("market 0", "its home"),
+        "forecaster": planner,
+        "model": outcome.model,
+        "from": ended.start,
+        "deadline": ended.start + run.deadline_slots * step,
+        "deadline_slots": run.deadline_slots,
+        "gpus_per_instance": gpus.pop() if len(gpus) == 1 else None,
+        "work": works_words(
+            request, [(own, place.market) for own, place in zip(ended.job.runs, places, strict=True)]
+        ),
+        "cost_usd": outcome.total_cost_usd,
+        "value_usd": outcome.value_usd if valued else None,
+        "utility_usd": outcome.utility_usd if valued else None,
+        "utility": row.utility if valued else None,
+        "finish": finish,
+        "finish_slots": outcome.finish_slots,
+        "on_time": outcome.on_time if certain else None,
+        "spot_share": outcome.spot_share,
+        "on_demand_only_usd": alone,
+        "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
+        "saved_share": None if not alone else 1.0 - outcome.total_cost_usd / alone,
+        "hindsight": {
+            "low": scored.hindsight_low if valued else None,
+            "high": scored.hindsight_high if valued else None,
+            "cost_usd": scored.hindsight_usd,
+        },
+        "gap_to_hindsight": row.gap_to_hindsight,
+        "must_finish": run.must_finish,
+        "gaps": int(sum(np.count_nonzero(~window.observed) for window in windows)),
+        "synthetic": list(ended.assumptions),
+        "allocations": [],
+    }
+    at = [ended.start + t * step for t in range(len(outcome.allocations))]
+    if outcome.places is None:
+        found["allocations"] = [
+            held_in(windows[0], t, at[t], held) for t, held in enumerate(outcome.allocations)
+        ]
+        return found
+    found["synthetic"] = sorted(ended.assumptions)
+    found["markets"], found["moves"], found["moving_usd"] = (
+        list(ended.names),
+        outcome.moves,
+        outcome.moving_usd,
+    )
+    for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
+        own = held_in(None if m is None else windows[m], t, at[t], held)
+        found["allocations"].append({**own, "market": None if m is None else ended.names[m]})
+    return found
+
+
+def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> ReplayedSlot:
+    """Return the instances held in the slot that begins at ``at``, with the price and the count observed in it.
+
+    ``window`` is None where no instances were held.
+    """
+    seen = window is not None and bool(window.observed[t])
+    return {
+        "slot": at,
+        "on_demand": held.on_demand,
+        "spot": held.spot,
+        "price_usd": float((window.price if window.quoted is None else window.quoted)[t])
+        if window is not None and seen
+        else None,
+        "available": int(window.available[t])
+        if window is not None and seen and window.availability_observed
+        else None,
+    }

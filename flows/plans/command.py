@@ -1,0 +1,282 @@
+"""Commands ``forecast``, ``plan`` and ``replay``.
+
+Modules that compute are imported when a command is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from slackwater.flows.command import (
+    Answer,
+    MarketName,
+    Session,
+    counted,
+    option,
+    parsed_time,
+    say,
+)
+from slackwater.flows.ledger.fields import (
+    OUTCOME,
+    SIMULATED,
+    assumed_told,
+    columns_of,
+    folded,
+    in_hindsight,
+    on_demand_told,
+    stands_alone,
+)
+from slackwater.flows.show.blocks import Block, Column, Notes, Table
+from slackwater.flows.show.formats import plural, price, significant, utc
+
+SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
+
+
+def forecast(
+    *,
+    market: MarketName = None,
+    model: Annotated[str | None, option("Forecaster to use (default: all in the settings).")] = None,
+    horizon: Annotated[int | None, option("Forecast horizon in slots.", least=1, most=48)] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Issue and store forecasts of price and count for one market, or for all followed markets."""
+    from slackwater.flows.plans.answers import forecast_row, issue_forecasts
+    from slackwater.flows.turn.context import Turn
+
+    config = session.config
+    models = [model] if model else list(dict.fromkeys([*config.models, config.planner]))
+    with session.market_data(write=True) as store:
+        at, own_end = session.moment(store)
+        turn = Turn(
+            store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say, fan=counted
+        )
+        made = issue_forecasts(turn, market, models, horizon=horizon)
+    columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
+               "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
+               "count_80": "80 % of counts"}  # fmt: skip
+    tables = [
+        Table(
+            f"{followed.key} by {one.predictor} at {utc(one.issued_at)}"
+            + (f" (fallback: {one.fallback})" if one.fallback else "")
+            + ("" if observed else "; availability not observed, so no count forecast"),
+            _shown_steps(one),
+            columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
+        )
+        for followed, one, observed in made
+    ]
+    return Answer(title="Forecasts", value={"forecasts": [forecast_row(*one) for one in made]}, blocks=tables)
+
+
+def _shown_steps(forecast: Any) -> list[dict[str, Any]]:
+    """Return the median and 80 % interval of price and count at `SHOWN_STEPS`."""
+    rows = []
+    for step in SHOWN_STEPS:
+        if step <= forecast.horizon:
+            cost, count = forecast.price[step - 1], forecast.count[step - 1]
+            rows.append(
+                {
+                    "step": step,
+                    "slot": forecast.slots[step - 1],
+                    "price": float(cost[9]),
+                    "price_80": f"{significant(cost[1])} to {significant(cost[17])}",
+                    "count": float(count[9]),
+                    "count_80": f"{significant(count[1])} to {significant(count[17])}",
+                }
+            )
+    return rows
+
+
+def plan(
+    job: Annotated[str, option("Job file, or name of a job in the warehouse.", metavar="JOB")],
+    /,
+    *,
+    market: MarketName = None,
+    policy: Annotated[
+        str | None,
+        option("Policy that decides (default: the policy of the turn, the leader of the leaderboard)."),
+    ] = None,
+    alone: Annotated[
+        bool,
+        option(
+            "Plan the job alone, as if no other job needed spot (default: together with the other open jobs)."
+        ),
+    ] = False,
+    held_spot: Annotated[
+        int | None,
+        option(
+            "Spot instances running now, for this slot only (default: from reports and decisions).",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
+    held_on_demand: Annotated[
+        int | None,
+        option(
+            "On-demand instances running now, for this slot only; if only --held-spot is given, 0, and vice versa.",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Show the decision of one job for a slot, as a turn has issued or would issue it: what to run, the cost, and why.
+
+    Nothing is stored. Jobs that are open together share the spot instances. Without --at the slot
+    is the present slot if the job is open and the data are newer than the newest turn, else the
+    slot of the newest turn.
+    """
+    from slackwater.flows.clock import now
+    from slackwater.flows.delivery import document
+    from slackwater.flows.ledger.headline import issued_told, over_since
+    from slackwater.flows.plans.one_job import PlanQuery, plan_job
+    from slackwater.flows.plans.query import asked_job, named_moment
+    from slackwater.flows.turn.context import Turn
+    from slackwater.optimization.window.plan import Allocation
+
+    clock, held = now(), None
+    if held_spot is not None or held_on_demand is not None:
+        held = Allocation(held_on_demand or 0, held_spot or 0)
+    with session.market_data() as store:
+        moment = named_moment(
+            store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
+        )
+        turn = Turn(
+            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say, fan=counted,
+            clock=clock,
+        )  # fmt: skip
+        asked = asked_job(turn, job, market=market)
+        planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
+    row = planned.row | {"expired": bool(over_since(planned.row, clock))}
+    issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
+    told = [asked.proposal] if asked.proposal else []
+    return replace(plan_answer(row, [issued, *told], planned.notes, clock), value=document(row))
+
+
+def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
+    """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details."""
+    from slackwater.flows.ledger.headline import details, headline, outlook, over_since
+
+    first, over = headline(row, clock), over_since(row, clock)
+    if row.get("shortfall"):
+        best = "Best effort: " if row["on_demand"] or row["spot"] else ""
+        first = f"Warning: job {row['job']} {row['shortfall']}. {best}{first}"
+    if row.get("budget_note"):
+        first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
+    stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
+    items = [
+        *(f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told([row])),
+        *notes,
+        *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
+    ]
+    blocks: list[Block] = [
+        outlook(row),
+        *([Notes(stale)] if stale else []),
+        f"Why: {row['reason']}",
+        *(text for text in told if text),
+        *([Notes(items)] if items else []),
+        Table("Details", details(row), {"what": "field", "value": "value"}),
+    ]
+    return Answer(
+        title=f"Decision for {utc(row['slot'])}",
+        value=row,
+        about=f"{over} It was: {first}" if over else first,
+        blocks=blocks,
+    )
+
+
+def replay(
+    *,
+    job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
+    market: Annotated[
+        str | None,
+        option("Market, optionally with @source; for a multi-market job its home market.", metavar="MARKET"),
+    ] = None,
+    markets: Annotated[
+        str | None,
+        option("Markets of a multi-market job: comma-separated names or shell patterns.", metavar="PATTERNS"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        option(
+            'For example UP (the default), OD-only or "AHAP(5,1,0.9)"; "all" for all policies of the pool. '
+            "For a multi-market job: MeanField (the default), OneStep, ..., all."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        option("First slot (default: the job ends at the end of the record).", name="--from", metavar="TIME"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        option(
+            'Forecaster for the plans; "perfect" for the actual values (an upper bound, not available in practice).'
+        ),
+    ] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
+    from slackwater.flows.plans.answers import replayed
+    from slackwater.flows.schemas.forms import REPLAY
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.markets.places import proposed
+    from slackwater.optimization.job.request import may_move_among, read_request, stays_in
+    from slackwater.optimization.policies.pool import is_policy
+
+    request, first = read_request(job), parsed_time(start, "--from")
+    if markets is not None:
+        request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
+    elif market is not None and policy is not None and is_policy(policy):
+        request = stays_in(
+            request
+        )  # a market and a single-market policy were given: replay in that market only
+    told = ""
+    with session.market_data() as store:
+        at, _ = session.moment(store)
+        turn = Turn(
+            store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say, fan=counted
+        )
+        if market is None and request.names_no_market:
+            request, told = proposed(turn, request)
+        by = policy or ("MeanField" if request.may_move else "UP")
+        rows: list[Any] = replayed(turn, request, market=market, policy=by, start=first, model=model)
+    best: Any = rows[0]
+    short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
+    value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
+    where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
+    title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
+    return Answer(title=title, value=value, blocks=replay_blocks(title, rows) + ([told] if told else []))
+
+
+#: Rows of a replay shown on a terminal; baselines are always among them.
+REPLAY_ROWS = 20
+
+
+def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the outcomes of a replay compared with the hindsight optimum, and the slots of a single policy.
+
+    Policies with the same decisions share a row.
+    """
+    best = rows[0]
+    gpus = best["gpus_per_instance"]
+    told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
+    from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
+
+    blocks: list[Block] = [
+        Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
+        f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
+        SIMULATED[best["model"]],
+        *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
+        *(f"synthetic: {text}" for text in best["synthetic"]),
+    ]
+    if len(rows) == 1:
+        slots: dict[str, Column | str] = {
+            "slot": Column(heading="slot", unit="UTC"), **({"market": "market"} if "moves" in best else {}),
+            "on_demand": "on-demand", "spot": "spot", "price_usd": Column(heading="price", unit="$", format=price),
+            "available": "available",
+        }  # fmt: skip
+        blocks.append(Table("Slots", best["allocations"], slots))
+    return blocks

@@ -1,0 +1,218 @@
+"""Decisions of a turn for one job or for all open jobs at a time, without storing them (M2.4, M3.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.ledger.open_job import OpenJob
+from slackwater.flows.ledger.reports import Report, counting
+from slackwater.flows.plans.one_job import (
+    PlannedJob,
+    PlanQuery,
+    ended_error,
+    issued_row,
+    require_running,
+    sharing_note,
+)
+from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.show.formats import plural
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
+from slackwater.flows.turn.markets.following import step_of
+from slackwater.flows.turn.markets.places import PlacedJob
+from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, opened
+from slackwater.flows.turn.pool import policies_named, read_pool
+from slackwater.flows.turn.work import sorted_jobs
+from slackwater.optimization.fleet.competition import connected
+from slackwater.optimization.job.request import JobRequest, run_on
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError, PolicyError
+
+
+def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
+    """Return the state of a job with the forecasts for its decision; raises as `require_running` and `opened` do."""
+    require_running(turn, asked)
+    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
+    return opened(turn, asked.placed, forecasts=forecasts, by=by)
+
+
+# ---
+# Joint decisions of open jobs; decisions already issued for the slot are fixed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """A job that is decided again even if a decision was issued, by the policy named ``by``.
+
+    If ``by`` is None, the policy of a turn decides.
+    """
+
+    job: str
+    by: str | None = None
+
+
+def decide_open(
+    turn: Turn, jobs: Sequence[PlacedJob], ledger: JobLedger, anew: Anew | None = None
+) -> tuple[dict[str, Row], dict[str, str]]:
+    """Return the decision of each running job by name, and for each job without a decision the reason as text (M3.7).
+
+    Decisions issued for the slot are fixed, except for the job ``anew``, which gets the spot that
+    the others leave. A job whose work is done is in neither result.
+    """
+    issued: dict[str, Row] = {}
+    lacking: list[PlacedJob] = []
+    for job, markets in jobs:
+        name = job.request.name
+        row = issued_row(ledger, name, markets[0].at)
+        if row is None or (anew is not None and anew.job == name):
+            lacking.append((job, markets))
+        else:
+            issued[name] = row
+    if not lacking:
+        return issued, {}
+    forecasts, by = forecasts_in_force(turn, lacking), read_pool(turn).deciders([turn.at])[0]
+    why = dict[str, str]()
+    running: list[tuple[int, OpenJob]] = []
+    for placed in lacking:
+        job, is_anew = placed[0], anew is not None and anew.job == placed[0].request.name
+        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=by)
+        if isinstance(found, Exception):
+            if is_anew:
+                raise found
+            why[job.request.name] = undecided(job, found)
+            continue
+        if anew is not None and is_anew and anew.by is not None:
+            policies = policies_named(turn, job.request, [anew.by])
+            if len(policies) > 1:
+                raise PolicyError(
+                    f"{len(policies)} policies for one decision", expected="the name of a policy"
+                )
+            found = replace(found, policy=policies[0], because="asked for")
+        running.append((0, found))
+    made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
+    fresh = {name: row for own_rows in made for name, row in own_rows.items()}
+    why |= {name: row for name, row in fresh.items() if isinstance(row, str)}
+    return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
+
+
+def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
+    """Return the decisions that a turn at this time would issue for the open jobs and for placed ``requests``, jointly."""
+    left_out: list[str] = []
+    known = turn.jobs()
+    names = {job.request.name for job in known if job.start <= turn.at < job.deadline}
+    new = {request.name: request for request in requests if request.name not in names}
+    known = [job for job in known if job.request.name not in new]
+    step = step_of(turn.settings)
+    known += [
+        StoredJob(request=request, origin="user", step=step, created_at=turn.at) for request in new.values()
+    ]
+    jobs = running_jobs(turn, known, left_out)
+    rows, why = decide_open(turn, jobs, read_ledger(turn.store, [job.request.name for job, _ in jobs]))
+    return Decided(
+        rows=tuple(rows[name] for name in sorted(rows)),
+        left_out=(*left_out, *(why[name] for name in sorted(why))),
+    )
+
+
+def running_jobs(turn: Turn, known: Sequence[StoredJob], left_out: list[str]) -> list[PlacedJob]:
+    """Return the jobs that a turn would decide, with their markets; messages on others are appended to ``left_out``."""
+    # Ended jobs are skipped; with each market read at its own end, a job ends only with its record.
+    over = () if turn.own_end else {job.request.name for job in known if job.deadline <= turn.at}
+    work = sorted_jobs(turn, known, [], left_out, over)
+    return [(job, work.places.get(job.request.name, (followed,))) for job, followed in work.running]
+
+
+def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:
+    """Return the decision of a running job under the options of ``query``, decided jointly unless ``alone``.
+
+    ``own`` are the decisions and reports of the job. Nothing is stored. Raises `JobError` where the
+    job has done its work or cannot be decided.
+    """
+    name, at = asked.name, asked.at
+    issued = issued_row(own, name, at)
+    left_out: list[str] = []
+    group = [asked.placed] if query.alone else _group(turn, asked, left_out)
+    others = [job.request.name for job, _ in group if job.request.name != name]
+    ledger = read_ledger(turn.store, others)
+    reports = list(own.reports.get(name, ()))
+    if query.held is not None:
+        reports.append(_stated_instances(asked, query.held, own))
+    ledger = JobLedger(
+        decisions={**ledger.decisions, name: own.decisions.get(name, ())},
+        reports={**ledger.reports, name: reports},
+    )
+    rows, why = decide_open(turn, group, ledger, Anew(job=name, by=query.policy))
+    if name in why:
+        raise JobError(why[name])
+    if name not in rows:
+        raise ended_error(name, at, counting(reports, known_at=at))
+    row = rows[name] | {
+        "issued_at": None,
+        "alone": query.alone,
+        "decided_with": [] if query.alone else others,
+    }
+    of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
+    notes = (*sharing_note(asked, others), *_asked_otherwise(asked, query, issued))
+    return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
+
+
+def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
+    """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
+    own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
+    known = [one for one in turn.jobs() if one.request.name != asked.name]
+    running = running_jobs(turn, [*known, own], left_out)
+    others = [one for one in running if one[0].request.name != asked.name]
+    jobs = [asked.placed, *others]
+    return [jobs[k] for k in connected([{(one.key, one.at) for one in markets} for _, markets in jobs])[0]]
+
+
+def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
+    """Return the instances given on the command line as an unstored report for the start of the slot.
+
+    It includes the progress reported for that time. Raises `JobError` if there are more instances
+    than the job may hold, or if a multi-market job has no known market.
+    """
+    request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
+    been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
+    been = been or any(one.market is not None for one in reports)
+    if held.total and request.may_move and request.market is None and not been:
+        raise JobError(
+            f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",
+            expected="a job that is known to be in a market",
+            remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
+        )
+    most = max(run_on(request, place.market)[1] for place in asked.markets)
+    if held.total > most:
+        raise JobError(
+            f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",
+            expected=f"at most {most}, the {'n_max' if request.gpus_max is None else 'gpus_max'} of job {asked.name!r}",
+            remedy="check --held-on-demand and --held-spot",
+        )
+    same = [one for one in counting(reports, known_at=at) if one.reported_at == at]
+    before = same[-1] if same else Report(job=asked.name, reported_at=at, known_at=at)
+    return replace(
+        before, known_at=at, revision=before.revision + 1, on_demand=held.on_demand, spot=held.spot
+    )
+
+
+def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> list[str]:
+    """Return notes on how a decision under options differs from that of the turn, and on the issued decision."""
+    found = []
+    if query.alone:
+        found.append(
+            f"planned alone, as if no other job wanted spot; `slackwater plan {asked.name}` is the decision of the turn"
+            if asked.is_stored
+            else "planned alone, as if no other job wanted spot"
+        )
+    if query.held is not None:
+        found.append(
+            f"planned from {query.held.on_demand} on-demand and {query.held.spot} spot held, as given, for this slot only"
+        )
+    if issued is not None:
+        found.append(
+            f"the turn has issued {issued['on_demand']} on-demand and {issued['spot']} spot for this slot, which stays as it is"
+        )
+    return found

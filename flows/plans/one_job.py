@@ -1,0 +1,189 @@
+"""Plan of one job for a slot: the decision that a turn has issued, else computed without storing it (M2.4, M3.7).
+
+An issued decision is read without the forecasters and the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger, stored_decisions
+from slackwater.flows.ledger.endings import Ending, ending_of
+from slackwater.flows.ledger.jobs import stored_jobs
+from slackwater.flows.ledger.reports import Report, counting
+from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.show.formats import listed, utc
+from slackwater.flows.turn.context import Turn
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.store.connection import Store
+
+
+def require_running(turn: Turn, asked: AskedJob) -> None:
+    """Raise `JobError`, with the outcome of an ended job, if it has not begun or has ended at its markets' time."""
+    job, name, at = asked.job, asked.name, asked.at
+    if at < job.start:
+        raise JobError(
+            f"job {name!r} begins at {utc(job.start)}; nothing is to run at {utc(at)}",
+            expected=f"a time from {utc(job.start)} to {utc(job.deadline)}",
+            remedy=f"plan it then, or give --at {job.start:%Y-%m-%dT%H:%MZ}",
+        )
+    if job.deadline <= at:
+        raise JobError(
+            f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, asked)}",
+            expected="a job whose deadline is to come" if asked.is_stored else "a deadline to come",
+            remedy=f"`slackwater job show {name}` shows its decisions and outcome; --at TIME plans an earlier slot"
+            if asked.is_stored
+            else "give the file another deadline, or an earlier time with --at",
+        )
+
+
+def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
+    """Return the outcome of a stored job by its reports, else by its decisions; "" if its market cannot be read."""
+    if not asked.is_stored:
+        return ""
+    job, ledger = asked.job, read_ledger(turn.store, [asked.name])
+    ending: Ending | None = ending_of(job, ledger.decisions[asked.name], counting(ledger.reports[asked.name]))
+    if ending is None or not ending.measured:
+        from slackwater.flows.turn.opening import computed_ending  # computes, unlike the rest of this module
+
+        ending = computed_ending(turn, asked.placed, ledger)
+    return "" if ending is None else f": {ending.words()}"
+
+
+def issued_row(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
+    """Return the decision issued for a job and a slot, None if there is none."""
+    rows = ledger.decisions.get(name, ())
+    return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuery:
+    """Options of a plan of one job.
+
+    ``policy`` decides in place of the leader, ``alone`` gives the job the whole market, and
+    ``held`` are the instances that run as the slot begins. Without options the decision is that of
+    the turn.
+    """
+
+    policy: str | None = None
+    alone: bool = False
+    held: Allocation | None = None
+
+    @property
+    def is_of_turn(self) -> bool:
+        """Whether the decision is that of a turn."""
+        return self.policy is None and not self.alone and self.held is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """The decision of a job, as shown by `slackwater plan`, with notes for the reader.
+
+    ``is_of_turn``: a turn has issued or would issue this decision.
+    """
+
+    row: Row
+    is_of_turn: bool
+    notes: tuple[str, ...] = ()
+
+
+def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
+    """Return the decision of one job for a slot: as a turn has issued or would issue it, or under the options of ``query``.
+
+    Nothing is stored. Raises `JobError` where the job does not run then, has done its work or
+    cannot be decided.
+    """
+    require_running(turn, asked)
+    name, at = asked.name, asked.at
+    own = read_ledger(turn.store, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
+    _require_not_ended(turn, asked, own)
+    issued = issued_row(own, name, at)
+    if issued is not None and query.is_of_turn and not asked.is_elsewhere:
+        others = _decided_beside(turn.store, issued, asked.job.origin)
+        row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
+        return PlannedJob(
+            row=row, is_of_turn=True, notes=(*sharing_note(asked, others), *_since(asked, issued, own))
+        )
+    from slackwater.flows.plans.decisions import computed_plan  # loads the forecasters and the optimizer
+
+    return computed_plan(turn, asked, query, own)
+
+
+def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
+    """Return the other jobs with a decision for the same market and slot; examples only if the job is an example."""
+    known = {job.request.name for job in stored_jobs(store) if job.origin == "user" or origin == job.origin}
+    rows = stored_decisions(store, {"slot": pd.Timestamp(row["slot"])}, order_by=["job"])
+    where = (row["market"], row["source"])
+    return [
+        str(one["job"])
+        for _, one in rows
+        if (one["market"], one["source"]) == where and one["job"] in known - {row["job"]}
+    ]
+
+
+def _issued_at(store: Store, row: Row) -> str:
+    """Return the time of the turn that issued a decision."""
+    ((us,),) = store.execute(
+        "SELECT coalesce(max(epoch_us(runs.logical_at)), max(epoch_us(slot))) FROM decisions LEFT JOIN runs "
+        "ON runs.run = decisions.run AND stage = 'allocate' WHERE job = ? AND slot = ?",
+        [row["job"], pd.Timestamp(row["slot"])],
+    )
+    return pd.Timestamp(int(us), unit="us", tz="UTC").isoformat()
+
+
+#: Most other jobs named in a note.
+MOST_NAMED = 4
+
+
+def sharing_note(asked: AskedJob, others: Sequence[str]) -> list[str]:
+    """Return a note that other jobs share the spot instances of the slot, or nothing."""
+    if not others:
+        return []
+    names = [
+        *others[:MOST_NAMED],
+        *([f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []),
+    ]
+    many = "another open job shares" if len(others) == 1 else f"{len(others)} other open jobs share"
+    return [f"{many} the spot of this slot: {listed(names)}. `--alone` plans {asked.name} by itself."]
+
+
+def _require_not_ended(turn: Turn, asked: AskedJob, ledger: JobLedger) -> None:
+    """Raise `JobError` if the slot is the present one and a report has ended the job since its start."""
+    if turn.clock is None or not asked.at <= turn.clock < asked.at + asked.job.step:
+        return
+    reports = counting(ledger.reports.get(asked.name, ()), known_at=turn.clock)
+    ends = [report for report in reports if report.ends]
+    if ends:
+        raise ended_error(asked.name, ends[0].reported_at, reports)
+
+
+def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobError:
+    """Return the error for a job that its reports have ended by a time."""
+    withdrawn = any(report.withdrawn for report in reports)
+    return JobError(
+        f"job {name!r} {'was withdrawn' if withdrawn else 'has done its work'} by {utc(at)}; nothing is to run",
+        expected="a job with work left",
+        remedy=f"`slackwater job show {name}` shows it",
+    )
+
+
+def _since(asked: AskedJob, issued: Row, ledger: JobLedger) -> list[str]:
+    """Return a note if the reported instances differ from those that the issued decision assumes or requests."""
+    at, step = asked.at, asked.job.step
+    newest: Report | None = None
+    for report in counting(ledger.reports.get(asked.name, ())):
+        newest = report if report.held is not None and at - step < report.reported_at < at + step else newest
+    if newest is None or newest.held is None:
+        return []
+    keys = ("on_demand", "spot") if newest.reported_at > at else ("held_on_demand", "held_spot")
+    held = newest.held
+    if tuple(issued[key] for key in keys) == (held.on_demand, held.spot):
+        return []
+    return [
+        f"{held.on_demand} on-demand and {held.spot} spot are reported as held at {utc(newest.reported_at)}, which the decision "
+        f"does not count: `--held-on-demand {held.on_demand} --held-spot {held.spot}` plans the slot from there"
+    ]

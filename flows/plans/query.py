@@ -1,0 +1,250 @@
+"""The job and the slot of a query: a stored job by name, or a job file, with its markets at a time (M2.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.markets.following import Followed, live_for, step_of
+from slackwater.flows.turn.markets.places import (
+    PlacedJob,
+    as_filed,
+    market_of,
+    markets_of,
+    placed_in,
+    proposed,
+)
+from slackwater.optimization.job.request import JobRequest, read_request
+from slackwater.optimization.moving.terms import fits
+from slackwater.warehouse.documents import names_file
+from slackwater.warehouse.errors import MarketError, SlackwaterError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMoment:
+    """A logical time, its decision ``slot``, and whether every market is read at its own end (`Turn.own_end`)."""
+
+    at: pd.Timestamp
+    slot: pd.Timestamp
+    own_end: bool = False
+
+
+def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
+    """Return the newest turn with decisions, or None; its slot is that of the named ``jobs`` (empty: all jobs).
+
+    A turn that reads each market at its own end decides slots before its logical time.
+    """
+    rows = store.execute(
+        "SELECT run, epoch_us(logical_at) FROM runs WHERE stage = 'allocate' AND status = 'done' "
+        "ORDER BY logical_at DESC, run DESC LIMIT 1"
+    )
+    if not rows:
+        return None
+    ((run, us),) = rows
+    slots = store.execute(
+        "SELECT epoch_us(slot) FROM decisions WHERE run = $run AND (len($jobs) = 0 OR list_contains($jobs, job)) "
+        "GROUP BY slot ORDER BY count(*) DESC, slot DESC LIMIT 1",
+        {"run": run, "jobs": list(jobs)},
+    )
+    at = pd.Timestamp(int(us), unit="us", tz="UTC")
+    slot = pd.Timestamp(int(slots[0][0]), unit="us", tz="UTC") if slots else at
+    return TurnMoment(at=at, slot=slot, own_end=slot != at)
+
+
+def observed_markets(store: Store) -> list[dict[str, Any]]:
+    """Return the listing of markets; raises `MarketError` on a warehouse without observations."""
+    rows = rows_of(list_markets(store))
+    if not rows:
+        raise MarketError(
+            "the warehouse has no observations",
+            remedy="read some with `slackwater ingest` or `slackwater run`",
+        )
+    return rows
+
+
+def usual_moment(
+    store: Store,
+    settings: Settings,
+    requests: Sequence[JobRequest],
+    newest: TurnMoment | None,
+    *,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> TurnMoment:
+    """Return the time at which jobs are planned if none is given: a time at which at least one of them is open (ours).
+
+    It is the present if something was observed recently (`live_for`) and since the ``newest`` turn,
+    or if there is no turn; else the time of the newest turn, as a simulated market and past data
+    have no newer data. If no job is open then, it is the other of the two, else the end of the
+    record. For a ``folder`` with a stale record the end comes first, as in a turn on the folder.
+    Raises `MarketError` on a warehouse without observations.
+    """
+    step, rows = step_of(settings), observed_markets(store)
+    last = max(pd.Timestamp(row["last_observed"]) for row in rows)
+    slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
+    wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
+    ends = {one.name: _record_end(one, rows) for one in wanted}
+    seen = max((end for end in ends.values() if end is not None), default=last)
+    is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
+    found = [TurnMoment(at=slots[0], slot=slots[0])]
+    if newest is not None:
+        found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
+    votes = Counter(
+        end.floor(step)
+        for one in wanted
+        if (end := ends[one.name]) is not None and _is_open(one, end.floor(step))
+    )
+    common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
+    past = TurnMoment(at=last, slot=common, own_end=True)
+    found.insert(0 if folder and not is_new else len(found), past)
+    return next((one for one in found if any(_is_open(job, one.slot) for job in wanted)), found[0])
+
+
+def fleet_moment(
+    store: Store,
+    settings: Settings,
+    requests: Sequence[JobRequest],
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> pd.Timestamp:
+    """Return the slot in which all open jobs and new ``requests`` are planned: ``given``, else as `usual_moment`."""
+    if given is not None:
+        return given.floor(step_of(settings))
+    jobs = [*(job.request for job in stored_jobs(store)), *requests]
+    return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
+
+
+def named_moment(
+    store: Store,
+    settings: Settings,
+    job: str,
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> TurnMoment:
+    """Return the time at which the job of a name or a file is planned: ``given``, else as `usual_moment`.
+
+    Raises `JobError` for an unknown name or an invalid file.
+    """
+    if given is not None:
+        return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    observed_markets(store)
+    if names_file(job):
+        request = read_request(Path(job))
+        known = (one for one in stored_jobs(store) if one.request.name == request.name)
+        stored = next((one for one in known if _is_same(request, one)), None)
+    else:
+        stored = find_job(store, job)
+        request = stored.request
+    newest = newest_turn(store, () if stored is None else [request.name])
+    return usual_moment(
+        store, settings, [stored.request if stored else request], newest, clock=clock, folder=folder
+    )
+
+
+def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
+    """Return the newest observation of any market that a job may use, by the listing; None if there is no such market."""
+    return max((pd.Timestamp(row["last_observed"]) for row in rows if _uses(request, row)), default=None)
+
+
+def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:
+    """Return whether a job may use the market of a row of the listing; a job without markets may use any."""
+    if request.names_no_market:
+        return True
+    market, source = Market.parse(str(row["market"])), str(row["source"])
+    if request.market is not None and request.place.partition("@")[0] == market.key:
+        return request.source in (None, source)
+    return fits(request, market, source)
+
+
+def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
+    """Return whether a job runs at a time; a start or deadline that its file omits is no limit."""
+    return (request.start is None or request.start <= at) and (
+        request.deadline is None or at < request.deadline
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedJob:
+    """A job named in a command, with its markets; ``is_stored`` if it is in the warehouse.
+
+    ``is_elsewhere``: the command names another market than that of the stored job. ``proposal``
+    explains how the markets were chosen if its file names none.
+    """
+
+    job: StoredJob
+    markets: tuple[Followed, ...]
+    is_stored: bool
+    is_elsewhere: bool = False
+    proposal: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self.job.request.name
+
+    @property
+    def at(self) -> pd.Timestamp:
+        """The slot to decide."""
+        return self.markets[0].at
+
+    @property
+    def placed(self) -> PlacedJob:
+        """The job and its markets."""
+        return self.job, self.markets
+
+
+def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
+    """Return the job of a command, by its file or its name, with its markets at the turn's time.
+
+    ``market`` is its only market, or the home of a multi-market job; without it a file that names
+    no market gets the `proposed` markets. A file with the terms of a stored job is that job. Raises
+    `JobError` for an unknown name, and as `markets_of` does.
+    """
+    if not names_file(job):
+        stored = find_job(turn.store, job, known_at=turn.terms_at)
+        return _query_of_file(turn, stored, market, is_stored=True)
+    request, told = read_request(Path(job)), ""
+    known = {one.request.name: one for one in turn.jobs()}
+    same = known.get(request.name)
+    if same is not None and market is None and _is_same(request, same):
+        return _query_of_file(turn, same, None, is_stored=True)
+    if request.names_no_market and market is None:
+        request, told = proposed(turn, request)
+    placed, places = placed_in(turn, request, market=market)
+    filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
+    return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
+
+
+def _is_same(request: JobRequest, stored: StoredJob) -> bool:
+    try:
+        return as_filed(request, stored) == stored.request
+    except SlackwaterError:  # a file that does not fit the market or times of the stored job is another job
+        return False
+
+
+def _query_of_file(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
+    elsewhere = False
+    if market is not None:
+        there = market_of(turn, market)
+        request = stored.request.model_copy(update={"market": there.market.key, "source": there.source})
+        elsewhere = request.place != stored.request.place
+        stored = replace(stored, request=request)
+    return AskedJob(
+        job=stored, markets=markets_of(turn, stored.request), is_stored=is_stored, is_elsewhere=elsewhere
+    )

@@ -1,0 +1,184 @@
+"""Histories of followed markets and their peers, read once for all stages of a turn (M1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.warehouse.asof import (
+    HistoryAssumptions,
+    HistoryRequest,
+    MovingReader,
+    Reader,
+    Span,
+    load_histories,
+)
+from slackwater.warehouse.errors import HistoryError, MarketError, why_raised
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.observations import list_markets, list_markets_at
+from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.flows.turn.context import Turn
+
+
+class Reads:
+    """Cache of the observations for turns at one time or over a span of times; reads each history and listing once (M1.2).
+
+    The results equal those of the store at that time. Create it after the observations of the last
+    of the times are ingested.
+    """
+
+    def __init__(self, store: Store, span: Span | None = None) -> None:
+        self._store = store
+        self._times = pd.DatetimeIndex([]) if span is None else span.times()
+        self._reader = Reader(store) if span is None else MovingReader(store, span)
+        self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
+        self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
+        self._histories: dict[HistoryRequest, History | MarketError] = {}
+        # Stages of a backfill read concurrently.
+        self._turn = RLock()
+
+    def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
+        """Return the rows of `list_markets` as known at a time."""
+        with self._turn:
+            if at not in self._listings and at in self._times:
+                self._listings = list_markets_at(self._store, self._times)
+            elif at not in self._listings:
+                self._listings[at] = list_markets(self._store, known_at=at)
+            if at not in self._listed:
+                self._listed[at] = rows_of(self._listings[at])
+            return self._listed[at]
+
+    def histories(self, requests: Sequence[HistoryRequest]) -> list[History | MarketError]:
+        """Return the results of `load_histories` in the order of ``requests``, or the error for a history that cannot be read."""
+        with self._turn:
+            new = [one for one in dict.fromkeys(requests) if one not in self._histories]
+            try:
+                self._histories |= zip(new, self._load(new), strict=True)
+            except (MarketError, HistoryError, MemoryError):
+                for one in new:
+                    self._histories[one] = self._loaded_or_why(one)
+            return [self._histories[one] for one in requests]
+
+    def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
+        return load_histories(self._store, requests, reader=self._reader)
+
+    def _loaded_or_why(self, request: HistoryRequest) -> History | MarketError:
+        try:
+            return self._load([request])[0]
+        except MarketError as error:
+            return error
+        except (HistoryError, MemoryError) as error:
+            return MarketError(f"market {request.market.key}: {why_raised(error)}")
+
+
+#: Most peers read for a market.
+MOST_PEERS = 12
+
+
+def history_request(
+    followed: Followed,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    on_demand_usd: float | None = None,
+) -> HistoryRequest:
+    """Return the request for a market's history as known at its time, on the slot grid and assumptions of the settings.
+
+    The history includes the counts observed between slots, if any. ``on_demand_usd`` is assumed
+    where no on-demand price was observed.
+    """
+    return HistoryRequest(
+        market=followed.market,
+        start=start,
+        end=followed.at,
+        step=step_of(settings),
+        known_at=followed.at,
+        source=followed.source,
+        trust=settings.trust,
+        assumptions=HistoryAssumptions(
+            spot_share=settings.assumed_spot_share,
+            always_available=settings.assumed_capacity or None,
+            on_demand_usd=on_demand_usd,
+        ),
+        within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
+    )
+
+
+def read_history(
+    store: Store,
+    followed: Followed,
+    *,
+    settings: Settings,
+    start: pd.Timestamp | None = None,
+    on_demand_usd: float | None = None,
+) -> History:
+    """Return the history of a followed market for a `history_request`."""
+    request = history_request(followed, settings, start=start, on_demand_usd=on_demand_usd)
+    return load_histories(store, [request])[0]
+
+
+def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
+    """Return the history of each market from a start on, in order; raises the first `MarketError`."""
+    found = []
+    for history in try_histories(turn, asked):
+        if isinstance(history, MarketError):
+            raise history
+        found.append(history)
+    return found
+
+
+def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
+    """Return the history of each market from a start on, or the error that prevents it, in order.
+
+    All are read with a few statements.
+    """
+    return turn.observations.histories(
+        [history_request(one, turn.settings, start=start) for one, start in asked]
+    )
+
+
+def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
+    """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
+
+    At most `MOST_PEERS`, those of the same region first, then by name. The histories are as known
+    at the turn's time, also where a market is read at an earlier time: `market_record` drops rows
+    learned later. Histories that cannot be read are left out.
+    """
+    step, listed = step_of(turn.settings), turn.listed()
+    peers: dict[Followed, list[Followed]] = {}
+    for followed in dict.fromkeys(asked):
+        market = followed.market
+        kind = (followed.source, market.instance_type)
+        others = [
+            row
+            for row in listed
+            if (row["source"], row["instance_type"]) == kind
+            and row["has_counts"]
+            and row["market"] != market.key
+        ]
+        ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
+        peers[followed] = [_peer(turn, row, step) for row in ranked[:MOST_PEERS]]
+    needed = list(dict.fromkeys(one for own in peers.values() for one in own))
+    found = dict(zip(needed, try_histories(turn, [(one, start) for one in needed]), strict=True))
+    return {
+        followed: [history for one in own if isinstance(history := found[one], History)]
+        for followed, own in peers.items()
+    }
+
+
+def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
+    last = pd.Timestamp(str(row["last_observed"])).ceil(step)
+    return Followed(
+        market=Market.parse(str(row["market"])),
+        source=str(row["source"]),
+        at=min(last, turn.at.floor(step)),
+    )

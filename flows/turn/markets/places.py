@@ -1,0 +1,305 @@
+"""Markets of a job in a turn: by name, by its patterns, or proposed; the request placed there (M11.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.show.formats import rows_of
+from slackwater.warehouse.asof import not_known_yet
+from slackwater.warehouse.errors import unknown_market
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.optimization.job.request import JobRequest
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import numpy as np
+
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import listed, plural
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.markets.following import (
+    Followed,
+    counted_or_priced,
+    parse_market,
+    slot_to_read,
+    step_of,
+    trust_rank,
+)
+from slackwater.flows.turn.markets.histories import try_histories
+from slackwater.optimization.job.gpus import gpu_type_of
+from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
+from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
+from slackwater.optimization.market.lately import LATELY, shown_lately
+from slackwater.optimization.moving.terms import check_types, fits, may_run_in
+from slackwater.warehouse.amounts import price
+from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.warehouse.history import History
+
+
+def find_market(
+    store: Store,
+    text: str,
+    *,
+    at: pd.Timestamp,
+    settings: Settings,
+    own_end: bool = False,
+    listed: Sequence[Mapping[str, Any]] | None = None,
+) -> Followed:
+    """Return the followed market for a market name; raises `MarketError` with the most similar known names.
+
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
+    ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
+    """
+    market, source = parse_market(text)
+    if listed is None:
+        listed = rows_of(list_markets(store, known_at=at))
+    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
+        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
+    row = min(
+        rows,
+        key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
+    )
+    when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
+    return Followed(market=market, source=str(row["source"]), at=when)
+
+
+#: A job and its markets, the home market first.
+PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
+
+
+def market_of(turn: Turn, text: str) -> Followed:
+    """Return the followed market for a market name in a turn; raises as `find_market` does."""
+    return find_market(
+        turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
+    )
+
+
+#: Most markets of a multi-market job, and most instances over all of them: tables grow quadratically.
+MOST_PLACES, MOST_PLACED = 24, 2048
+
+
+def places_of(
+    turn: Turn, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
+) -> tuple[Followed, ...]:
+    """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
+
+    With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
+    ``told`` is called with a message if markets are left out.
+
+    Candidates are the markets whose counts were observed once a slot when the job began, in later
+    turns too; if no matching market has counts, those with a price (`counted_or_priced`). So a
+    market that a decision chose stays a candidate, and a backfilled turn has the same markets.
+    Markets are sorted by on-demand price per unit of work, then by number of counts; of each market
+    the most trusted source is used. Raises `MarketError` if no market matches, and `JobError` as
+    `check_types` does.
+    """
+    settings, step = turn.settings, step_of(turn.settings)
+    began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
+    home = None
+    if request.market is not None:
+        home = market_of(turn, request.place).for_job(request)
+    fitting_rows = [
+        row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
+    ]
+    rows = counted_or_priced(fitting_rows, turn, step, began)
+    rows.sort(key=lambda row: (trust_rank(row["source"], settings), row["source"]))
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        best.setdefault(str(row["market"]), row)
+    ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
+    found = [
+        Followed(
+            market=Market.parse(row["market"]),
+            source=str(row["source"]),
+            at=slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            on_demand=on_demand_terms(request),
+        )
+        for row in ranked
+        if home is None or row["market"] != home.market.key
+    ]
+    found = ([] if home is None else [home]) + found
+    if not found:
+        raise MarketError(
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}"
+            + "".join(f"; {text}" for text in types_without_room(request)),
+            expected="a market with counts at least once a slot, or prices of the last seven days"
+            + ("" if request.gpus_max is None else ", and whole instances within gpus_min and gpus_max"),
+            remedy="`slackwater markets` lists them",
+        )
+    at = found[0].at if home is not None else _common_time(request, found)
+    fitting = [one for one in found if one.at == at]
+    held = gpu_type_of(found[0].market)
+    widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
+    most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
+    if len(fitting) > most:
+        told(
+            f"job {request.name}: of {len(fitting)} markets that fit, it is decided among "
+            f"{'its home and ' if home is not None else ''}{plural(most - (home is not None), 'market')} that "
+            f"{'is' if most - (home is not None) == 1 else 'are'} cheapest on demand; name fewer in its file to choose others"
+        )
+    places = tuple(fitting[:most])
+    check_types(request, [one.market for one in places])
+    return places
+
+
+def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """Return the markets of a placed request: its only market, or those of a multi-market job, its home first.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    return (
+        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+    )
+
+
+def placed_in(
+    turn: Turn, request: JobRequest, *, market: str | None = None
+) -> tuple[JobRequest, tuple[Followed, ...]]:
+    """Return a request placed at the time of its markets, and these markets.
+
+    ``market`` is the only market of a single-market job, or the home of a multi-market job, if
+    given. Raises `MarketError` for a single-market job without a market, and as `find_market` and
+    `places_of` do.
+    """
+    if not request.may_move:
+        if market is None and request.market is None:
+            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+        only = market_of(turn, market or request.place).for_job(request)
+        return request.placed(at=only.at, market=only.market.key, source=only.source), (only,)
+    text = market or (None if request.market is None else request.place)
+    if text is not None:
+        home = market_of(turn, text)
+        request = request.model_copy(update={"market": home.market.key, "source": home.source})
+    at = turn.at.floor(step_of(turn.settings))
+    placed = request.placed(at=at, market=request.market, source=request.source)
+    found = places_of(turn, placed)
+    return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """Return the request of a job file, with start, market and source of the stored job where the file omits them.
+
+    ``deadline_in`` counts from the start of the stored job, as when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # its markets were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
+
+
+#: Most alternative instance types named in a proposal.
+MOST_OTHERS = 4
+
+
+def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+    """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
+
+    The throughput of a request holds for one instance type. Candidates are the types with the GPUs
+    of the request's configuration or ``gpu_type``, else all types. The type with the cheapest
+    market over its last day is chosen, ranked by `Lately.screened_usd` as for a request; types with
+    known GPUs come first. Raises `JobError` if no followed market matches.
+    """
+    step, filled = step_of(turn.settings), request.configuration
+    found: dict[str, list[Followed]] = {}
+    usable = counted_or_priced(turn.listed(), turn, step, turn.at)
+    for row in usable:
+        market = Market.parse(row["market"])
+        held = gpu_type_of(market)
+        own = None if held is None else (held.gpu_model, held.gpus)
+        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
+        fits_units = may_run_in(request, market) and can_run_on(request, market)
+        if fits_filled and fits_units:
+            at = slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
+            followed = Followed(market=market, source=str(row["source"]), at=at)
+            found.setdefault(market.instance_type, []).append(followed)
+    if not found:
+        raise JobError(
+            f"job {request.name!r} names no market, and none is followed that fits it",
+            expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
+            remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
+        )
+    (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]
+    names = _patterns(found[chosen])
+    told = (
+        f"of {plural(len(found), 'instance type')} the cheapest{why}"
+        if others
+        else "the only instance type that fits"
+    )
+    wanted = request.gpu_type or (filled.gpu_model if filled else None)
+    if wanted is not None:
+        told += f" with {wanted}"
+    if others:
+        more = [f"{name}{its}" for name, its in others[:MOST_OTHERS]]
+        more += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+        told += (
+            f", and its throughput is taken to be theirs; else {listed(more)}: "
+            f"name it in the file, as markets = {json.dumps(_patterns(found[others[0][0]]))}, or give --market MARKET"
+        )
+    return request.model_copy(update={"markets": tuple(names)}), (
+        f"job {request.name} names no market: it may move among the "
+        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {told}; "
+        f"markets = {json.dumps(names)}"
+    )
+
+
+def _patterns(found: Iterable[Followed]) -> list[str]:
+    """Return the markets of one instance type as patterns for a job file."""
+    return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
+
+
+def _types_by_price(
+    turn: Turn, found: Mapping[str, Sequence[Followed]], request: JobRequest
+) -> list[tuple[str, str]]:
+    """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
+
+    The cost is that of the work on the largest number of instances of the request, in the cheapest
+    market of the type. The text has the price of an instance-hour and a GPU-hour there.
+    """
+    asked = [(one, one.at - LATELY) for own in found.values() for one in own]
+    histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
+    ranked = []
+    for name, own in found.items():
+        read = [shown_lately(history) for one in own if isinstance(history := histories[one], History)]
+        _, instances, throughput = run_on(request, own[0].market)
+        priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
+        usd, key = min(priced, default=(np.inf, ""))
+        each, gpus = usd / instances, gpus_per_instance(request, own[0].market)
+        a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
+        words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
+        work_usd = each * work_amount(request, own[0].market, 1.0) / throughput.rate(1)
+        ranked.append((all(gpu_type_of(one.market) is None for one in own), work_usd, name, words))
+    return [(name, words) for _, _, name, words in sorted(ranked)]
+
+
+def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float, str]:
+    """Return a sort key: on-demand price per unit of work, most counts first, name."""
+    price = float(row["on_demand_usd"])
+    with suppress(JobError):  # `check_types` raises this error for the markets that are used
+        price /= run_on(request, Market.parse(str(row["market"])))[2].rate(1)
+    return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
+
+
+def _common_time(request: JobRequest, found: Sequence[Followed]) -> pd.Timestamp:
+    """Return the time that most markets have in common, preferably within the job; the latest if tied."""
+    votes = Counter(one.at for one in found)
+    return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))

@@ -1,0 +1,1 @@
+"""Answers on a turn: its report, the leaderboard, and the recent errors of forecasts."""

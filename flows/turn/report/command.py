@@ -1,0 +1,111 @@
+"""Commands ``report`` and ``leaderboard``, and the printed result of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from slackwater.flows.command import (
+    Answer,
+    Query,
+    QueryAt,
+    option,
+)
+from slackwater.flows.ledger.fields import (
+    DECISION,
+    INTERVALS,
+    as_shown,
+    assumed_told,
+    availability_told,
+    columns_of,
+    contradicted_told,
+    on_demand_prices_told,
+    on_demand_told,
+    stale_told,
+)
+from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
+
+
+def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
+    """Return the printed result of a turn, without its decisions, which are shown as soon as they are made.
+
+    Forecast errors are those of the ``planner``, whose forecasts the decisions used; the page and
+    the JSON have all models.
+    """
+    from slackwater.flows.ledger.headline import missed_apart
+    from slackwater.flows.show.skills import compared
+    from slackwater.flows.turn.report.leaderboard import board_table, movers_tables
+
+    missed, notes = missed_apart(value["notes"])
+    errors = value["forecast_errors"]
+    own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
+    counts = [
+        f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
+        for source, row in value["ingested"].items()
+    ]
+    return [
+        Table(
+            f"Forecast error of {planner} in the last 14 days, pooled over markets; the report has all models",
+            own,
+            {"variable": "variable", "step": "slots ahead", "n": "forecasts", "mae": "mean error",
+             "mae_last": "of last value", "compared": "compared with last value"},
+            empty="no forecast has been compared with an observation yet",
+        ),
+        *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
+        *movers_tables(value.get("movers", ())),
+        Notes(notes),
+        *counts,
+        *missed,
+        Verbatim(f"report: {value['report']}"),
+    ]  # fmt: skip
+
+
+def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the table of decisions, with warnings above it and notes on prices and assumptions below it."""
+    old, assumed = stale_told(rows), assumed_told(rows)
+    notes = [f"STALE DATA: {text}" for text in old]
+    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
+    notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_told(rows)]
+    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
+    notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
+    blocks: list[Block] = [Notes(notes)] if notes else []
+    shown = [as_shown(row) for row in rows]
+    blocks.append(Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True))
+    listed = on_demand_prices_told(rows)
+    blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
+    return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
+
+
+def report(
+    *,
+    out: Annotated[Path | None, option("HTML file to write.", metavar="FILE")] = None,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Write the HTML report of the newest run (or of the run at --at) again from the warehouse."""
+    from slackwater.flows.turn.report.page import report_page, stored_report, write_report
+
+    with session.reading() as store:
+        data = stored_report(store, session.config, at=session.time)
+    path = out or session.html or Path("reports") / f"{data.run_id}.html"
+    if path != session.html:  # the command kit writes that file
+        write_report(data, path)
+    return Answer(
+        title="Report",
+        value={"report": str(path)},
+        blocks=[Verbatim(f"report: {path}")],
+        page=lambda: report_page(data),
+    )
+
+
+def leaderboard(*, session: Query = Query()) -> Answer:
+    """Show the result of every policy over the jobs that ended, and its weight in the selection."""
+    import pandas as pd
+
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.report.leaderboard import leaderboard_answer, learned, read_board_facts
+
+    with session.reading() as store:
+        at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it
+        turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
+        return leaderboard_answer(learned(turn, read_board_facts(turn)))

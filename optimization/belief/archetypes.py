@@ -1,0 +1,115 @@
+"""Archetypes: how the availability of measured markets changes between slots, as seen by a request (M13.2)."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import numpy as np
+
+#: States of a request: none, part or all of its instances are available.
+NONE, PART, ALL = 0, 1, 2
+STATES: Final = 3
+#: Sizes of requests, and lengths of slots in minutes, for which transitions are shipped.
+REQUESTS: Final = (1, 2, 4, 8, 16)
+STEPS: Final = (10, 30, 60)
+#: Strength of the pooled chain in the rows of an archetype, in slots.
+TOWARD_POOLED: Final = 2.0
+#: Probability of a transition that no measured market made.
+UNSEEN: Final = 1e-4
+
+
+def request_states(counts: np.ndarray, request: int) -> np.ndarray:
+    """Return the state of a request at each count."""
+    return np.where(counts >= request, ALL, np.where(counts >= 1, PART, NONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Archetypes:
+    """Chains of the measured markets for a request and a slot length.
+
+    ``chain`` (A, 3, 3) are the transitions per slot, ``weight`` (A,) the probabilities of the
+    archetypes before any evidence, and ``share`` (A, 3) the share of time in each state.
+    """
+
+    chain: np.ndarray
+    weight: np.ndarray
+    share: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Transitions (3, 3) of a measured series for a request and a slot length in minutes."""
+
+    series: tuple[str, ...]
+    request: int
+    step: int
+    counted: np.ndarray
+
+
+@cache
+def _rows() -> tuple[_Row, ...]:
+    text = files("slackwater.optimization").joinpath("data/archetypes.csv").read_text(encoding="utf-8")
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        counted = np.array(
+            [[float(row[f"t{i}{j}"]) for j in range(STATES)] for i in range(STATES)], dtype=float
+        )
+        series = tuple(row[key] for key in ("source", "instance_type", "region", "zone"))
+        found.append(_Row(series, int(row["request"]), int(row["step_minutes"]), counted))
+    return tuple(found)
+
+
+def archetypes(request: int, slot_hours: float, without: Collection[str] = ()) -> Archetypes:
+    """Return the archetypes for ``request`` instances and slots of ``slot_hours``, without the series of some zones.
+
+    A series of smaller capacity is scaled: all of its capacity stands for all of the request. Every
+    pair of source and instance type has the same weight. Rows are shrunk by `TOWARD_POOLED` slots
+    to the pooled chain. Slot lengths that are not shipped are powers of the next shorter one.
+    """
+    return _archetypes(request, round(slot_hours * 60.0, 6), frozenset(without))
+
+
+@cache
+def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archetypes:
+    step = max((one for one in STEPS if one <= minutes), default=STEPS[0])
+    chosen: dict[tuple[str, ...], _Row] = {}
+    for row in _rows():
+        if row.step != step or row.series[-1] in without or not row.counted.any():
+            continue
+        known = chosen.get(row.series)
+        if known is None or _distance(row.request, request) < _distance(known.request, request):
+            chosen[row.series] = row
+    counted = np.array([row.counted for row in chosen.values()])
+    kinds = Counter(series[:2] for series in chosen)
+    weight = np.array([1.0 / kinds[series[:2]] for series in chosen])
+    weight /= weight.sum()
+    length = counted.sum(axis=(1, 2))
+    pooled = (counted / length[:, None, None] * weight[:, None, None]).sum(axis=0) + UNSEEN
+    pooled /= pooled.sum(axis=1, keepdims=True)
+    chain = counted + TOWARD_POOLED * pooled
+    chain /= chain.sum(axis=2, keepdims=True)
+    return Archetypes(
+        chain=_longer(chain, minutes / step),
+        weight=weight,
+        share=counted.sum(axis=2) / length[:, None],
+    )
+
+
+def _distance(n: int, request: int) -> float:
+    return abs(float(np.log(n / request)))
+
+
+def _longer(chain: np.ndarray, steps: float) -> np.ndarray:
+    """Return the chains per ``steps`` of their slots: below 1 a share of the changes, above it a power."""
+    if steps < 1.0:
+        return np.eye(STATES) + steps * (chain - np.eye(STATES))
+    return np.asarray(np.linalg.matrix_power(chain, round(steps)))

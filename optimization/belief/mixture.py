@@ -1,0 +1,147 @@
+"""Mixture of the archetypes, each corrected by own launches: the belief about a request's availability (M13.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from scipy.special import gammaln
+
+from slackwater.optimization.belief.archetypes import STATES, Archetypes
+from slackwater.optimization.belief.launches import HALF_LIFE_SLOTS, UNKNOWN, own_transitions
+
+#: Strength of an archetype beside own transitions, in slots.
+STRENGTH: Final = 4.0
+#: Half-life, in slots, of a market's chain: a market may turn into another.
+CHANGE_SLOTS: Final = 96.0
+#: Least share of time and least strength of a transition that are believed.
+LEAST_SHARE: Final = 0.02
+LEAST: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mixture:
+    """Belief about the states of a request: archetypes with their weight (A,), and their present state (A, 3).
+
+    ``strength`` (A, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
+    archetype; where ``is_certain`` the rows are these, normalised. ``known`` is the number of slots
+    with own launches. In every slot the market turns, with the half-life `CHANGE_SLOTS`, into one of
+    ``others``, the archetypes without any evidence.
+    """
+
+    others: Archetypes
+    weight: np.ndarray
+    strength: np.ndarray
+    now: np.ndarray
+    known: int = 0
+    is_certain: bool = False
+
+    @classmethod
+    def of(cls, archetypes: Archetypes, states: np.ndarray) -> Mixture:
+        """Return the belief after ``states`` of own launches, the last of which is the present slot's."""
+        prior = np.tensordot(archetypes.weight, archetypes.chain, axes=1)
+        own = own_transitions(states, prior)
+        alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
+        known = np.flatnonzero(states != UNKNOWN)
+        score = np.log(archetypes.weight) + _log_likelihood(own, alpha)
+        if len(known):
+            aged = 0.5 ** ((len(states) - 1 - known[0]) / HALF_LIFE_SLOTS)
+            score += aged * np.log(np.maximum(archetypes.share[:, states[known[0]]], LEAST_SHARE))
+        weight = np.exp(score - score.max())
+        strength = alpha + own
+        now = archetypes.share
+        if len(known):
+            rows = strength / strength.sum(axis=2, keepdims=True)
+            ahead = np.linalg.matrix_power(rows, len(states) - 1 - int(known[-1]))
+            now = ahead[:, states[known[-1]], :]
+        return cls(
+            others=archetypes, weight=weight / weight.sum(), strength=strength, now=now, known=len(known)
+        )
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The mean transitions of each archetype, shape (A, 3, 3)."""
+        return np.asarray(self.strength / self.strength.sum(axis=2, keepdims=True))
+
+    @property
+    def present(self) -> np.ndarray:
+        """The probabilities of the states of the present slot, shape (3,)."""
+        return np.asarray(self.weight @ self.now)
+
+    def steps(self, slots: int) -> np.ndarray:
+        """Return the transitions into each of the next ``slots`` slots, shape (slots, 3, 3).
+
+        They are the mean over the archetypes, weighted by the probability of each in the state: so
+        the marginals from the present are those of the archetypes' mean rows.
+        """
+        rows = np.concatenate([self.rows, self.others.chain])
+        weight = np.concatenate([self.weight, LEAST * self.others.weight])
+        share = np.zeros((len(weight), STATES))
+        share[: len(self.weight)] = self.weight[:, None] * self.now
+        found = np.empty((slots, STATES, STATES))
+        for k in range(slots):
+            turned = _CHANGE * share.sum(axis=0)
+            share *= 1.0 - _CHANGE
+            share[len(self.weight) :] += self.others.weight[:, None] * turned
+            part = share + LEAST * weight[:, None]
+            found[k] = np.einsum("ai,aij->ij", part, rows) / part.sum(axis=0)[:, None]
+            share = np.einsum("ai,aij->aj", share, rows)
+        return found
+
+    def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> np.ndarray:
+        """Return sampled states of the present and the next ``slots`` slots, shape (paths, 1 + slots).
+
+        Each path has an archetype and rows of its own, drawn anew where the market turns.
+        """
+        which = rng.permutation(_in_proportion(self.weight, paths, rng))
+        rows = self.rows[which] if self.is_certain else _drawn_rows(self.strength[which], rng)
+        upto = np.cumsum(rows, axis=2)[:, :, :-1]
+        found = np.empty((paths, 1 + slots), dtype=np.int64)
+        first = np.cumsum(self.now[which], axis=1)[:, :-1]
+        rank = rng.random((1 + slots, paths, 1))
+        turns = rng.random((1 + slots, paths)) < _CHANGE
+        state = found[:, 0] = (first <= rank[0]).sum(axis=1)
+        every = np.arange(paths)
+        for k in range(1, 1 + slots):
+            turned = np.flatnonzero(turns[k])
+            if len(turned):
+                upto[turned] = np.cumsum(self._another(len(turned), rng), axis=2)[:, :, :-1]
+            state = found[:, k] = (upto[every, state] <= rank[k]).sum(axis=1)
+        return found
+
+    def _another(self, many: int, rng: np.random.Generator) -> np.ndarray:
+        """Return drawn rows of markets of which nothing is known, shape (many, 3, 3)."""
+        which = rng.choice(len(self.others), size=many, p=self.others.weight)
+        return _drawn_rows(np.maximum(STRENGTH * self.others.chain[which], LEAST), rng)
+
+    def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
+        """Return ``many`` equally likely beliefs that this may turn into once the market is known."""
+        which = _in_proportion(self.weight, many, rng)
+        rows = _drawn_rows(self.strength[which], rng)
+        return [
+            replace(self, weight=np.ones(1), strength=rows[[i]], now=self.now[[a]], is_certain=True)
+            for i, a in enumerate(which.tolist())
+        ]
+
+
+_CHANGE: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
+
+
+def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> np.ndarray:
+    """Return ``many`` archetypes in proportion to their weight, ascending."""
+    at = (np.arange(many) + rng.random()) / many
+    return np.minimum(np.searchsorted(np.cumsum(weight), at), len(weight) - 1)
+
+
+def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return rows drawn from Dirichlet distributions, shape of ``strength``."""
+    seen = rng.standard_gamma(strength) + 1e-12
+    return np.asarray(seen / seen.sum(axis=-1, keepdims=True))
+
+
+def _log_likelihood(own: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Return the log of the marginal likelihood of transitions (3, 3) under each archetype's Dirichlet rows, shape (A,)."""
+    rows = gammaln(alpha.sum(axis=2)) - gammaln(alpha.sum(axis=2) + own.sum(axis=1))
+    cells = (gammaln(alpha + own) - gammaln(alpha)).sum(axis=2)
+    return np.asarray((rows + cells).sum(axis=1))

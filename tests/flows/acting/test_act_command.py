@@ -1,0 +1,125 @@
+"""The command `act` on a warehouse with decisions, from the first launch to the last stop."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+from advice_kit import BEGIN, MARKET, SETTINGS, STEP, add_job, decided_row, keep, new_store, turn_at
+from command_kit import call
+
+from slackwater.flows.acting.drivers import DRIVERS, Place
+from slackwater.flows.acting.warehouse import ActedWarehouse
+from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.ledger.reports import Report, reports_of, save_report
+from slackwater.warehouse.store.connection import open_store
+
+
+class Renter:
+    """A warehouse with a job of 6 hours, its turns, and calls of `act` with the simulated driver."""
+
+    def __init__(self, folder, **terms):
+        self.db = folder / "w.duckdb"
+        with new_store(folder) as store:
+            add_job(store, value_usd=None, **terms)
+        self.world = ActedWarehouse(self.db, SETTINGS)
+        self.cloud = DRIVERS["simulated"]({}, Place(name="s", db=self.db, world_of=self.world.world_of))
+
+    def turn(self, slot, policy="UP"):
+        """Report the progress of the simulated job and decide a slot."""
+        at = BEGIN + slot * STEP
+        run = self.cloud.run("demo", at.to_pydatetime())
+        with open_store(self.db) as store:
+            stored = find_job(store, "demo")
+            share = run.work / run.terms.workload
+            done = Report(
+                job="demo",
+                reported_at=at,
+                known_at=at,
+                progress=share * stored.request.workload.amount,
+                on_demand=run.held.on_demand,
+                spot=run.held.spot,
+                finished=run.is_finished,
+            )
+            save_report(store, done, stored)
+            if run.is_finished:
+                return False
+            reports = reports_of(store, "demo", known_at=at)
+            row = decided_row(store, slot, policy=policy, asked=stored.request, reports=reports)
+            keep(store, turn_at(store, slot), [row])
+        return True
+
+    def act(self, slot, *more, minutes=0.0):
+        at = BEGIN + slot * STEP + pd.Timedelta(minutes=minutes)
+        words = ("act", "--driver", "simulated", "--db", self.db, "--at", at.isoformat())
+        return call(*words, *more, "--json").value
+
+
+def test_a_job_is_acted_on_from_its_launch_to_its_finish(tmp_path):
+    renter, slot = Renter(tmp_path, deadline_in="3h", workload={"amount": 9.0, "unit": "instance_hours"}), 0
+    while renter.turn(slot):
+        renter.act(slot)
+        slot += 1
+    at = (BEGIN + slot * STEP).to_pydatetime()
+    (last,) = renter.act(slot)["jobs"]
+    run = renter.cloud.run("demo", at)
+    assert (last["on_demand"], last["spot"], last["why"]) == (0, 0, "the job is finished")
+    assert run.finish is not None
+    assert run.finish <= 3 * 3600.0
+    assert last["paid_usd"] == pytest.approx(run.paid_usd, abs=0.005)
+    with open_store(renter.db) as store:
+        notes = [one.note for one in reports_of(store, "demo") if one.note]
+    assert notes[0].startswith("granted ")
+    assert any("finished" in note for note in notes)
+
+
+def test_a_dry_run_prints_the_calls_and_leaves_no_file(tmp_path):
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    before = set(tmp_path.iterdir())
+    answer = renter.act(0, "--dry-run")
+    assert "simulate" in answer["jobs"][0]["commands"][0]
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_down_stops_the_instances_and_tells_what_they_cost(tmp_path):
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    first = renter.act(0)["jobs"][0]
+    assert first["on_demand"] + first["spot"] > 0
+    (stopped,) = renter.act(0, "--down", minutes=10)["jobs"]
+    assert (stopped["on_demand"], stopped["spot"]) == (0, 0)
+    assert stopped["paid_usd"] > 0.0
+
+
+def test_a_job_whose_decisions_stop_is_finished_by_its_last_start(tmp_path):
+    renter = Renter(tmp_path)
+    renter.turn(0)
+    last = renter.world.last_start("demo", BEGIN.to_pydatetime())
+    minutes = (last.at - BEGIN) / timedelta(minutes=1)
+    assert renter.act(0, minutes=minutes - 1)["jobs"][0]["on_demand"] == 0
+    assert renter.act(0, minutes=minutes - 0.25)["jobs"][0]["on_demand"] == last.on_demand
+    run = renter.cloud.run("demo", (BEGIN + timedelta(hours=6)).to_pydatetime())
+    assert run.finish is not None
+    assert 6 * 3600.0 - 900.0 <= run.finish <= 6 * 3600.0
+
+
+def test_an_example_job_is_launched_by_a_simulated_driver_only(tmp_path):
+    with new_store(tmp_path) as store:
+        add_job(store)
+        store.execute("UPDATE jobs SET origin = 'example'")
+    settings = tmp_path / "s.toml"
+    settings.write_text('[[drivers]]\nname = "mine"\nkind = "command"\noptions = { run = ["false"] }\n')
+    words = ("act", "--db", tmp_path / "w.duckdb", "--at", BEGIN.isoformat(), "--json")
+    assert call(*words, "--settings", settings).value["jobs"] == []
+    assert [row["job"] for row in call(*words, "--driver", "simulated").value["jobs"]] == ["demo"]
+
+
+def test_without_a_driver_nothing_is_acted_on(tmp_path):
+    with new_store(tmp_path) as store:
+        add_job(store)
+    done = call("act", "--db", tmp_path / "w.duckdb")
+    assert done.code == 2
+    assert "[[drivers]] in slackwater.toml, or --driver KIND" in done.err
+    assert MARKET not in done.out

@@ -1,0 +1,150 @@
+"""The EC2 driver: requests of the documented form, and acting with kills against moto's server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+
+import botocore.session
+import numpy as np
+import pytest
+from acting_kit import MARKET, START, Killed, Kills, MortalDriver, MortalLedger
+from botocore.validate import ParamValidator
+from moto_kit import moto_client, moto_url  # noqa: F401 - a fixture
+
+from slackwater.flows.acting.contract import DriverError, Order
+from slackwater.flows.acting.drivers import DRIVERS, Place
+from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits
+
+ZONE_ID_MARKET = "aws/us-east-1/use1-az1/p4d.24xlarge"
+
+
+@cache
+def run_instances_shape():
+    model = botocore.session.get_session().get_service_model("ec2")
+    return model.operation_model("RunInstances").input_shape
+
+
+def make_driver(tmp_path, **options):
+    place = Place(name="cloud", db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
+    return DRIVERS["ec2"]({"template": "training", "settle_seconds": 0.0, **options}, place)
+
+
+@pytest.mark.parametrize("kind", ["spot", "on_demand"])
+@pytest.mark.parametrize("market", [MARKET, ZONE_ID_MARKET])
+def test_a_request_has_the_form_of_the_api_and_a_token_of_its_own(tmp_path, market, kind):
+    driver = make_driver(tmp_path, subnets={"us-east-1a": "subnet-1"})
+    order = Order(
+        job="j", token="a" * 32 + "-1", key="a" * 32, market=market, on_demand=2, spot=2,
+        valid_until=START,
+    )  # fmt: skip
+    first, second = (driver.request(order, kind, index) for index in (0, 1))
+    assert not ParamValidator().validate(first, run_instances_shape()).has_errors()
+    assert first["ClientToken"] != second["ClientToken"]
+    assert max(len(first["ClientToken"]), len(second["ClientToken"])) <= 64
+    assert driver.request(order, kind, 0) == first
+    assert ("InstanceMarketOptions" in first) == (kind == "spot")
+    assert ("SubnetId" in first) == (market == MARKET)
+
+
+def test_an_api_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    driver = make_driver(tmp_path, endpoint_url="http://127.0.0.1:9")
+    with pytest.raises(DriverError, match="EC2 in us-east-1"):
+        driver.listed("job", [MARKET], START)
+
+
+class Slots:
+    """Decisions at random for some jobs, a slot every five passes."""
+
+    def __init__(self, rng, names):
+        self.rng, self.names, self.decisions, self.over = rng, names, {}, False
+        self.evidence = []
+
+    def turn(self, now):
+        for name in self.names:
+            on_demand, spot = (int(n) for n in self.rng.integers(0, 4, size=2))
+            self.decisions[name] = ActedDecision(
+                key=f"{name}-{now:%H%M}",
+                market=MARKET,
+                slot=now,
+                valid_until=now + timedelta(minutes=5),
+                on_demand=on_demand,
+                spot=spot,
+            )
+
+    def jobs(self, names, now):
+        return [
+            ActedJob(
+                name=name,
+                deadline=START + timedelta(hours=9),
+                step=timedelta(minutes=5),
+                markets=(MARKET,),
+                ended="finished" if self.over else "",
+                decision=self.decisions[name],
+            )
+            for name in self.names
+        ]
+
+    def prices(self, job, markets, now):
+        return {}
+
+    def record(self, job, entries, launches, now):
+        self.evidence += entries
+        return True
+
+
+@pytest.mark.slow
+def test_what_was_asked_for_and_what_is_up_agree_after_every_kill(tmp_path, moto_url, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    client, rng = moto_client(moto_url), np.random.default_rng(1)
+    driver = make_driver(tmp_path, endpoint_url=moto_url)
+    world, kills = Slots(rng, ["a", "b"]), Kills(rng, 0.05)
+    acting, now = None, START
+
+    def up():
+        found = [one for page in client.describe_instances()["Reservations"] for one in page["Instances"]]
+        return [
+            (tag["Value"], one.get("InstanceLifecycle", "on_demand"))
+            for one in found
+            if one["State"]["Name"] in ("pending", "running")
+            for tag in one["Tags"]
+            if tag["Key"] == "slackwater:job"
+        ]
+
+    for minute in range(60):
+        if minute % 5 == 0:
+            world.turn(now)
+        world.over = minute >= 55
+        done = False
+        while not done:
+            try:
+                if acting is None:
+                    ledger = MortalLedger(tmp_path / "launches.jsonl")
+                    ledger.kills = kills
+                    acting = Acting(
+                        world=world,
+                        ledger=ledger,
+                        driver_of=lambda _: MortalDriver(driver, kills),
+                        limits=Limits(idle_slots=3, every=timedelta(minutes=1)),
+                    )
+                acting.run_pass(now)
+                done = True
+            except Killed:
+                acting.ledger.close()
+                acting = None
+        expected = [
+            (name, kind)
+            for name, decision in world.decisions.items()
+            if not world.over
+            for kind, n in (("on_demand", decision.on_demand), ("spot", decision.spot))
+            for _ in range(n)
+        ]
+        assert sorted(up()) == sorted(expected)
+        now += timedelta(minutes=1)
+    assert kills.count > 20
+    assert up() == []
+    acting.ledger.close()

@@ -1,0 +1,336 @@
+"""Passes of `slackwater act`: targets, stops, repeated calls and the ledger of launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
+
+from slackwater.flows.acting.contract import DriverError, count_by_kind
+from slackwater.flows.acting.drivers.simulated import SimulatedDriver
+from slackwater.flows.acting.ledger import LaunchLedger, Ordered
+from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.targets import ActedDecision, Limits
+from slackwater.flows.acting.warehouse import evidence
+from slackwater.optimization.world.simulation import Readings
+from slackwater.warehouse.errors import StoreError
+
+EVERY = timedelta(minutes=1)
+
+
+def make_decision(n=0, *, on_demand=0, spot=0, **changes):
+    """Return the decision of the n-th slot."""
+    slot = START + n * timedelta(seconds=SLOT)
+    decision = ActedDecision(
+        key=f"key-{n}",
+        market=MARKET,
+        slot=slot,
+        valid_until=slot + timedelta(seconds=SLOT),
+        on_demand=on_demand,
+        spot=spot,
+    )
+    return replace(decision, **changes)
+
+
+class Setting:
+    """A job of 6 hours in a market with 4 spot instances for 40 minutes, then none for 20, and so on."""
+
+    def __init__(self, folder, *, budget_usd=None):
+        world = make_world(START, hours=6, load=0.5, rng=np.random.default_rng(0))
+        counts = np.array([4, 4, 4, 4, 0, 0] * 8)
+        readings = Readings(times=600.0 * np.arange(48), available=counts, price=np.full(48, 0.5))
+        self.job = SimulatedJob("job", START, 6 * 3600.0, replace(world, readings=(readings,)), budget_usd)
+        self.cloud = SimulatedDriver(folder / "cloud", lambda job, now: self.job.world)
+        self.world = GuardedWorld({"job": self.job}, self.cloud)
+        self.file = folder / "launches.jsonl"
+        self.driver = self.cloud
+        self.open()
+
+    def open(self, **options):
+        self.ledger = LaunchLedger(self.file, **options)
+        self.acting = Acting(
+            world=self.world,
+            ledger=self.ledger,
+            driver_of=lambda _: self.driver,
+            limits=Limits(idle_slots=3, every=EVERY),
+        )
+
+    def again(self, **options):
+        """Start the actor again, as after a kill."""
+        self.ledger.close()
+        self.open(**options)
+
+    def decide(self, *args, **changes):
+        self.world.decisions["job"] = make_decision(*args, **changes)
+
+    def act(self, minutes, **options):
+        (result,) = self.acting.run_pass(START + timedelta(minutes=minutes), **options)
+        return result
+
+    def held(self, minutes):
+        listed = self.cloud.listed("job", [], START + timedelta(minutes=minutes))
+        counts = count_by_kind(listed)
+        return counts["on_demand"], counts["spot"]
+
+
+@pytest.fixture
+def setting(tmp_path):
+    found = Setting(tmp_path)
+    yield found
+    found.ledger.close()
+
+
+def test_a_decision_is_brought_once_and_kept(setting):
+    setting.decide(on_demand=1, spot=2)
+    assert setting.act(0).order is not None
+    assert setting.act(1).order is None
+    assert setting.held(1) == (1, 2)
+    (first,) = [entry for _, entry in setting.world.evidence if isinstance(entry, Ordered)]
+    assert first.order.token == "key-0-1"
+
+
+def test_the_standby_plan_replaces_lost_spot_at_once(setting):
+    setting.decide(1, spot=3, standby_on_demand=2)
+    setting.act(30)
+    result = setting.act(41)
+    assert (result.target.on_demand, result.target.spot, result.lost) == (2, 0, 3)
+    assert setting.held(41) == (2, 0)
+    assert setting.act(59).order is None  # spot is back at 60, and the standby plan stays
+    setting.decide(2, spot=4)
+    setting.act(60)
+    assert setting.held(60) == (0, 4)
+
+
+def test_without_a_standby_plan_lost_spot_stays_requested(setting):
+    setting.decide(1, spot=3, valid_until=START + timedelta(hours=3))
+    setting.act(30)
+    assert setting.act(45).order is None
+    assert setting.held(61) == (0, 3)
+
+
+def test_without_decisions_instances_are_kept_for_three_slots(setting):
+    setting.decide(on_demand=1, spot=2)
+    setting.act(0)
+    assert "nothing new is launched" in setting.act(31).target.why
+    assert setting.held(31) == (1, 2)
+    setting.act(41)  # the spot is lost, and not replaced
+    setting.act(119)
+    assert setting.held(119) == (1, 0)
+    assert "no decision since the slot of" in setting.act(120).target.why
+    assert setting.held(120) == (0, 0)
+
+
+def test_a_promised_deadline_starts_on_demand_at_the_last_moment_without_decisions(setting):
+    setting.decide(guarded=True)
+    last = setting.world.last_start("job", START)
+    minutes = (last.at - START) / timedelta(minutes=1)
+    assert setting.act(minutes - 2).target.on_demand == 0
+    result = setting.act(minutes - 0.5)
+    assert (result.target.on_demand, setting.held(minutes)) == (4, (4, 0))
+    setting.act(359)
+    run = setting.cloud.run("job", START + timedelta(hours=6))
+    assert run.finish is not None
+    assert run.finish <= 6 * 3600.0
+
+
+def test_everything_stops_at_the_finish(setting):
+    setting.decide(spot=4, valid_until=START + timedelta(hours=7))
+    setting.act(0)
+    setting.world.finished.add("job")
+    result = setting.act(5)
+    assert result.is_over
+    assert setting.held(5) == (0, 0)
+
+
+def test_everything_stops_at_the_deadline(setting):
+    setting.decide(11, on_demand=1, valid_until=START + timedelta(hours=7))
+    setting.act(330)
+    assert setting.act(360).is_over
+    assert setting.held(360) == (0, 0)
+
+
+def test_everything_stops_before_the_budget_is_exceeded(tmp_path):
+    setting = Setting(tmp_path, budget_usd=1.0)
+    setting.decide(on_demand=2, valid_until=START + timedelta(hours=7))
+    for minute in range(0, 60):
+        result = setting.act(minute)
+    assert "budget of $1.00" in result.target.why
+    assert setting.held(59) == (0, 0)
+    assert 0.95 <= result.paid_usd <= 1.0
+    setting.ledger.close()
+
+
+class Interrupted(BaseException):
+    """The process ended during the call."""
+
+
+class Interrupting:
+    """A driver whose caller is killed after the call took effect, or before."""
+
+    def __init__(self, driver, *, before):
+        self._driver, self._before, self.calls = driver, before, []
+
+    def __getattr__(self, name):
+        return getattr(self._driver, name)
+
+    def bring(self, order, now):
+        self.calls.append(order.token)
+        if len(self.calls) == 1:
+            if not self._before:
+                self._driver.bring(order, now)
+            raise Interrupted
+        return self._driver.bring(order, now)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupted_call_is_repeated_with_its_token(setting, before):
+    setting.driver = Interrupting(setting.cloud, before=before)
+    setting.decide(spot=3)
+    with pytest.raises(Interrupted):
+        setting.act(0)
+    setting.again()
+    setting.act(1)
+    assert setting.driver.calls == ["key-0-1", "key-0-1"]
+    assert setting.held(1) == (0, 3)
+
+
+def test_another_order_waits_until_an_interrupted_launch_would_be_listed(setting):
+    setting.driver = Interrupting(setting.cloud, before=True)
+    setting.driver.settle_seconds = 90.0
+    setting.decide(spot=3)
+    with pytest.raises(Interrupted):
+        setting.act(0)
+    setting.decide(spot=1)
+    setting.again()
+    assert setting.act(1).order is None
+    assert setting.act(2).order is not None
+    assert setting.held(2) == (0, 1)
+
+
+def test_a_driver_that_fails_is_told_and_tried_again(setting):
+    class Failing:
+        name, settle_seconds, retry_seconds = "failing", 0.0, 60.0
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
+
+        def bring(self, order, now):
+            raise DriverError("no quota for p4d.24xlarge")
+
+    setting.driver = Failing()
+    setting.decide(spot=1)
+    assert setting.act(0).error == "no quota for p4d.24xlarge"
+    setting.driver = setting.cloud
+    assert setting.act(1).error == ""
+    assert setting.held(1) == (0, 1)
+
+
+def test_a_lost_ledger_is_made_again_from_the_tags(setting):
+    setting.decide(on_demand=1, spot=2)
+    setting.act(0)
+    setting.file.unlink()
+    setting.again()
+    (result,) = setting.acting.adopt(START + timedelta(minutes=1))
+    assert (result.target.why, len(result.held)) == ("taken over", 3)
+    assert setting.act(2).order is None
+    assert setting.held(2) == (1, 2)
+
+
+def test_down_stops_everything_of_a_job(setting):
+    setting.decide(on_demand=1, spot=2)
+    setting.act(0)
+    (result,) = setting.acting.stop(["job"], START + timedelta(minutes=1), "--down")
+    assert result.is_over
+    assert setting.held(1) == (0, 0)
+
+
+def test_a_dry_run_lists_the_calls_and_changes_nothing(setting):
+    setting.decide(on_demand=1, spot=2)
+    setting.again(read_only=True)
+    result = setting.act(0, dry=True)
+    assert result.commands == (f"simulate 1 on-demand and 2 spot in {MARKET}",)
+    assert setting.held(0) == (0, 0)
+    setting.again()
+    assert setting.ledger.jobs == {}
+
+
+def test_one_process_acts_on_a_warehouse(setting):
+    with pytest.raises(StoreError, match="another `slackwater act`"):
+        LaunchLedger(setting.file)
+    with LaunchLedger(setting.file, read_only=True) as reader:
+        assert reader.jobs == {}
+
+
+def test_a_torn_last_line_is_left_out_and_a_damaged_line_is_named(setting):
+    setting.decide(spot=2)
+    setting.act(0)
+    entries = len(setting.file.read_bytes().splitlines())
+    with setting.file.open("ab") as file:
+        file.write(b'{"event": "orde')
+    setting.again()
+    assert setting.act(1).order is None
+    assert len(setting.file.read_bytes().splitlines()) == entries
+    setting.ledger.close()
+    with setting.file.open("ab") as file:
+        file.write(b"nonsense\n")
+    with pytest.raises(StoreError, match=f"line {entries + 1}"):
+        setting.open()
+
+
+def reports(setting):
+    """Collect the evidence as reports of the job."""
+    found = []
+
+    def record(job, entries, launches, now):
+        found.append(evidence(job, pd.Timestamp(now), entries, launches))
+        return True
+
+    setting.world.record = record
+    return found
+
+
+def test_the_evidence_states_what_was_granted_and_lost(setting):
+    found = reports(setting)
+    setting.decide(1, spot=3, standby_on_demand=2)
+    setting.act(30)
+    setting.act(35)  # nothing changed, and nothing is reported again
+    setting.act(41)
+    first, second = found
+    assert (first.note, first.launch) == (
+        "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}
+    )  # fmt: skip
+    assert second.note == "granted 2 on-demand; lost 3 spot"
+    assert second.launch == {"lost": 3, "held_minutes": 11.0}
+    assert (second.on_demand, second.spot) == (2, 0)
+
+
+def test_instances_that_are_kept_are_evidence_once_in_each_slot(setting):
+    found = reports(setting)
+    for slot in range(2):
+        setting.decide(slot, spot=2)
+        setting.act(30 * slot)
+        setting.act(30 * slot + 5)
+    assert [one.launch["held_minutes"] for one in found] == [0.0, 30.0]
+
+
+def test_a_request_that_is_refused_is_evidence(setting):
+    found = reports(setting)
+    setting.decide(1, spot=4)
+    setting.act(41)
+    (refused,) = found
+    assert refused.launch == {"asked": 4, "granted": 0}
+    assert "4 of 4 spot instances are not available" in refused.note
+
+
+def test_evidence_waits_while_the_warehouse_is_locked(setting):
+    found, locked = reports(setting), [True, False]
+    free = setting.world.record
+    setting.world.record = lambda *args: False if locked.pop(0) else free(*args)
+    setting.decide(spot=2)
+    setting.act(0)
+    assert found == []
+    setting.again()
+    setting.act(1)
+    assert [one.note for one in found] == ["granted 2 spot"]

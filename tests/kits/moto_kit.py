@@ -1,0 +1,33 @@
+"""A server with the API of EC2, and a client of it."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def moto_url():
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def moto_client(url, region="us-east-1"):
+    """Return a client of moto in a region, without instances and with a launch template."""
+    import boto3
+
+    client = boto3.client("ec2", region_name=region, endpoint_url=url)
+    ids = [
+        one["InstanceId"]
+        for reservation in client.describe_instances()["Reservations"]
+        for one in reservation["Instances"]
+    ]
+    if ids:
+        client.terminate_instances(InstanceIds=ids)
+    names = [one["LaunchTemplateName"] for one in client.describe_launch_templates()["LaunchTemplates"]]
+    if "training" not in names:
+        image = client.describe_images()["Images"][0]["ImageId"]
+        client.create_launch_template(LaunchTemplateName="training", LaunchTemplateData={"ImageId": image})
+    return client
