@@ -70,7 +70,7 @@ def test_the_plan_is_no_dearer_than_greedy_where_spot_comes_and_goes(throughput)
         )  # fmt: skip
         window = make_window(np.full(slots, 0.25), counts[200:].astype(int), slot_hours=0.5)
         record = record_of(np.full(200 + slots, 0.25), counts, first=200, slot_hours=0.5)
-        case = WorldCase(case=Case(job=job, window=window, record=record), readings=market_readings(window))
+        case = WorldCase.of(Case(job=job, window=window, record=record), market_readings(window))
         policies = [policy_named("MSU"), policy_named("Stochastic(24)")]
         outcomes = replay_in_world(policies, case, launcher=Launcher.SLOTS)
         assert all(outcome.on_time for outcome in outcomes)
