@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all check site bench clean lock
+.PHONY: run test test-all test-newest check site bench clean lock
 
 run: $(STAMP)
 	$(BIN)/slackwater run
@@ -24,7 +24,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	mkdir -p .types && ln -sfn .. .types/slackwater # mypy does not follow the editable install
-	$(BIN)/mypy
+	$(BIN)/mypy -n auto || { test $$? -eq 2 && $(BIN)/mypy; } # 2: its processes did not start within 3 seconds
 	$(MAKE) --no-print-directory site
 
 # The docs as a site in build/site; a broken link or anchor fails. Only the layers with public names are linked for the API pages:
@@ -37,11 +37,11 @@ site: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# The environment: a virtual environment, uv in it through pip, and uv installs the locked versions.
-$(STAMP): requirements.lock pyproject.toml
+# The environment: a virtual environment, uv in it through pip, and uv installs the locked versions. Every file is checked by its hash.
+$(STAMP): requirements.lock requirements-uv.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, this is " + sys.version)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --require-hashes -r requirements-uv.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
@@ -51,6 +51,17 @@ lock:
 	test -x $(BIN)/uv || ($(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv)
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra serve --group test --group check --group build --group docs --universal --generate-hashes \
 	    --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -o requirements.lock
+	echo uv | $(BIN)/uv pip compile --quiet - --universal --generate-hashes --no-emit-index-url --no-annotate \
+	    --custom-compile-command "make lock" --upgrade -o requirements-uv.lock
+
+# The tests with the newest version of everything that pyproject.toml allows, in an environment of its own.
+test-newest:
+	test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
+	test -x build/newest/bin/uv || build/newest/bin/python -m pip install --quiet --require-hashes -r requirements-uv.lock
+	build/newest/bin/uv pip install --quiet --python build/newest/bin/python --upgrade --group test --group build
+	build/newest/bin/uv pip install --quiet --python build/newest/bin/python --upgrade --no-build-isolation --editable '.[serve]'
+	build/newest/bin/uv pip list --python build/newest/bin/python --outdated
+	build/newest/bin/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 clean:
 	rm -rf $(VENV) build dist reports .prefect .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

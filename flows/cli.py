@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "slackwater.flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
     ),
     "act": Command("slackwater.flows.acting.command:act", "--driver simulated --dry-run"),
+    "progress": Command("slackwater.flows.acting.command:progress", "llama-8b-lora --watch output"),
     "bill": Command("slackwater.flows.jobs.bill:bill", "llama-8b-lora"),
     "markets": Command("slackwater.flows.exchange:markets"),
     "catalogue": Command("slackwater.flows.catalogue:catalogue", "aws H100 us-east-1"),

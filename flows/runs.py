@@ -9,6 +9,7 @@ Prefect's console handler would end it.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -29,13 +30,23 @@ from prefect.transactions import CommitMode, transaction
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from slackwater.flows.command import keep_log, outlive_readers
+from slackwater.flows.command import keep_log, outlive_readers, say
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.paths import require_inside
 from slackwater.warehouse.errors import SettingsError, SlackwaterError
+from slackwater.warehouse.store.files import has_wal
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def begun(db: Path) -> bool:
+    """Return whether there is a warehouse; if not, say so: a schedule of a new folder may come before its first turn."""
+    if db.exists() or has_wal(db):
+        return True
+    say(f"no warehouse at {db} yet: the first turn makes it")
+    return False
+
 
 # ---
 # Log lines of the current flow run.
@@ -222,6 +233,15 @@ def _parameters() -> dict[str, Any]:
 
 def _time(given: Any) -> datetime:
     return given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+
+
+def artifact_key(db: Path, what: str) -> str:
+    """Return the key of a Prefect artifact, with the name of the warehouse.
+
+    >>> artifact_key(Path("data/H100 east.duckdb"), "turn")
+    'slackwater-h100-east-turn'
+    """
+    return "-".join(["slackwater", *re.findall("[a-z0-9]+", db.stem.lower()), what])
 
 
 # ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import Answer, QueryAt, option, parsed_duration, say
@@ -231,3 +232,41 @@ def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
     told = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."
     calls = sum(len(row["commands"]) for row in rows)
     return f"{told} Dry run: {plural(calls, 'call')} would be made." if dry else told
+
+
+def progress(
+    job: Annotated[str, option("Name of the job.", metavar="JOB")],
+    /,
+    *,
+    watch: Annotated[
+        Path, option("Folder of the trainer: its checkpoints and trainer_state.json.", metavar="FOLDER")
+    ],
+    every: Annotated[str, option("Time between two looks.", metavar="DURATION")] = "60s",
+    once: Annotated[bool, option("Look once and end; with --at as of that time.")] = False,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Report the progress of a job from the folder of its trainer, until it has finished.
+
+    A report states the work that the newest checkpoint saved. With the callback of
+    slackwater.flows.acting.trainer the measured boot and restart minutes replace the assumed ones,
+    and the work that a loss now would cost is shown.
+    """
+    from slackwater.flows.acting.progress import read_progress
+    from slackwater.flows.acting.reporting import report_progress
+    from slackwater.flows.clock import now
+    from slackwater.warehouse.errors import InputError
+
+    if not watch.is_dir():
+        raise InputError(f"no folder {watch}", expected="the output folder of the trainer")
+    pause, at, shown = parsed_duration(every, "--every").to_pytimedelta(), session.time, ""
+    while True:
+        clock = (now() if at is None else at).to_pydatetime()
+        found = read_progress(watch)
+        row = None if found is None else report_progress(session.db, job, found, clock)
+        told = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        if once or at is not None or (found is not None and found.is_finished):
+            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": told}, about=told)
+        if told != shown:
+            say(told)
+            shown = told
+        _sleep(pause)

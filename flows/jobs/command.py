@@ -129,7 +129,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked, columns = _ranked(turn, placed.name)
+            ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
@@ -148,7 +148,13 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
         **({"move_usd_most": most_expensive_move(placed, markets)} if placed.may_move else {}),
-        "note": "; ".join([*_terms_note(placed, runs), *_roundings(placed, histories)]),
+        "note": "; ".join(
+            [
+                *_terms_note(placed, runs),
+                *_hourly_notes(placed, runs, histories),
+                *_roundings(placed, histories),
+            ]
+        ),
         "times": times_rows(placed),
     }
     short: list[str] = [
@@ -171,7 +177,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
-def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
+def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.plans.query import asked_job
@@ -229,6 +235,14 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
         *(text for market in markets.values() for text in rounding_notes(request, market)),
         *types_without_room(request),
     ]
+
+
+def _hourly_notes(request: JobRequest, runs: Sequence[Job], histories: Sequence[History]) -> list[str]:
+    """Return how ``max_hourly_usd`` limits the instances, once for each number and price."""
+    from slackwater.optimization.job.request import hourly_note
+
+    notes = (hourly_note(request, run, history) for run, history in zip(runs, histories, strict=True))
+    return [note for note in dict.fromkeys(notes) if note]
 
 
 def _units_of(request: JobRequest, runs: Sequence[Job], markets: Sequence[Market]) -> dict[str, Any]:
@@ -430,7 +444,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
-    missed = [f"{row['job']}: {row['ending']}" for row in rows if endings_missed(row)]
+    missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
     told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
     blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
@@ -438,7 +452,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
 
 
-def endings_missed(row: Mapping[str, Any]) -> bool:
+def has_missed(row: Mapping[str, Any]) -> bool:
     """Return whether a user job missed its deadline, finished later or not."""
     return row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
 
@@ -601,6 +615,17 @@ def report(
     on_demand_wait_minutes: Annotated[
         float | None, option("Measured minutes until on-demand was granted.", metavar="X")
     ] = None,
+    granted: Annotated[
+        int | None,
+        option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
+    ] = None,
+    asked: Annotated[
+        int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
+    ] = None,
+    lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None,
+    held_minutes: Annotated[
+        float | None, option("Minutes that the spot instances had been held until this time.", metavar="X")
+    ] = None,
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
@@ -625,6 +650,7 @@ def report(
         every_report,
         report_row,
         save_report,
+        with_advised,
     )
     from slackwater.flows.ledger.throughput import measured_rows, throughput_told
     from slackwater.warehouse.errors import SettingsError
@@ -654,12 +680,16 @@ def report(
             boot_minutes=boot_minutes,
             restart_minutes=restart_minutes,
             on_demand_wait_minutes=on_demand_wait_minutes,
+            asked=asked,
+            granted=granted,
+            lost=lost,
+            held_minutes=held_minutes,
         )
         if market is not None and stored.request.may_move:
             said = replace(said, market=_place_named(store, market, stored, session.config, when))
-        kept, added = save_report(store, said, stored)
         made = decisions_of(store, name)
         decided = allocations_of(made)
+        kept, added = save_report(store, with_advised(said, stored, decided), stored)
         warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
@@ -668,7 +698,7 @@ def report(
         value["throughput"] = told
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
-        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, "counts_from",
+        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.freshness import Freshness
+from slackwater.flows.ledger.launches import launches_of
 from slackwater.flows.ledger.reports import Report, counting, measured_times
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import Job
@@ -183,6 +184,16 @@ def open_job(
         peers=peers,
         reported=reported,
         names=_short_names(histories),
+        launches=[
+            launches_of(
+                said,
+                decided,
+                history.market.key if request.may_move else None,
+                start=start,
+                step=step,
+            )
+            for history in histories
+        ],
         places={
             one.slot: at[report.market]
             for report, one in zip(said, reported, strict=True)

@@ -25,6 +25,11 @@ from slackwater.warehouse.store.connection import Store
 MOMENT = pd.Timedelta(microseconds=1)
 #: Most instances in a report: more are a typing error.
 MOST_INSTANCES = 1_000_000
+#: Numbers of spot instances in a report of own launches, and how long they were held (M13.1).
+LAUNCH_COUNTS = ("asked", "granted", "lost")
+HELD_MINUTES = "held_minutes"
+#: Longest time that spot instances were held before a report, in minutes: a week.
+MOST_HELD = 7 * 24 * 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,9 @@ class Report:
     that ran, ``market`` is where a multi-market job ran; None: not reported. ``withdrawn``: the
     owner ended the job before its work was done. ``revision`` counts reports with equal
     ``reported_at`` and ``known_at``. Measured minutes are those of `MEASURABLE` times (M12.9).
+
+    Own launches (M13.1): ``granted`` of ``asked`` spot instances run, ``lost`` spot instances were
+    lost at this time, and the spot instances were held for ``held_minutes`` before it.
     """
 
     job: str
@@ -51,6 +59,16 @@ class Report:
     boot_minutes: float | None = None
     restart_minutes: float | None = None
     on_demand_wait_minutes: float | None = None
+    asked: int | None = None
+    granted: int | None = None
+    lost: int | None = None
+    held_minutes: float | None = None
+
+    @property
+    def launch(self) -> dict[str, float]:
+        """What was reported of own launches."""
+        found = {key: getattr(self, key) for key in (*LAUNCH_COUNTS, HELD_MINUTES)}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def measured(self) -> dict[str, float]:
@@ -81,6 +99,7 @@ class Report:
             self.market,
             self.withdrawn,
             self.measured,
+            self.launch,
         )
 
 
@@ -126,6 +145,8 @@ def _report(row: dict[str, Any]) -> Report:
         boot_minutes=_minutes(row["boot_minutes"]),
         restart_minutes=_minutes(row["restart_minutes"]),
         on_demand_wait_minutes=_minutes(row["on_demand_wait_minutes"]),
+        **{key: None if pd.isna(row[key]) else int(row[key]) for key in LAUNCH_COUNTS},
+        held_minutes=_minutes(row[HELD_MINUTES]),
     )
 
 
@@ -179,7 +200,13 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
             expected="a time at or after the one it is about",
         )
-    told = report.measured or report.ends or report.held is not None or report.market is not None
+    told = (
+        report.measured
+        or report.launch
+        or report.ends
+        or report.held is not None
+        or report.market is not None
+    )
     if report.progress is None and not told:
         raise JobError(
             f"an empty report of job {report.job!r}",
@@ -199,7 +226,52 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             expected=f"no market: it runs in {request.market} only",
             remedy="leave --market out",
         )
+    _check_launch(report)
     _check_progress(report, request, earlier)
+
+
+def _check_launch(report: Report) -> None:
+    asked, granted, lost = report.asked, report.granted, report.lost
+    if asked is not None and granted is None:
+        raise JobError(
+            f"{asked} spot instances asked for by job {report.job!r}, and not how many were granted",
+            remedy="say so with --granted N; 0 if the request was refused",
+        )
+    if granted is not None and asked is None:
+        raise JobError(
+            f"{granted} spot instances granted to job {report.job!r}, and no spot was advised in this slot",
+            remedy="say how many were asked for with --asked N",
+        )
+    for key, value, least, most in (
+        ("asked", asked, 1, MOST_INSTANCES),
+        ("granted", granted, 0, asked or 0),
+        ("lost", lost, 1, MOST_INSTANCES),
+        (HELD_MINUTES, report.held_minutes, 0, MOST_HELD),
+    ):
+        if value is not None and not least <= value <= most:
+            raise JobError(f"{key} = {value:g} of job {report.job!r}", expected=f"{least:,} to {most:,.0f}")
+
+
+def with_advised(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> Report:
+    """Return a report of own launches with the instances that follow from the decision of its slot.
+
+    The spot instances asked for are those decided. Those that run are the granted ones, or the
+    decided ones less the lost ones; on-demand runs as decided.
+    """
+    if not report.launch:
+        return report
+    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    advised = decided.get(slot, Allocation(0, 0))
+    asked, spot, on_demand = report.asked, report.spot, report.on_demand
+    if asked is None and report.granted is not None:
+        asked = advised.spot or None
+    if spot is None and report.granted is not None:
+        spot = report.granted
+    elif spot is None and report.lost is not None:
+        spot = max(0, advised.spot - report.lost)
+    if spot is not None and on_demand is None:
+        on_demand = advised.on_demand
+    return replace(report, asked=asked, spot=spot, on_demand=on_demand)
 
 
 def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Report]) -> None:
@@ -298,7 +370,8 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
             "reports",
             pd.DataFrame([_row(report)]).astype(
                 {"on_demand": "Int32", "spot": "Int32", "market": "string"}
-                | dict.fromkeys(MEASURABLE, "float64")
+                | dict.fromkeys(LAUNCH_COUNTS, "Int32")
+                | dict.fromkeys((*MEASURABLE, HELD_MINUTES), "float64")
             ),
         )
     return report, True
@@ -317,7 +390,7 @@ def _row(report: Report) -> dict[str, Any]:
         "note": report.note,
         "market": report.market,
         "withdrawn": report.withdrawn,
-        **{key: getattr(report, key) for key in MEASURABLE},
+        **{key: getattr(report, key) for key in (*MEASURABLE, *LAUNCH_COUNTS, HELD_MINUTES)},
     }
 
 
@@ -344,5 +417,6 @@ def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
         "withdrawn": report.withdrawn,
         "note": report.note,
         **report.measured,
+        **report.launch,
         "counts_from": max(stored.start, report.known_at.ceil(stored.step)),
     }

@@ -16,7 +16,7 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.monitoring.alarms import Alarm, Settled, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import send_alerts
 from slackwater.flows.monitoring.status import status_of, status_page
-from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
+from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name, utc_time
 from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import write_page
 from slackwater.warehouse.store.connection import open_reader, open_store
@@ -74,12 +74,14 @@ def status(
     html: Annotated[Path | None, Field(description="HTML page to write; default: none.")] = None,
 ) -> dict[str, Any]:
     """Report the status at ``at`` (default: now) like ``slackwater status``; store and emit alarms,
-    and write a page to ``html``.
+    and write a page to ``html``. Before the first turn the answer is empty.
 
     The warehouse is opened for reading, so that a running turn is not disturbed, and for writing
     only if an alarm has changed or alerts are due.
     """
     chosen = read_settings(settings)
+    if not begun(db):
+        return {}
     when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:
         found = status_of(reader, chosen, at=when)
@@ -91,7 +93,7 @@ def status(
     if html is not None:
         write_page(status_page(found), html, option="--html")
     create_markdown_artifact(
-        key="slackwater-status",
+        key=artifact_key(db, "status"),
         markdown="\n".join(
             [f"**{found.sentence()}**", "", *(f"* {one.kind}: {one.text}" for one in found.alarms)]
         ),

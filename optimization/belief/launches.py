@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from slackwater.optimization.belief.archetypes import ALL, NONE, PART, STATES
+from slackwater.optimization.belief.archetypes import ALL, NONE, PART, STATES, Archetypes
 
 #: State of a slot in which nothing is known of the request.
 UNKNOWN: Final = -1
@@ -43,15 +43,16 @@ class Launch:
 class Launches:
     """States of a request of ``request`` instances in consecutive slots, `UNKNOWN` where nothing is known.
 
-    Element ``first`` is slot 0 of the job.
+    Element ``first`` is slot 0 of the job. ``prior`` are the archetypes of such a request.
     """
 
     request: int
     states: np.ndarray
+    prior: Archetypes
     first: int = 0
 
     @classmethod
-    def of(cls, request: int, launches: Iterable[Launch], slots: int) -> Launches:
+    def of(cls, request: int, launches: Iterable[Launch], slots: int, prior: Archetypes) -> Launches:
         """Return the launches of a job of ``slots`` slots; of several in a slot the last counts."""
         known = list(launches)
         first = max([0, *(one.held - one.slot for one in known)])
@@ -61,7 +62,7 @@ class Launches:
             states[place - one.held : place] = ALL
         for one in known:
             states[first + one.slot] = one.state
-        return cls(request=request, states=states, first=first)
+        return cls(request=request, states=states, prior=prior, first=first)
 
     def until(self, slot: int) -> np.ndarray:
         """Return the states up to the job's slot ``slot``, which is the last element."""
@@ -70,10 +71,6 @@ class Launches:
     def known(self, slot: int) -> int:
         """Return the number of slots with a known state up to ``slot``."""
         return int((self.until(slot) != UNKNOWN).sum())
-
-    def for_request(self, request: int) -> Launches:
-        """Return the same states as those of another number of instances."""
-        return replace(self, request=request)
 
 
 def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:

@@ -21,7 +21,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
-from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
@@ -656,15 +655,14 @@ class Believed:
         if self.launches is None:
             return Evidence(level=PRICES)
         known = self.launches.known(slot)
-        markets = len(archetypes(self.launches.request, self.slot_hours))
+        markets = len(self.launches.prior)
         return Evidence(level=LAUNCHES if known else PRICES, launches=known, markets=markets)
 
     def mixture(self, slot: int) -> Mixture:
         """Return the belief about the request of `launches` as known in ``slot`` (M13.3)."""
         if self.launches is None:
             raise MarketError("a market without launches", expected="launches of a request")
-        known = archetypes(self.launches.request, self.slot_hours)
-        return Mixture.of(known, self.launches.until(slot))
+        return Mixture.of(self.launches.prior, self.launches.until(slot))
 
     def _now(self, slot: int) -> Now:
         return Now(

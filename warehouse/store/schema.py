@@ -43,6 +43,7 @@ MIGRATIONS = (
     "0013_reasons",
     "0014_measured_times",
     "0015_staged_pages",
+    "0016_launches",
 )
 
 #: Tables that are neither exported nor published: the record of steps, and pages of fetches that

@@ -61,9 +61,10 @@ def kept(store, *reports):
 
 def test_a_report_comes_back_as_it_was_said(jobs):
     first = report(1, progress=3.5, on_demand=1, spot=4, note="from the trainer's log")
-    second = report(2.5, finished=True, restart_minutes=6.5)
-    assert kept(jobs, first, second) == [(first, True), (second, True)]
-    assert reports_of(jobs, "demo") == [first, second]
+    second = report(2, asked=4, granted=2, lost=1, held_minutes=90.0)
+    third = report(2.5, finished=True, restart_minutes=6.5)
+    assert kept(jobs, first, second, third) == [(first, True), (second, True), (third, True)]
+    assert reports_of(jobs, "demo") == [first, second, third]
 
 
 def test_the_same_again_adds_nothing(jobs):
@@ -109,6 +110,12 @@ def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
         (report(), "an empty report"),
         (report(boot_minutes=-1.0), "boot_minutes of -1"),
         (report(restart_minutes=float("nan")), "restart_minutes of nan"),
+        (report(asked=4), "say so with --granted N"),
+        (report(granted=4), "say how many were asked for with --asked N"),
+        (report(asked=4, granted=5), "granted = 5 .* expected 0 to 4"),
+        (report(asked=0, granted=0), "asked = 0"),
+        (report(lost=0), "lost = 0"),
+        (report(held_minutes=20_000.0), "held_minutes = 20000"),
         (report(progress=-0.5), "0 to its workload of 20 instance_hours"),
         (report(progress=20.5), "0 to its workload of 20 instance_hours"),
         (report(progress=float("nan")), "0 to its workload"),

@@ -131,6 +131,8 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
 
     db = warehouse(server, end=AT - pd.Timedelta(hours=3))
     page = server / "status.html"
+    assert status(db=server / "before-the-first-turn.duckdb", html=page) == {}
+    assert not page.exists()
     answer = status(db=db, at=AT.to_pydatetime(), html=page)
     assert [one["kind"] for one in answer["alarms"]] == ["stale source"]
     told = hook.wait(2)

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from slackwater.optimization.belief.archetypes import ALL, NONE, PART
+from slackwater.optimization.belief.archetypes import ALL, NONE, PART, archetypes
 from slackwater.optimization.belief.launches import UNKNOWN, Launch, Launches, own_transitions
 
 CHAIN = np.array([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]])
 
 
 def test_slots_without_a_launch_are_unknown_and_held_slots_were_granted():
-    known = Launches.of(4, [Launch(slot=1, state=PART, held=3), Launch(slot=3, state=NONE)], 5)
+    tried = [Launch(slot=1, state=PART, held=3), Launch(slot=3, state=NONE)]
+    known = Launches.of(4, tried, 5, archetypes(4, 0.5))
     assert known.first == 2  # two of the held slots were before the job
     assert known.until(3).tolist() == [ALL, ALL, ALL, PART, UNKNOWN, NONE]
     assert known.until(0).tolist() == [ALL, ALL, ALL]  # nothing later is read
