@@ -293,7 +293,7 @@ from pathlib import Path
 import pandas as pd
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import opened_turn
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
