@@ -200,7 +200,7 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     return None if math.isinf(slots) else (job.live.start + slots * job.live.step).floor("s").isoformat()
 
 
-def _saved(job: OpenJob, made: Decision) -> float | None:
+def _expected_saving(job: OpenJob, made: Decision) -> float | None:
     """Return the expected saving compared with on-demand only.
 
     None where no on-demand price is known, or the job is more likely abandoned than finished.
@@ -212,12 +212,12 @@ def _saved(job: OpenJob, made: Decision) -> float | None:
 
 
 def _saved_usd(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     return None if saved is None else round(saved, 4)
 
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else round(saved / alone, 6)
 
@@ -314,7 +314,7 @@ def _spot_price(job: OpenJob, made: Decision) -> float | None:
     return round(prices[slot], 6) if seen.observed[slot] else None
 
 
-def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
+def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     """Return the planned instances of the slots after the decision, None without a plan."""
     if made.planned is None:
         return None
@@ -920,7 +920,7 @@ DECISION: Final[dict[str, Field]] = {
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="Planned instances of the following slots, which later decisions may change; null if the policy makes no plan.",
-        value=_planned,
+        value=_planned_instances,
     ),
     "place": Field(
         kind=str | None,
