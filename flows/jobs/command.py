@@ -148,7 +148,13 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
         **({"move_usd_most": most_expensive_move(placed, markets)} if placed.may_move else {}),
-        "note": "; ".join([*_terms_note(placed, runs), *_roundings(placed, histories)]),
+        "note": "; ".join(
+            [
+                *_terms_note(placed, runs),
+                *_hourly_notes(placed, runs, histories),
+                *_roundings(placed, histories),
+            ]
+        ),
         "times": times_rows(placed),
     }
     short: list[str] = [
@@ -229,6 +235,14 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
         *(text for market in markets.values() for text in rounding_notes(request, market)),
         *types_without_room(request),
     ]
+
+
+def _hourly_notes(request: JobRequest, runs: Sequence[Job], histories: Sequence[History]) -> list[str]:
+    """Return how ``max_hourly_usd`` limits the instances, once for each number and price."""
+    from slackwater.optimization.job.request import hourly_note
+
+    notes = (hourly_note(request, run, history) for run, history in zip(runs, histories, strict=True))
+    return [note for note in dict.fromkeys(notes) if note]
 
 
 def _units_of(request: JobRequest, runs: Sequence[Job], markets: Sequence[Market]) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
     `JobError` for an unknown name, and as `markets_of` does.
     """
     if not names_file(job):
-        stored = find_job(turn.store, job, known_at=turn.terms_at)
+        stored = turn.read(find_job, job, known_at=turn.terms_at)
         return _query_of_file(turn, stored, market, is_stored=True)
     request, told = read_request(Path(job)), ""
     known = {one.request.name: one for one in turn.jobs()}

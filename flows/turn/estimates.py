@@ -126,8 +126,8 @@ def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing:
     found: dict[Estimation, FittedPredictor] = {}
     unreadable: list[FittedState] = []
     for (model, at), own in groups.items():
-        states = load_fitted(
-            turn.store,
+        states = turn.read(
+            load_fitted,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
             panels=list(dict.fromkeys(one.panel for one in own)),

@@ -249,8 +249,8 @@ def _issued_times(
     ]
     if not slots:
         return {}
-    return vintage_times(
-        turn.store,
+    return turn.read(
+        vintage_times,
         markets=_places(followed for own in origins for followed in own),
         models=dict.fromkeys(model for own in origins for models in own.values() for model in models),
         start=min(slots),
@@ -436,8 +436,8 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     found: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
         return found
-    vintages = read_vintages(
-        turn.store,
+    vintages = turn.read(
+        read_vintages,
         Forecast,
         markets=_places(iter(group[-1].work.markets)),
         models=dict.fromkeys([*settings.models, settings.planner]),
@@ -557,8 +557,8 @@ def read_planned(
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
     for step, own in by_step.items():
-        vintages = read_vintages(
-            turn.store,
+        vintages = turn.read(
+            read_vintages,
             Forecast,
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
             models=[turn.settings.planner],

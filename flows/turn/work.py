@@ -148,7 +148,7 @@ def sorted_jobs(
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
-    left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
+    left_out += turn.read(unreadable_jobs, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # a year has thousands of such jobs, and nothing is left to do for them

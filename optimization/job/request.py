@@ -928,6 +928,22 @@ def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) 
     return most
 
 
+def hourly_note(request: JobRequest, job: Job, history: History) -> str:
+    """Return that ``max_hourly_usd`` leaves a job fewer instances than it requests; "" if it does not (M2.10).
+
+    It counts every instance at the on-demand price, as a deadline may need all of them on demand.
+    """
+    most = instance_range(request, history.market)[1]
+    if request.max_hourly_usd is None or job.n_max >= most:
+        return ""
+    sold = history.on_demand.sold
+    price = history.on_demand_usd if sold else request.max_spot_usd or 0.0
+    return (
+        f"max_hourly_usd of ${request.max_hourly_usd:,.2f} pays for {job.n_max} of {most} instances at ${price:,.2f} an hour, "
+        f"{'the on-demand price' if sold else 'max_spot_usd'}: no more run at once, on spot either"
+    )
+
+
 def run_on(
     request: JobRequest, market: Market, form: ThroughputForm | None = None
 ) -> tuple[int, int, Throughput]:

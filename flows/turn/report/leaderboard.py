@@ -63,12 +63,12 @@ class BoardFacts:
 
 def read_board_facts(turn: Turn, pool: Pool | None = None) -> BoardFacts:
     """Read the outcomes of scored jobs; ``pool`` None: as stored in the warehouse."""
-    store, pool = turn.store, read_pool(turn) if pool is None else pool
+    pool = read_pool(turn) if pool is None else pool
     return BoardFacts(
         pool=pool,
-        outcomes=outcome_frame(store, pool.names),
-        moved=outcome_frame(store, [*pool.movers.names, BEST_MARKET]),
-        reported=reported_outcomes(store),
+        outcomes=turn.read(outcome_frame, pool.names),
+        moved=turn.read(outcome_frame, [*pool.movers.names, BEST_MARKET]),
+        reported=turn.read(reported_outcomes),
     )
 
 
