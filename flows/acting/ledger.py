@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from slackwater.flows.acting.contract import Instance, Order, FrozenModel, alive
+from slackwater.flows.acting.contract import FrozenModel, Instance, Order, alive
 from slackwater.warehouse.errors import StoreError
 
 
