@@ -21,11 +21,10 @@ from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, PlanMemo, replay_pool, spread
+from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
-    market_readings,
-    readings_inside,
     replay_in_world,
 )
 from slackwater.studies.experiments.material import (
