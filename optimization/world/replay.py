@@ -22,7 +22,7 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import Grounds, Sight, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.contract import PlansInWorld, Policy
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.replay.ahead import progress_at
 from slackwater.optimization.replay.guard import Guard
@@ -212,6 +212,7 @@ def _run_policy(
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
+    in_world = guard and isinstance(policy, PlansInWorld)
     movable = for_markets(policy, of=len(seen))
     before = state = movable.start(job) if alone is None else alone.start(job.job)
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
@@ -223,7 +224,10 @@ def _run_policy(
         progress = progress_at(job, run, at)
         newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
         if alone is not None:
-            wish, state, own = grounds.decide_alone(alone, before, progress, slot, newest[0], planned=ahead)
+            running = run.running(next_at=next_at, guarded=always) if in_world else None
+            wish, state, own = grounds.decide_alone(
+                alone, before, progress, slot, newest[0], planned=ahead, running=running
+            )
             market, kept = 0, guard and (always or (sold and worth_finishing(own)))
         else:
             held, state, view = grounds.decide(movable, before, progress, slot, newest, planned=ahead)

@@ -478,7 +478,7 @@ def world_report(answer: Mapping[str, Any]) -> Answer:
         ],
         notes=[
             "Counts are measured. Spot prices are assumed constant, or those recorded for the market (moving).",
-            "The plan is Stochastic(24) on its Markov chains, without issued forecasts. Its tables assume the slot model.",
+            "The plan is Stochastic(24) on its Markov chains, without issued forecasts, with the tables of the world.",
             "The jobs begin in the later half of each series. Two details of Reserve and Sizing were chosen "
             "on such jobs, nothing else.",
             "Blocks are series and days.",
