@@ -75,12 +75,17 @@ class PlanMemo:
         return plan
 
     def seen(
-        self, job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None
+        self,
+        job: Job,
+        window: MarketWindow,
+        forecasts: Forecasts | None,
+        record: Record | None,
+        launches: Launches | None = None,
     ) -> Seen:
         """Return `see`, reusing the result of an earlier replay of the identical job, market and forecasts."""
-        asked = (job, window, forecasts, record)
+        asked = (job, window, forecasts, record, launches)
         if self._seen is None or any(a is not b for a, b in zip(asked, self._seen_of, strict=True)):
-            self._seen, self._seen_of = see(job, window, forecasts, record), asked
+            self._seen, self._seen_of = see(job, window, forecasts, record, launches), asked
         return self._seen
 
 
@@ -415,12 +420,17 @@ LEAST_PARCELS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`."""
+    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`.
+
+    With ``launches`` policies believe them instead of the record (M13); only replays in the world
+    use them.
+    """
 
     job: Job
     window: MarketWindow
     forecasts: Forecasts | None = None
     record: Record | None = None
+    launches: Launches | None = None
 
 
 def replay_batch(

@@ -168,7 +168,7 @@ def replay_in_world(
     """
     memo = memo or PlanMemo()
     job, known = case.case.job, case.case
-    seen = memo.seen(job, known.window, known.forecasts, known.record)
+    seen = memo.seen(job, known.window, known.forecasts, known.record, known.launches)
     slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
     decisions = decision_times(launcher, job.deadline_slots, slot_seconds, case.readings)
     ahead = None
