@@ -32,8 +32,8 @@ from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import MarketWindow, market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
+from slackwater.optimization.moving.hindsight import walk
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.replay import walk
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see

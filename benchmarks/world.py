@@ -41,9 +41,9 @@ def world_case(seed: int) -> WorldCase:
         -1, 2, (len(known.window), 2)
     )
     times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0)
-    return WorldCase(
-        case=replace(known, job=replace(known.job, times=times)),
-        readings=market_readings(known.window, np.clip(counts, 0, N_MAX).astype(float)),
+    return WorldCase.of(
+        replace(known, job=replace(known.job, times=times)),
+        market_readings(known.window, np.clip(counts, 0, N_MAX).astype(float)),
     )
 
 
@@ -64,7 +64,7 @@ def run() -> dict[str, object]:
 
 def measure_runs(cases: list[WorldCase]) -> dict[str, float]:
     """Return CPU seconds of runs without a policy for `SIMULATIONS` jobs, and their ratios to MSU in the slot model."""
-    base = median(partial(cpu_of, [case.case for case in cases], [policy_named("MSU")]))
+    base = median(partial(cpu_of, [case.cases[0] for case in cases], [policy_named("MSU")]))
     seconds = {markets: median(partial(cpu_of_runs, cases, markets)) for markets in (1, 3)}
     scale = SIMULATIONS / len(cases)
     return {
@@ -77,9 +77,9 @@ def cpu_of_runs(cases: list[WorldCase], markets: int) -> float:
     """Return the CPU seconds of runs in equal markets."""
     begun = time.process_time()
     for known in cases:
-        terms = (world_terms(known.case.job, on_demand_usd=1.0),) * markets
+        terms = (world_terms(known.job.job, on_demand_usd=1.0),) * markets
         places = WorldMarkets(terms=terms, transfer=300.0, move_usd=np.ones((markets, markets)), home=0)
-        run = WorldRun(places, (known.readings,) * markets)
+        run = WorldRun(places, known.readings * markets)
         for slot in range(1, SLOTS + 1):
             wish = Allocation(0, min(run.available, N_MAX))
             run.follow(wish, until=slot * SLOT, deadline=SLOTS * SLOT)
@@ -90,7 +90,7 @@ def cpu_of_runs(cases: list[WorldCase], markets: int) -> float:
 
 def measure(cases: list[WorldCase], policies: list[Policy[object]]) -> dict[str, float]:
     """Return CPU seconds for `SIMULATIONS` jobs in the slot model, and the ratios of the launchers to it."""
-    slots = partial(cpu_of, [case.case for case in cases], policies)
+    slots = partial(cpu_of, [case.cases[0] for case in cases], policies)
     world = {launcher: partial(cpu_in_world, cases, policies, launcher) for launcher in Launcher}
     base = median(slots)
     return {

@@ -26,7 +26,7 @@ from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.costs import Moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.replay import Grounds
+from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.window.plan import Allocation
 

@@ -34,7 +34,7 @@ def catalogue(
     from slackwater.warehouse.catalogue import catalogue as all_rows
 
     found = [row for row in all_rows() if all(_fits(row, pattern) for pattern in patterns)]
-    rows = [_shown(row, patterns) for row in found]
+    rows = [_row_values(row, patterns) for row in found]
     blocks: list[Block] = [
         Table(
             f"Instance types ({len(rows)} of {len(all_rows())} rows)",
@@ -87,7 +87,7 @@ def _plain(row: InstanceType, patterns: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _shown(row: InstanceType, patterns: Sequence[str]) -> dict[str, Any]:
+def _row_values(row: InstanceType, patterns: Sequence[str]) -> dict[str, Any]:
     unsold = "unknown" if row.sold else "not sold"
     first, *others = _regions(row, patterns)
     date = f"from {row.valid_from}" if row.valid_from else f"read {row.source_date or 'on an unknown day'}"

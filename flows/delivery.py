@@ -138,7 +138,7 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class DeliveryResult:
     """Result of a delivery: ``reason`` is empty on success; ``again``: a retry may help; ``tried``: there was an attempt."""
 
     reason: str = ""
@@ -211,7 +211,7 @@ def _from(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Delivered:
+def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> DeliveryResult:
     """Post ``body`` once, within ``seconds`` in total however slowly the server responds.
 
     Any 2xx response is a success. Redirections are not followed, because the token would be sent along. Runs in a separate
@@ -221,32 +221,32 @@ def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float)
         return thread.submit(asyncio.run, _attempt(sink, body, headers, seconds)).result()
 
 
-async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds: float) -> Delivered:
+async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds: float) -> DeliveryResult:
     try:
         async with (
             asyncio.timeout(seconds),
             httpx.AsyncClient(timeout=seconds, follow_redirects=False) as client,
             client.stream("POST", sink.url or "", content=body, headers=dict(headers)) as response,
         ):
-            return _judged(response.status_code)
+            return _judge_response(response.status_code)
     except (TimeoutError, httpx.TimeoutException):
-        return Delivered(reason=f"no answer within {seconds:.3g} s", again=True)
+        return DeliveryResult(reason=f"no answer within {seconds:.3g} s", again=True)
     except httpx.ConnectError:
-        return Delivered(reason="no connection", again=True)
+        return DeliveryResult(reason="no connection", again=True)
     except httpx.TransportError as error:
-        return Delivered(reason=f"the connection broke ({type(error).__name__})", again=True)
+        return DeliveryResult(reason=f"the connection broke ({type(error).__name__})", again=True)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        return Delivered(reason=f"the address or a header cannot be used ({type(error).__name__})")
+        return DeliveryResult(reason=f"the address or a header cannot be used ({type(error).__name__})")
 
 
-def _judged(status: int) -> Delivered:
+def _judge_response(status: int) -> DeliveryResult:
     if 200 <= status < 300:
-        return Delivered()
+        return DeliveryResult()
     if 300 <= status < 400:
-        return Delivered(
+        return DeliveryResult(
             reason=f"answered {status}, a redirection, which is not followed: give the final address"
         )
-    return Delivered(reason=f"answered {status}", again=status in (408, 425, 429) or status >= 500)
+    return DeliveryResult(reason=f"answered {status}", again=status in (408, 425, 429) or status >= 500)
 
 
 SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
@@ -341,12 +341,12 @@ class _Due:
 
 def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp) -> list[_Due]:
     """Return the undelivered decisions of a sink: of this turn, of failed deliveries and of killed turns; newest first."""
-    failed = _known(store, {"sink": sink.name, "status": FAILED})
+    failed = _known_deliveries(store, {"sink": sink.name, "status": FAILED})
     wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
-    stored = _stored(store, sorted({slot for _, slot in failed}))
+    stored = _store_delivery(store, sorted({slot for _, slot in failed}))
     for earlier in [row for row in stored if _name(row) in failed] + _left_behind(store, sink, at):
         wanted.setdefault(_name(earlier), earlier)
-    known = _known(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
+    known = _known_deliveries(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
     due = []
     for (job, slot), row in wanted.items():
         before = known.get((job, slot))
@@ -355,7 +355,7 @@ def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: p
     return sorted(due, key=lambda one: (-one.slot.value, str(one.decision["job"])))
 
 
-def _known(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
+def _known_deliveries(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
     found = map(_delivery, rows_of(read_rows(store, "deliveries", where=where)))
     return {(one.job, one.slot): one for one in found}
 
@@ -364,7 +364,7 @@ def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
     return str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")
 
 
-def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
+def _store_delivery(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
     if not slots:
         return []
     return [row for _, row in stored_decisions(store, {"slot": list(slots)})]
@@ -395,7 +395,7 @@ def _handed_over(
     end = pace.clock() + sink.budget_seconds
     done = []
     for one in due:
-        answer = _tried(sink, one, pace, end)
+        answer = _try_delivery(sink, one, pace, end)
         turns = one.tried + answer.tried
         status = SENT if not answer.reason else FAILED if turns < sink.give_up_after else GIVEN_UP
         job, slot = _name(one.decision)
@@ -421,25 +421,27 @@ def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
         write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
-def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Delivered:
+def _try_delivery(sink: Sink, one: _Due, pace: Timing, end: float) -> DeliveryResult:
     """Deliver a decision, with the attempts and waits that the settings of the sink and the time allow."""
     try:
         whole = document(one.decision)
     except InputError as error:
-        return Delivered(reason=str(error))
+        return DeliveryResult(reason=str(error))
     if sink.kind == "file":
-        return _dropped(sink, one.slot, whole)
+        return _write_files(sink, one.slot, whole)
     body = as_text(whole).encode()
     try:
         headers = headers_of(sink, body, str(whole["key"]), sent=int(pace.now().timestamp()))
     except CannotSendError as error:
-        return Delivered(reason=str(error))
-    return _posted(sink, body, headers, pace, end)
+        return DeliveryResult(reason=str(error))
+    return _post_until(sink, body, headers, pace, end)
 
 
-def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float) -> Delivered:
+def _post_until(
+    sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float
+) -> DeliveryResult:
     """Post until success or permanent failure, or until the attempts or the time until ``end`` are used up."""
-    answer = Delivered(reason="no time was left for it in this turn", tried=False)
+    answer = DeliveryResult(reason="no time was left for it in this turn", tried=False)
     for attempt in range(sink.attempts):
         wait = sink.backoff_seconds * 2 ** (attempt - 1) if attempt else 0.0
         if pace.clock() + wait >= end:
@@ -452,7 +454,7 @@ def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, e
     return answer
 
 
-def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Delivered:
+def _write_files(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> DeliveryResult:
     """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless that file is of a later slot."""
     folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
     text = as_text(whole)
@@ -463,8 +465,8 @@ def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Delive
         if not _is_later(latest, slot):
             _write_whole(latest, text)
     except OSError as error:
-        return Delivered(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
-    return Delivered()
+        return DeliveryResult(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
+    return DeliveryResult()
 
 
 def _is_later(file: Path, slot: pd.Timestamp) -> bool:

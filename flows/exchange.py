@@ -173,13 +173,13 @@ def rejected(
         found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
-    rows = [{**row, "found": _abridged(str(row["raw"]))} for row in found.rows]
+    rows = [{**row, "found": _abridge(str(row["raw"]))} for row in found.rows]
     title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
     blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
     return Answer(title="Rejected rows", value=value, blocks=blocks)
 
 
-def _abridged(text: str) -> str:
+def _abridge(text: str) -> str:
     return text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..."
 
 

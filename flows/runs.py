@@ -9,6 +9,7 @@ Prefect's console handler would end it.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -232,6 +233,15 @@ def _parameters() -> dict[str, Any]:
 
 def _time(given: Any) -> datetime:
     return given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+
+
+def artifact_key(db: Path, what: str) -> str:
+    """Return the key of a Prefect artifact, with the name of the warehouse.
+
+    >>> artifact_key(Path("data/H100 east.duckdb"), "turn")
+    'slackwater-h100-east-turn'
+    """
+    return "-".join(["slackwater", *re.findall("[a-z0-9]+", db.stem.lower()), what])
 
 
 # ---

@@ -372,7 +372,7 @@ class GridPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathAsked:
+class SeriesRequest:
     """Request for a series on a grid.
 
     Values older than ``age_us`` are gaps, except prices that are confirmed by recent readings of
@@ -385,7 +385,7 @@ class PathAsked:
     probe: KnownSeries | None = None
 
 
-def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
+def grid_paths(store: Store, asked: Sequence[SeriesRequest]) -> list[GridPath]:
     """Read several series of the same kind on grids with equal step and ``known_at``, in a single query."""
     if not asked:
         return []
@@ -410,7 +410,7 @@ def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
     ]
 
 
-def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
+def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[SeriesRequest]:
     """Return the requests for the readings between slots, oldest first; none if the source reads about once per slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
@@ -418,7 +418,7 @@ def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
     backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
     age_us = int(WITHIN_GAPS * series.nominal_us)
     return [
-        PathAsked(
+        SeriesRequest(
             series=series,
             grid=replace(grid, first_us=grid.first_us - back, last_us=grid.last_us - back),
             age_us=age_us,
@@ -454,7 +454,7 @@ class Reader:
         self.store = store
         self.conventions = conventions or known_conventions()
         self._known: dict[tuple[Market, SlotGrid], list[KnownSeries]] = {}
-        self._paths: dict[PathAsked, GridPath] = {}
+        self._paths: dict[SeriesRequest, GridPath] = {}
         self._on_demand: dict[
             tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
         ] = {}
@@ -474,13 +474,13 @@ class Reader:
         self.fetch_known([(market, grid)])
         return self._known[market, grid.whole()]
 
-    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+    def fetch_paths(self, asked: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids."""
         new = [one for one in dict.fromkeys(asked) if one not in self._paths]
         for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
             self._paths |= zip(group, grid_paths(self.store, group), strict=True)
 
-    def path(self, asked: PathAsked) -> GridPath:
+    def path(self, asked: SeriesRequest) -> GridPath:
         """Return a series on its grid."""
         self.fetch_paths([asked])
         return self._paths[asked]
@@ -801,9 +801,11 @@ def load_histories(
     ]
 
 
-def _paths_asked(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen) -> list[PathAsked]:
+def _paths_asked(
+    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
+) -> list[SeriesRequest]:
     """Return the requests for the paths of a history that belong to the market itself."""
-    asked: list[PathAsked] = []
+    asked: list[SeriesRequest] = []
     if chosen.counts is not None and request.assumptions.counts_from is None:
         asked.append(_count_asked(grid, chosen.counts))
         asked += within_asked(grid, chosen.counts) if request.within else []
@@ -812,7 +814,7 @@ def _paths_asked(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen
     return asked
 
 
-def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen) -> History:
+def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries) -> History:
     market, assumptions = request.market, request.assumptions
     counts, capacity, stated = _counts_of(reader, request, grid, chosen)
     price = _measured_price(reader, request, grid, chosen)
@@ -876,7 +878,7 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
     )
 
 
-def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
+def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenSeries:
     known = reader.known(request.market, grid)
     require_source(reader.store, known, request.market, request.source, grid)
     known = only_product(known, request.market, request.product)
@@ -887,7 +889,7 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
     price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
-    return _Chosen(known=known, counts=counts, price=price)
+    return _ChosenSeries(known=known, counts=counts, price=price)
 
 
 def _require_counts(market: Market, series: KnownSeries) -> None:
@@ -908,7 +910,7 @@ def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
+def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _ChosenSeries) -> SlotGrid:
     first = chosen.counts or chosen.price
     if first is None and chosen.unplanned:
         raise MarketError(
@@ -933,7 +935,9 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -
     return grid
 
 
-def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
+def _join_words(
+    chosen: _ChosenSeries, source: str | None, counts: GridPath, price: GridPath
+) -> tuple[str, ...]:
     """Return an assumption for each variable from another source than the requested: it was measured separately."""
     primary = source or (counts.series.source if counts.series is not None else None)
     words = []
@@ -961,7 +965,7 @@ def _slots(grid: SlotGrid) -> pd.DatetimeIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
+class _ChosenSeries:
     """Series used for a history, and all known series of the market."""
 
     known: list[KnownSeries]
@@ -974,18 +978,18 @@ class _Chosen:
         return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
-def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
+def _count_asked(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
     """Return the request for counts on the grid."""
-    return PathAsked(series=series, grid=grid, age_us=series.age(grid))
+    return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
 
 
 def _price_asked(
     reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
-) -> PathAsked:
+) -> SeriesRequest:
     """Return the request for a price on the grid; a price read at every probe holds while the probes continue."""
     probes = (s for s in known if s.kind == "availability" and s.source == series.source)
     probe = next(probes, None) if reader.conventions.probed_price(series.source) else None
-    return PathAsked(series=series, grid=grid, age_us=series.age(grid), probe=probe)
+    return SeriesRequest(series=series, grid=grid, age_us=series.age(grid), probe=probe)
 
 
 def _price_path(
@@ -1008,7 +1012,7 @@ def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
 
 
 def _counts_of(
-    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
+    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> tuple[GridPath, int, bool]:
     """Return the counts, the capacity, and whether a probe stated it.
 
@@ -1035,7 +1039,7 @@ def _counts_of(
 
 
 def _measured_price(
-    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
+    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> GridPath | None:
     """Return the price of the market or a borrowed price; None if it may be assumed, else raises `MarketError`."""
     assumptions = request.assumptions
@@ -1190,7 +1194,7 @@ class MovingReader(Reader):
             one = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
             self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
 
-    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+    def fetch_paths(self, asked: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids as slices of paths over the whole span."""
         new = [one for one in dict.fromkeys(asked) if one not in self._paths]
         fitting = [one for one in new if self._may_cut(one)]
@@ -1206,7 +1210,7 @@ class MovingReader(Reader):
             )
         super().fetch_paths(one for one in new if one not in self._paths)
 
-    def _may_cut(self, asked: PathAsked) -> bool:
+    def _may_cut(self, asked: SeriesRequest) -> bool:
         """Return whether the requested path is a slice of the path known at the end of the span."""
         sids = {asked.series.sid} | ({asked.probe.sid} if asked.probe is not None else set())
         return (
@@ -1216,9 +1220,9 @@ class MovingReader(Reader):
             and not sids & self._late
         )
 
-    def _fetch_long(self, asked: Sequence[PathAsked]) -> None:
+    def _fetch_long(self, asked: Sequence[SeriesRequest]) -> None:
         """Read the long paths that are missing or do not begin early enough."""
-        wanted: dict[tuple[int, int, int, int, int, int], PathAsked] = {}
+        wanted: dict[tuple[int, int, int, int, int, int], SeriesRequest] = {}
         for one in asked:
             line, first = _line(one), _first_us(one)
             if line in self._long and self._long[line][0] <= first:
@@ -1231,7 +1235,7 @@ class MovingReader(Reader):
             end = last_us - (last_us - first) % step
             grid = replace(one.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last"))
             wanted[line] = replace(one, grid=grid)
-        groups: dict[tuple[str, int], list[PathAsked]] = {}
+        groups: dict[tuple[str, int], list[SeriesRequest]] = {}
         for one in wanted.values():
             groups.setdefault((one.series.kind, one.grid.step_us), []).append(one)
         for group in groups.values():
@@ -1239,7 +1243,7 @@ class MovingReader(Reader):
                 self._long[_line(one)] = (_first_us(one), path)
 
 
-def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
+def _line(asked: SeriesRequest) -> tuple[int, int, int, int, int, int]:
     """Return the cache key of a long path: series, step, phase of the grid, age, and the probe that confirms a price."""
     step = asked.grid.step_us
     probe = asked.probe
@@ -1253,7 +1257,7 @@ def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
     )
 
 
-def _first_us(asked: PathAsked) -> int:
+def _first_us(asked: SeriesRequest) -> int:
     """Return the first requested slot."""
     return int(grid_slots(asked.grid)[0]) if asked.grid.first_us is None else asked.grid.first_us
 

@@ -124,13 +124,15 @@ class Reason:
     by_value: bool = False
 
 
-def _braced(pattern: str) -> str:
+def _escape_braces(pattern: str) -> str:
     """Return a regular expression for use in a `Check`, whose braces mark parameters."""
     return pattern.replace("{", "{{").replace("}", "}}")
 
 
 def _of_words(code: str, pattern: str, words: str) -> Check:
-    return Check(code=code, words=words, test=f"NOT regexp_full_match({{value}}, '(?i){_braced(pattern)}')")
+    return Check(
+        code=code, words=words, test=f"NOT regexp_full_match({{value}}, '(?i){_escape_braces(pattern)}')"
+    )
 
 
 #: Maximum length of a name in characters; the names of all known providers are much shorter.
@@ -183,7 +185,7 @@ _NAMED = (
     Check(
         code="unprintable",
         words="contains a character that cannot be printed",
-        test=f"regexp_matches({{value}}, '{_braced(UNPRINTABLE)}')",
+        test=f"regexp_matches({{value}}, '{_escape_braces(UNPRINTABLE)}')",
     ),
     Check(code="long", words=f"is longer than {LONGEST_NAME}", test=f"length({{value}}) > {LONGEST_NAME}"),
 )
@@ -689,7 +691,7 @@ def differences(kind: Kind, found: Sequence[tuple[str, str, bool]]) -> list[str]
     there = {name: (type_, null) for name, type_, null in found if name not in _KEYS}
     wanted = {column.name: (SQL_TYPES[column.type], column.nullable) for column in stored_columns(kind)}
     return [
-        f"{kind}.{name} is {_shown(there.get(name))}, declared as {_shown(wanted.get(name))}"
+        f"{kind}.{name} is {_column_words(there.get(name))}, declared as {_column_words(wanted.get(name))}"
         for name in sorted(there.keys() | wanted.keys())
         if there.get(name) != wanted.get(name)
     ]
@@ -698,5 +700,5 @@ def differences(kind: Kind, found: Sequence[tuple[str, str, bool]]) -> list[str]
 _KEYS: Final = ("sid", "observed_at", "known_at", "batch")
 
 
-def _shown(column: tuple[str, bool] | None) -> str:
+def _column_words(column: tuple[str, bool] | None) -> str:
     return "missing" if column is None else f"{column[0]}{'' if column[1] else ' NOT NULL'}"

@@ -167,13 +167,13 @@ class DamagedStoreError(StoreError):
     """File that is not a readable warehouse."""
 
 
-class Kept:
+class CaughtError:
     """Context manager that catches any exception and stores it in ``error``, e.g. to hand it over to a waiting thread."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> CaughtError:
         return self
 
     def __exit__(

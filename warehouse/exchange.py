@@ -316,7 +316,7 @@ class _TableRows:
         )
         return {str(reason): int(count) for reason, count in rows}
 
-    def _mapped(self, columns: Sequence[str], source: str = _USABLE) -> str:
+    def _mapped_rows_sql(self, columns: Sequence[str], source: str = _USABLE) -> str:
         """Return SQL for the usable rows, with the ids of this warehouse instead of the exporting warehouse."""
         joins, chosen = "", {name: f"f.{name}" for name in columns}
         if "old_id" in chosen:
@@ -340,19 +340,19 @@ class _TableRows:
         self.store.execute(
             f"INSERT INTO {self.name} ({owner.id}, {names}) "
             f"SELECT (SELECT coalesce(max({owner.id}), 0) FROM {self.name}) + row_number() OVER (ORDER BY {owner.id}), {names} "
-            f"FROM {self._mapped(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
+            f"FROM {self._mapped_rows_sql(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {owner.id}) = 1"
         )
         self.store.execute(
             f"CREATE OR REPLACE TEMP TABLE new_{self.name} AS SELECT f.old_id, t.{owner.id} AS new_id "
-            f"FROM {self._mapped([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
+            f"FROM {self._mapped_rows_sql([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
         )
         return self._size() - before
 
     def by_key(self, key: tuple[str, ...]) -> int:
         """Insert the rows whose natural key is not stored yet; return their number."""
         keys = ", ".join(key)
-        return self._inserted(
+        return self._insert_rows(
             f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM "
             f"(SELECT *, rowid AS place FROM found_rows WHERE set_aside IS NULL) AS f ANTI JOIN {self.name} USING ({keys}) "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY place) = 1 ORDER BY place"
@@ -360,8 +360,8 @@ class _TableRows:
 
     def forecasts(self) -> int:
         """Insert forecasts whose vintage, variable and step are not stored yet; return their number."""
-        return self._inserted(
-            f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped(self.columns)} AS f "
+        return self._insert_rows(
+            f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped_rows_sql(self.columns)} AS f "
             "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
         )
 
@@ -372,9 +372,9 @@ class _TableRows:
         """
         names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
-        return self._inserted(
+        return self._insert_rows(
             f"INSERT INTO rejected ({names}) SELECT {names} FROM "
-            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped(self.columns)}) AS f "
+            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped_rows_sql(self.columns)}) AS f "
             f"ANTI JOIN (SELECT *, {copies} FROM rejected) AS t USING ({names}, copy) ORDER BY place"
         )
 
@@ -385,14 +385,14 @@ class _TableRows:
         for first, last in self._parts():
             self.store.execute(
                 "CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM "
-                + self._mapped(
+                + self._mapped_rows_sql(
                     self.columns, "(SELECT * FROM found_rows WHERE set_aside IS NULL AND sid BETWEEN ? AND ?)"
                 ),
                 [first, last],
             )
             rejected += self._keep_conflicts(value)
             key = "sid, observed_at, known_at"
-            added += self._inserted(
+            added += self._insert_rows(
                 f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM part ANTI JOIN {self.name} USING ({key}) "
                 f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
             )
@@ -427,7 +427,7 @@ class _TableRows:
     def _size(self) -> int:
         return int(self.store.execute(f"SELECT count(*) FROM {self.name}")[0][0])
 
-    def _inserted(self, sql: str) -> int:
+    def _insert_rows(self, sql: str) -> int:
         return int(self.store.execute(sql)[0][0])
 
 
@@ -536,7 +536,7 @@ def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
     part = folder / f".{CATALOGUE}.part"
     with publishing(folder):
         try:
-            return _published(Path(source), folder, part, keep)
+            return _publish_folder(Path(source), folder, part, keep)
         except OSError as error:
             raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="make room there") from error
         finally:
@@ -545,7 +545,7 @@ def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
                     path.unlink()
 
 
-def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
+def _publish_folder(source: Path, folder: Path, part: Path, keep: int) -> Generation:
     catalogue = folder / CATALOGUE
     if catalogue.exists():
         shutil.copyfile(catalogue, part)
@@ -636,7 +636,7 @@ def _bring_up(store: Store, table: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """Size of the file in bytes before and after compaction, and the numbers of dropped rows."""
 
     bytes_before: int
@@ -644,7 +644,7 @@ class Compacted:
     dropped: Thinned
 
 
-def compact(store: Store, *, keep: Retention = USUAL) -> Compacted:
+def compact(store: Store, *, keep: Retention = USUAL) -> CompactionResult:
     """Rewrite the warehouse behind a store open for writing, and close that store.
 
     Rows that ``keep`` leaves out are dropped. The new file is
@@ -670,7 +670,7 @@ def compact(store: Store, *, keep: Retention = USUAL) -> Compacted:
         ) from error
     finally:
         _discard(part)
-    return Compacted(bytes_before=before, bytes_after=after, dropped=dropped)
+    return CompactionResult(bytes_before=before, bytes_after=after, dropped=dropped)
 
 
 def _copy(store: Store, part: Path) -> None:

@@ -448,7 +448,7 @@ def read_vintages(
 ) -> dict[tuple[str, str, str], list[ForecastT]]:
     """Return the forecasts of `read_forecasts` for several markets and models, by (market, source, model), in two statements."""
     named = {(market.key, source): market for market, source in markets}
-    return _read(store, make, named, _asked(named, models, start=start, end=end, step=step))
+    return _read(store, make, named, _market_conditions(named, models, start=start, end=end, step=step))
 
 
 def vintage_times(
@@ -464,7 +464,7 @@ def vintage_times(
     named = {(market.key, source): market for market, source in markets}
     columns = store.arrays(
         f"SELECT market, source, model, epoch_us(issued_at) AS issued_us FROM ({_CHOSEN})",
-        _asked(named, models, start=start, end=end, step=step),
+        _market_conditions(named, models, start=start, end=end, step=step),
     )
     found: dict[tuple[str, str, str], set[pd.Timestamp]] = {}
     issued = utc_index(columns["issued_us"].astype(np.int64))
@@ -482,7 +482,7 @@ _CHOSEN = (
 )
 
 
-def _asked(
+def _market_conditions(
     named: Mapping[tuple[str, str], Market],
     models: Iterable[str],
     *,

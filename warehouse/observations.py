@@ -192,7 +192,7 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
         if told
         else ""
     )
-    typed = ", ".join(f"{_typed(column)} AS {column.name}" for column in stored)
+    typed = ", ".join(f"{_typed_sql(column)} AS {column.name}" for column in stored)
     return (
         f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
         f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
@@ -224,7 +224,7 @@ def _tests(found: _ColumnSql, columns: Iterable[Column], bounds: Bounds) -> list
     return tests
 
 
-def _typed(column: Column) -> str:
+def _typed_sql(column: Column) -> str:
     """Return SQL for the value to store of a column, from its cast value."""
     if column.type == "whole":
         return f"TRY_CAST({column.alias} AS INTEGER)"
@@ -501,7 +501,7 @@ class Stage:
     def fill(self, batches: Iterable[Batch], *, hashed: bool) -> str:
         """Stage all batches; return the digest of their content (with ``hashed``, else of nothing)."""
         digest = hashlib.sha256()
-        for batch in _gathered(_hashed(batches, digest) if hashed else batches):
+        for batch in _combine_batches(_hash_batches(batches, digest) if hashed else batches):
             self._add(batch)
             self._rows += batch.table.num_rows
         return digest.hexdigest()
@@ -586,45 +586,45 @@ class Stage:
             )
 
 
-def _gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
+def _combine_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Combine batches to about `STAGED_BYTES`, to reduce the work per batch."""
     held: list[Batch] = []
     for batch in batches:
         if held and (batch.kind != held[0].kind or batch.table.schema != held[0].table.schema):
-            yield _joined(held)
+            yield _concatenate(held)
             held = []
         if batch.table.num_rows:
             held.append(batch)
         if sum(one.table.nbytes for one in held) >= STAGED_BYTES:
-            yield _joined(held)
+            yield _concatenate(held)
             held = []
     if held:
-        yield _joined(held)
+        yield _concatenate(held)
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _concatenate(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     return Batch(kind=batches[0].kind, table=pa.concat_tables([batch.table for batch in batches]))
 
 
-def _hashed(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
+def _hash_batches(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
     """Yield the batches and add their content to a digest."""
     for batch in batches:
         digest.update(batch.kind.encode())
-        for chunk in _serialised(batch.table):
+        for chunk in _serialise(batch.table):
             digest.update(chunk)
         yield batch
 
 
-def _serialised(table: pa.Table) -> Iterator[bytes]:
+def _serialise(table: pa.Table) -> Iterator[bytes]:
     yield str(table.schema.remove_metadata()).encode()
     for chunk in table.to_batches():
         yield memoryview(chunk.serialize()).tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeCounts:
     """Numbers of rows of a variable that were added, and of rows without new information."""
 
     added: int
@@ -659,11 +659,11 @@ def _find_series(store: Store) -> None:
     )
 
 
-def merge(store: Store, variable: Variable, batch: int) -> Merged:
+def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
     """Merge the staged rows of a variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
-        return Merged(added=0, repeated=0)
+        return MergeCounts(added=0, repeated=0)
     read, whole = _sort(store, variable)
     columns = ", ".join(variable.columns)
     keys = "SELECT sid, observed_at FROM"
@@ -693,7 +693,7 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
                 store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     for table in ("sorted", "contested"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
-    return Merged(added=added, repeated=read - added - rejected)
+    return MergeCounts(added=added, repeated=read - added - rejected)
 
 
 def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
@@ -754,7 +754,7 @@ def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
     ]
 
 
-def _inserted(store: Store, sql: str, batch: int) -> int:
+def _insert_rows(store: Store, sql: str, batch: int) -> int:
     return int(store.execute(sql, {"batch": batch})[0][0])
 
 
@@ -849,7 +849,7 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
     )
     news = [f"earlier_{value} IS NULL", f"{value} <> earlier_{value}"]
     news += [f"({side} IS NOT NULL AND {side} IS DISTINCT FROM earlier_{side})" for side in variable.compared]
-    return _inserted(
+    return _insert_rows(
         store,
         f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) WITH versions AS ("
         f"SELECT {_KEY}, {columns}, TRUE AS stored FROM chain UNION ALL "
@@ -1161,13 +1161,13 @@ def rule_words(known_at: KnownAt) -> str:
             raise SettingsError(f"known_at rule {known_at}", expected="a delay >= 0")
         return f"observed_at + {known_at.isoformat()}"
     if isinstance(known_at, FollowedSince):
-        return f"observed_at before {_zoned(known_at.start)}, then {rule_words(known_at.at)}"
+        return f"observed_at before {_with_zone(known_at.start)}, then {rule_words(known_at.at)}"
     if known_at.tzinfo is None:
         raise SettingsError(f"known_at {known_at} has no time zone", expected="a UTC time")
     return f"max(observed_at, {known_at.tz_convert('UTC').isoformat()})"
 
 
-def _zoned(at: pd.Timestamp) -> str:
+def _with_zone(at: pd.Timestamp) -> str:
     if at.tzinfo is None:
         raise SettingsError(f"time {at} has no time zone", expected="a UTC time")
     return at.tz_convert("UTC").isoformat()
@@ -1177,7 +1177,7 @@ def _rule_sql(known_at: KnownAt) -> str:
     if known_at is None:
         return "observed_at"
     if isinstance(known_at, FollowedSince):
-        start = _zoned(known_at.start)
+        start = _with_zone(known_at.start)
         return (
             f"CASE WHEN observed_at < CAST('{start}' AS TIMESTAMPTZ) THEN observed_at "
             f"ELSE {_rule_sql(known_at.at)} END"
@@ -1379,20 +1379,20 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     (`slackwater.warehouse.catalogue`), price_rows and products to all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
-    return _listed(store, when_us, when_us, 1).drop(columns="place")
+    return _list_at_times(store, when_us, when_us, 1).drop(columns="place")
 
 
 def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp, pd.DataFrame]:
     """Return `list_markets` as known at each of ``times`` (ascending, evenly spaced), in a single query."""
     first_us, last_us = (microseconds(at, "time") for at in (times[0], times[-1]))
     step_us = (last_us - first_us) // max(1, len(times) - 1) or 1
-    frame = _listed(store, first_us, last_us, step_us)
+    frame = _list_at_times(store, first_us, last_us, step_us)
     ends = np.searchsorted(frame["place"], np.arange(len(times) + 1))
     plain = frame.drop(columns="place")
     return {at: plain.iloc[ends[i] : ends[i + 1]].reset_index(drop=True) for i, at in enumerate(times)}
 
 
-def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
+def _list_at_times(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
     """Return the listings of all times, one after the other; the column ``place`` is the index of the time."""
     bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
     statement = read_sql(__package__, "listing").replace("{product_rank}", rank_sql("product"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from prefect.artifacts import create_markdown_artifact
 from pydantic import Field
 
 from slackwater.flows.accuracy.command import TITLE
@@ -19,8 +20,9 @@ from slackwater.flows.accuracy.report import (
 from slackwater.flows.accuracy.units import BacktestPlan, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, say
 from slackwater.flows.engine.flows import RUNNER, tasks_of
-from slackwater.flows.runs import Db, SettingsFile, begun, named_flow, run_name
+from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name
 from slackwater.flows.show.blocks import Page
+from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.show.page import write_page
 from slackwater.forecasting.accuracy.tables import Accuracy
 from slackwater.forecasting.origins import units_of
@@ -70,7 +72,11 @@ def accuracy_report(
     folder = keep or db.with_name(f"{db.stem}.forecasts")
     course = course_of(measured, options, chosen, keep=folder)
     accuracy = accuracy_on_engine(course, notes=measured.notes)
+    blocks = answer_blocks(accuracy, str(db), background_of(course))
+    page = [] if html is None else [f"The page: {html}"]
+    create_markdown_artifact(
+        key=artifact_key(db, "forecast-errors"), markdown=markdown_of([*blocks, *page]), description=TITLE
+    )
     if html is not None:
-        blocks = answer_blocks(accuracy, str(db), background_of(course))
         write_page(Page(title=TITLE, blocks=blocks), html, option="html")
     return answer_of(accuracy, str(db))

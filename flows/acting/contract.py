@@ -29,9 +29,9 @@ class _Value(BaseModel):
 class Instance(_Value):
     """An instance that the driver launched for a job.
 
-    ``key`` is the decision that it was launched for. ``since`` is the time of its grant, from which
-    it is paid. ``ended`` is the time of its end and ``end`` the reason, as far as the provider
-    states them; None while it is held.
+    ``key`` is the decision that it was launched for, "" where the provider has no tags. ``since`` is
+    the time of its grant, from which it is paid. ``ended`` is the time of its end and ``end`` the
+    reason, as far as the provider states them; None while it is held.
     """
 
     id: str
@@ -106,6 +106,12 @@ class Driver(Protocol):
     @property
     def retry_seconds(self) -> float:
         """Seconds after which instances that were not granted are requested again; infinity: the provider keeps the request."""
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the on-demand and spot instances that stand for a decision where the driver cannot run it as it is.
+
+        As many instances, and no fewer on demand, so that the deadline is met as well.
+        """
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the instances of a job in ``markets``: all that are held, and those that ended as long as the provider lists them.

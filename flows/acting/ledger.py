@@ -65,11 +65,12 @@ class Seen(_Value):
 
 
 class Recorded(_Value):
-    """The warehouse has the evidence of a job up to ``at``."""
+    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
 
     event: Literal["recorded"] = "recorded"
     at: datetime
     job: str
+    key: str = ""
 
 
 Entry = Annotated[Ordered | Answered | Seen | Recorded, Field(discriminator="event")]
@@ -82,7 +83,8 @@ class JobLaunches:
 
     ``last`` is the newest order, ``answered`` whether its call returned. ``orders`` counts them by
     decision. ``lost_all`` are the decisions under which all spot was lost. ``unrecorded`` are the
-    entries that the warehouse does not have as evidence.
+    entries that the warehouse does not have as evidence, ``recorded_key`` is the decision of the
+    newest evidence.
     """
 
     last: Ordered | None = None
@@ -93,6 +95,7 @@ class JobLaunches:
     instances: dict[str, Instance] = field(default_factory=dict)
     lost_all: set[str] = field(default_factory=set)
     unrecorded: list[Ordered | Answered | Seen] = field(default_factory=list)
+    recorded_key: str = ""
 
     @property
     def held(self) -> list[Instance]:
@@ -121,6 +124,7 @@ class JobLaunches:
                 self.lost_all.add(entry.key)
         if isinstance(entry, Recorded):
             self.unrecorded = [one for one in self.unrecorded if one.at > entry.at]
+            self.recorded_key = entry.key
         else:
             self.unrecorded.append(entry)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -41,8 +41,14 @@ class World(Protocol):
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of markets of a job, as far as they are known."""
 
-    def record(self, job: str, entries: Sequence[Ordered | Answered | Seen], launches: JobLaunches) -> bool:
-        """Store the evidence of new entries; return False if the warehouse is locked, to try again."""
+    def record(
+        self,
+        job: str,
+        entries: Sequence[Ordered | Answered | Seen],
+        launches: JobLaunches,
+        now: datetime,
+    ) -> bool:
+        """Store the evidence of new entries, or of what is held; return False if the warehouse is locked, to try again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,7 @@ class Acting:
     driver_of: Callable[[str], Driver | None]
     limits: Limits
     only: frozenset[str] = frozenset()
+    _in_force: dict[str, str] = field(default_factory=dict)  # key of the newest decision by job
 
     def run_pass(self, now: datetime, *, dry: bool = False) -> list[JobPass]:
         """Bring every job to its target at a time, and return the result of each.
@@ -93,17 +100,24 @@ class Acting:
             except DriverError as error:
                 found.append(self._failed(job, driver, now, str(error)))
         if not dry:
-            self.record()
+            self.record(now)
         return found
 
-    def record(self) -> bool:
-        """Store the evidence of all jobs in the warehouse; return False if some must be stored later."""
+    def record(self, now: datetime) -> bool:
+        """Store the evidence of all jobs in the warehouse; return False if some must be stored later.
+
+        There is evidence after every change, and once under each order that holds instances.
+        """
         done = True
         for name, own in self.ledger.jobs.items():
-            if own.unrecorded and (not self.only or name in self.only):
-                newest = max(one.at for one in own.unrecorded)
-                if self.world.record(name, tuple(own.unrecorded), own):
-                    self.ledger.add(Recorded(at=newest, job=name))
+            key = "" if own.last is None else own.last.order.key
+            if self.only and name not in self.only:
+                continue
+            if own.unrecorded or (own.held and self._in_force.get(name, key) != own.recorded_key):
+                if self.world.record(name, tuple(own.unrecorded), own, now):
+                    newest = max([now, *(one.at for one in own.unrecorded)])
+                    entry = Recorded(at=newest, job=name, key=self._in_force.get(name, key))
+                    self.ledger.add(entry)
                 else:
                     done = False
         return done
@@ -125,7 +139,7 @@ class Acting:
             except DriverError as error:
                 found.append(self._failed(job, driver, now, str(error)))
         if not dry:
-            self.record()
+            self.record(now)
         return found
 
     def adopt(self, now: datetime) -> list[JobPass]:
@@ -141,7 +155,7 @@ class Acting:
                 found.append(self._result(job, driver, self._as_held(job.name, why), now))
             except DriverError as error:
                 found.append(self._failed(job, driver, now, str(error)))
-        self.record()
+        self.record(now)
         return found
 
     def _as_held(self, job: str, why: str) -> Target:
@@ -153,6 +167,8 @@ class Acting:
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
         self._observe(job, driver, now)
         own = self.ledger.job(job.name)
+        if job.decision is not None:
+            self._in_force[job.name] = job.decision.key
         prices = self.world.prices(job.name, own.markets | set(job.markets), now)
         target = target_of(
             job,
@@ -181,6 +197,8 @@ class Acting:
 
     def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
         own = self.ledger.job(job.name)
+        on_demand, spot = driver.fitted(target.on_demand, target.spot)
+        target = replace(target, on_demand=on_demand, spot=spot)
         order, commands = order_for(job, own, target, now), tuple[str, ...]()
         needed = self._needs_order(own, driver, order, now)
         if needed and dry:

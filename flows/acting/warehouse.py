@@ -23,7 +23,7 @@ from slackwater.flows.delivery import key_of
 from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
-from slackwater.flows.ledger.reports import Report, reports_by_job, save_report
+from slackwater.flows.ledger.reports import MOST_HELD, Report, reports_by_job, save_report
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import opened
@@ -101,14 +101,18 @@ class ActedWarehouse:
             if history.market.key in markets
         }
 
-    def record(self, job: str, entries: Sequence[Ordered | Answered | Seen], launches: JobLaunches) -> bool:
+    def record(
+        self,
+        job: str,
+        entries: Sequence[Ordered | Answered | Seen],
+        launches: JobLaunches,
+        now: datetime,
+    ) -> bool:
         """Store what became of the instances of a job as a report; return False while another process writes."""
-        at = pd.Timestamp(max(one.at for one in entries)).floor("us")
-        if not any(isinstance(one, Seen) or (isinstance(one, Answered) and one.refused) for one in entries):
-            return True
+        at = pd.Timestamp(max([now, *(one.at for one in entries)])).floor("us")
         try:
             with open_store(self._db, wait=0.0) as store:
-                _save(store, find_job(store, job), _report(job, at, entries, launches))
+                _save(store, find_job(store, job), evidence(job, at, entries, launches))
         except StoreLockedError:
             return False
         return True
@@ -205,19 +209,29 @@ def _readings(history: History, start: pd.Timestamp, n_max: int) -> Readings:
     )
 
 
-def _report(
+def evidence(
     job: str, at: pd.Timestamp, entries: Sequence[Ordered | Answered | Seen], launches: JobLaunches
 ) -> Report:
+    """Return the report of a job's own launches at a time (M13.1)."""
     held = count_by_kind(launches.held)
-    market = launches.held[-1].market if launches.held else None
+    spot = [one for one in launches.held if one.kind == "spot"]
+    lost = [one for entry in entries if isinstance(entry, Seen) for one in entry.lost if one.kind == "spot"]
+    asked = launches.last.order.spot if launches.last is not None else 0
+    newest = max((one.since for one in (*spot, *lost)), default=None)
+    minutes = 0.0 if newest is None else (at - newest) / pd.Timedelta(minutes=1)
+    whole = asked and held["spot"] >= asked
     return Report(
         job=job,
         reported_at=at,
         known_at=at,
         on_demand=held["on_demand"],
         spot=held["spot"],
-        market=market,
+        market=launches.held[-1].market if launches.held else None,
         note=told(entries),
+        asked=asked or None,
+        granted=min(asked, held["spot"]) if asked else None,
+        lost=len(lost) or None,
+        held_minutes=min(MOST_HELD, round(minutes, 3)) if whole or lost else None,
     )
 
 

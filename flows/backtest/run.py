@@ -127,21 +127,21 @@ def backtest(
     histories = dict(
         zip(places, read_all(turn, [(place, record_start(wanted[0])) for place in places]), strict=True)
     )
-    spans = {place: _observed(history) for place, history in histories.items()}
-    starts = [start for start in wanted if _covered(start, (slots - 1) * step, spans.values())]
+    spans = {place: _observed_span(history) for place, history in histories.items()}
+    starts = [start for start in wanted if _covers(start, (slots - 1) * step, spans.values())]
     if not starts:
         raise MarketError(
             f"none of the {len(wanted)} starts from {wanted[0]} to {wanted[-1]} has all its {slots} slots in the record",
             expected=", ".join(f"{place.key}: {_span_text(spans[place])}" for place in places[:3]),
             remedy="choose another --from, or a shorter deadline",
         )
-    leader, chosen = _chosen(turn, floating, policies)
+    leader, chosen = _choose_policies(turn, floating, policies)
     record = _with_forecasts(turn, histories, starts, slots)
     runs: list[Run] = []
     gaps = 0
     assumed: dict[str, None] = {}
     for i, start in enumerate(starts):
-        ended = record.ended(_placed(floating, places[0], start), start)
+        ended = record.ended(_place_request(floating, places[0], start), start)
         gaps += sum(int(np.count_nonzero(~window.observed[:slots])) for window in ended.windows)
         assumed |= dict.fromkeys(ended.assumptions)
         if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
@@ -187,7 +187,7 @@ def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
     return request.model_copy(update={"start": None, "deadline": None, "deadline_in": f"{minutes:.6f}min"})
 
 
-def _placed(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobRequest:
+def _place_request(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobRequest:
     own = request.model_copy(update={"start": start.to_pydatetime()})
     placed = own.placed(at=start, market=place.market.key, source=place.source)
     # A multi-market job has no home unless its file names one.
@@ -227,13 +227,13 @@ def _start_times(
     return list(dict.fromkeys(start.ceil(step) for start in pd.date_range(first, last, freq=every)))
 
 
-def _observed(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None:
+def _observed_span(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None:
     """Return the first and the last slot with price and availability, None if there is none."""
     slots = history.frame[[PRICE, AVAILABLE]].dropna().index
     return (slots[0], slots[-1]) if len(slots) else None
 
 
-def _covered(start: pd.Timestamp, length: pd.Timedelta, spans: Iterable[Span | None]) -> bool:
+def _covers(start: pd.Timestamp, length: pd.Timedelta, spans: Iterable[Span | None]) -> bool:
     return all(span is not None and span[0] <= start and start + length <= span[1] for span in spans)
 
 
@@ -241,7 +241,7 @@ def _span_text(span: Span | None) -> str:
     return f"{span[0]} to {span[1]}" if span else "nothing observed"
 
 
-def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
+def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
         leader = read_pool(turn).deciders([turn.at])[0].of(request)[0].name

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import pandas as pd
 from prefect import task
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
@@ -30,9 +30,10 @@ from pydantic import Field
 from slackwater.flows.backfill.late import is_made, make_missing
 from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
-from slackwater.flows.config import read_settings
+from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
 from slackwater.flows.executor import chosen_executor, executor_fan
+from slackwater.flows.ledger.headline import answers
 from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.monitoring.flow import emit_alarms
 from slackwater.flows.runs import (
@@ -41,6 +42,7 @@ from slackwater.flows.runs import (
     OwnEnd,
     SettingsFile,
     Slot,
+    artifact_key,
     as_task,
     is_deployed,
     named_flow,
@@ -49,9 +51,11 @@ from slackwater.flows.runs import (
     slot_of,
     time_name,
 )
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import rows_of, utc
+from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
 from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
@@ -284,7 +288,7 @@ def pipeline(
         )  # fmt: skip
 
     result = tried(work, label="turn-tries")
-    _publish(result)
+    _publish(db, result, read_settings(settings))
     return dict(result.answer())
 
 
@@ -298,11 +302,23 @@ def _made_meanwhile(db: Path, at: datetime | None, settings: Path | None) -> str
         return f"turn {time_name(when)} was made by a later one" if is_made(store, when) else ""
 
 
-def _publish(result: TurnResult) -> None:
-    """Publish the tables of a turn as Prefect artifacts, at most 50 rows each."""
+def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
+    """Publish a turn as Prefect artifacts: a text with the decisions and forecast errors, and its tables of at most 50 rows."""
     answer: dict[str, Any] = dict(result.answer())
+    decisions = answer["decisions"]
+    create_markdown_artifact(
+        key=artifact_key(db, "turn"),
+        markdown=markdown_of(
+            [
+                *answers(decisions),
+                *decision_blocks("Decisions", decisions),
+                *turn_blocks(answer, planner=settings.planner),
+            ]
+        ),
+        description=f"turn at {utc(result.at)} UTC",
+    )
     for key in ("decisions", "leaderboard", "accuracy"):
         if answer[key]:
             create_table_artifact(
-                table=answer[key][:50], key=f"slackwater-{key}", description=f"{key} of {result.run_id}"
+                table=answer[key][:50], key=artifact_key(db, key), description=f"{key} of {result.run_id}"
             )

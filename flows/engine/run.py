@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 #: Prefect must not start its own server, which would accept any client
 #: (`slackwater.flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
-#: with a write per event a flow stalled for a minute after 1,000 tasks. Concurrency leases are
+#: with a write per event a flow stalled for a minute after 1,000 tasks. If SQLite is locked the
+#: server waits for 60 s instead of 10, then answers 503, which clients repeat 10 times instead of 5
+#: with growing pauses. Concurrency leases are
 #: stored in files: the default store is lost when the server restarts, and the slots would stay
 #: occupied forever. Flow runs log from level INFO, everything else from WARNING; the console shows
 #: warnings only. Runs send a heartbeat every 30 seconds, by which `slackwater.flows.engine.serving.zombies`
@@ -40,6 +42,8 @@ ENGINE_SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "200",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "200",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_CLIENT_MAX_RETRIES": "10",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
 }
 

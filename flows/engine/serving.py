@@ -39,6 +39,7 @@ from slackwater.warehouse.times import steady_seconds
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
     from prefect.schedules import Schedule
+    from prefect.utilities.callables import ParameterSchema
 
 
 #: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have a separate
@@ -326,7 +327,23 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
         ),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    return cast("RunnerDeployment", made)
+    own = cast("RunnerDeployment", made)
+    own._parameter_openapi_schema = closed_schema(own._parameter_openapi_schema)
+    return own
+
+
+def closed_schema(schema: ParameterSchema) -> ParameterSchema:
+    """Return a schema of parameters by which Prefect refuses a run with an unknown parameter when it is created.
+
+    Without it the run is created, starts, and then fails.
+    """
+    from prefect.utilities.callables import ParameterSchema
+
+    class ClosedSchema(ParameterSchema):
+        additionalProperties: bool = False
+
+    # Given, not left to its default: Prefect sends only the values that were set.
+    return ClosedSchema(**schema.model_dump(), additionalProperties=False)
 
 
 LOOPBACK = "127.0.0.1"

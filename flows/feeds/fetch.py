@@ -22,7 +22,7 @@ from slackwater.flows.config import BoundSettings, Feed, Settings
 from slackwater.flows.feeds.staging import StagedPage, discard_staged, rows_of_page, stage_page, staged_pages
 from slackwater.flows.show.formats import rows_of, utc
 from slackwater.warehouse.documents import read_object
-from slackwater.warehouse.errors import FetchError, InputError, Kept, SettingsError, StoreLockedError
+from slackwater.warehouse.errors import CaughtError, FetchError, InputError, SettingsError, StoreLockedError
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.observations import Appended, Bounds, FollowedSince, append
 from slackwater.warehouse.sources import LIVE_SOURCES
@@ -494,7 +494,7 @@ class _Fetch:
         """
         gathered: list[FetchedPage | PartFailed] = []
         # An interruption loses none of the pages that arrived before it.
-        with self._store.released(), Kept() as kept:
+        with self._store.released(), CaughtError() as kept:
             end = steady_seconds() + GATHER_SECONDS
             for item in items:
                 gathered.append(item)

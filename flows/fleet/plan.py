@@ -21,7 +21,7 @@ def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
     Raises `JobError` if no job is open, `MarketError` for a request without a market. Stores nothing.
     """
     left_out: list[str] = []
-    placed = [request for one in requests if (request := _placed(turn, one, left_out)) is not None]
+    placed = [request for one in requests if (request := _place_request(turn, one, left_out)) is not None]
     decided = decisions_as_of(turn, placed)
     notes = [*left_out, *decided.left_out]
     if not decided.rows:
@@ -38,7 +38,7 @@ def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
     }
 
 
-def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
+def _place_request(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
     """Return the request with its market and start, or None with a note if it starts later."""
     if request.start is not None and pd.Timestamp(request.start) > turn.at:
         left_out.append(f"job {request.name} is left out: it starts at {request.start}")

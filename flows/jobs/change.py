@@ -130,7 +130,7 @@ def change_of(
     while slot in decided:
         slot += stored.step
     name = stored.request.name
-    ledger = replace(read_ledger(turn.store, [name]), decisions={name: [dict(row) for row in decisions]})
+    ledger = replace(turn.read(read_ledger, [name]), decisions={name: [dict(row) for row in decisions]})
     change = Change(changes=tuple(term_changes(stored.request, request)), counts_from=slot)
     try:
         jobs = (replace(stored, request=request), stored)

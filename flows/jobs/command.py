@@ -129,7 +129,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked, columns = _ranked(turn, placed.name)
+            ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
@@ -148,7 +148,13 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
         **({"move_usd_most": most_expensive_move(placed, markets)} if placed.may_move else {}),
-        "note": "; ".join([*_terms_note(placed, runs), *_roundings(placed, histories)]),
+        "note": "; ".join(
+            [
+                *_terms_note(placed, runs),
+                *_hourly_notes(placed, runs, histories),
+                *_roundings(placed, histories),
+            ]
+        ),
         "times": times_rows(placed),
     }
     short: list[str] = [
@@ -171,7 +177,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
-def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
+def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.plans.query import asked_job
@@ -229,6 +235,14 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
         *(text for market in markets.values() for text in rounding_notes(request, market)),
         *types_without_room(request),
     ]
+
+
+def _hourly_notes(request: JobRequest, runs: Sequence[Job], histories: Sequence[History]) -> list[str]:
+    """Return how ``max_hourly_usd`` limits the instances, once for each number and price."""
+    from slackwater.optimization.job.request import hourly_note
+
+    notes = (hourly_note(request, run, history) for run, history in zip(runs, histories, strict=True))
+    return [note for note in dict.fromkeys(notes) if note]
 
 
 def _units_of(request: JobRequest, runs: Sequence[Job], markets: Sequence[Market]) -> dict[str, Any]:
@@ -430,7 +444,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
-    missed = [f"{row['job']}: {row['ending']}" for row in rows if endings_missed(row)]
+    missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
     told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
     blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
@@ -438,7 +452,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
 
 
-def endings_missed(row: Mapping[str, Any]) -> bool:
+def has_missed(row: Mapping[str, Any]) -> bool:
     """Return whether a user job missed its deadline, finished later or not."""
     return row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
 

@@ -200,7 +200,7 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     return None if math.isinf(slots) else (job.live.start + slots * job.live.step).floor("s").isoformat()
 
 
-def _saved(job: OpenJob, made: Decision) -> float | None:
+def _expected_saving(job: OpenJob, made: Decision) -> float | None:
     """Return the expected saving compared with on-demand only.
 
     None where no on-demand price is known, or the job is more likely abandoned than finished.
@@ -212,12 +212,12 @@ def _saved(job: OpenJob, made: Decision) -> float | None:
 
 
 def _saved_usd(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     return None if saved is None else round(saved, 4)
 
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
-    saved = _saved(job, made)
+    saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else round(saved / alone, 6)
 
@@ -296,12 +296,9 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
     words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
     told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    if not made.in_world and not made.guarded:
-        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
-    others = [] if made.in_world else [SLOT_MODEL]
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
-    return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
+    return f"{who} {told}" if told else None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:
@@ -317,7 +314,7 @@ def _spot_price(job: OpenJob, made: Decision) -> float | None:
     return round(prices[slot], 6) if seen.observed[slot] else None
 
 
-def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
+def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     """Return the planned instances of the slots after the decision, None without a plan."""
     if made.planned is None:
         return None
@@ -923,7 +920,7 @@ DECISION: Final[dict[str, Field]] = {
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="Planned instances of the following slots, which later decisions may change; null if the policy makes no plan.",
-        value=_planned,
+        value=_planned_instances,
     ),
     "place": Field(
         kind=str | None,
@@ -1189,7 +1186,7 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
 #: Meaning of the field `model` of simulated outcomes.
 MODEL: Final = (
     "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
-    "(spot stays for whole slots): multi-market jobs, and jobs scored by older versions."
+    "(spot stays for whole slots): jobs scored by older versions."
 )
 #: How outcomes were simulated, by model.
 SIMULATED: Final = {

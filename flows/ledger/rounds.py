@@ -237,10 +237,9 @@ def finish_at(start: pd.Timestamp, seconds: float) -> pd.Timestamp:
 
 
 def scored_in_slot_model(store: Store) -> set[str]:
-    """Return the jobs in one market that an older version scored in the slot model (M2.4)."""
+    """Return the jobs that an older version scored in the slot model (M2.4)."""
     rows = store.execute(
-        "SELECT DISTINCT job FROM outcomes WHERE (TRY_CAST(details AS JSON) ->> 'model') IS NULL "
-        "AND (TRY_CAST(details AS JSON) ->> 'moves') IS NULL"
+        "SELECT DISTINCT job FROM outcomes WHERE coalesce(TRY_CAST(details AS JSON) ->> 'model', 'slot') = 'slot'"
     )
     return {str(job) for (job,) in rows}
 

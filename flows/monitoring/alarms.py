@@ -12,10 +12,10 @@ import pandas as pd
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Settings
 from slackwater.flows.monitoring.completeness import (
-    Promise,
+    ExpectedUpdate,
+    expected_updates,
     feed_freshness,
     freshness,
-    promises_of,
     told_span,
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
@@ -53,7 +53,7 @@ class AlarmFacts:
     at: pd.Timestamp
     step: pd.Timedelta
     rules: AlarmSettings
-    promises: tuple[Promise, ...]
+    promises: tuple[ExpectedUpdate, ...]
     runs: pd.DataFrame
     prices: pd.DataFrame
     ingests: pd.DataFrame
@@ -76,7 +76,7 @@ def read_alarm_facts(
 ) -> AlarmFacts:
     """Return the facts of some markets (key, source), using only data known at ``at``."""
     rules = settings.alarms
-    promises = promises_of(store, markets, at=at, step=step_of(settings))
+    promises = expected_updates(store, markets, at=at, step=step_of(settings))
     recent = at - pd.Timedelta(hours=rules.recent_hours)
     known = {"sid": [one.sid for one in promises], "known_at": moment(at, "at")}
     priced = {**known, "sid": [one.sid for one in promises if one.kind == "price"]}
@@ -91,7 +91,7 @@ def read_alarm_facts(
         ingests=_ingests(store, recent, at),
         feeds=feed_freshness(store, settings, at=at),
         imports=_imports(store, recent, at),
-        issued=_issued(store, settings, at),
+        issued=_issued_intervals(store, settings, at),
         histories=_histories(store, settings, markets, at),
     )
 
@@ -127,7 +127,7 @@ def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFra
     return frame
 
 
-def _issued(store: Store, settings: Settings, at: pd.Timestamp) -> pd.DataFrame:
+def _issued_intervals(store: Store, settings: Settings, at: pd.Timestamp) -> pd.DataFrame:
     step = step_of(settings)
     frame: pd.DataFrame = store.arrow(
         read_sql(__package__, "alarm_coverage"),
@@ -167,7 +167,7 @@ def _time(us: Any) -> pd.Timestamp:
     return pd.Timestamp(int(us), unit="us", tz="UTC")
 
 
-def _told(at: pd.Timestamp) -> str:
+def _minute(at: pd.Timestamp) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
@@ -186,7 +186,7 @@ def stale_sources(facts: AlarmFacts) -> list[Finding]:
                     kind="stale source",
                     subject=f"{row['market']}@{row['source']} {row['kind']}",
                     since=row["newest"] + row["max_age"],
-                    text=f"the newest {row['kind']} is of {_told(row['newest'])}, "
+                    text=f"the newest {row['kind']} is of {_minute(row['newest'])}, "
                     f"{told_span(facts.at - row['newest'])} old; expected at most "
                     f"{told_span(row['max_age'])}; check whether its source still responds and is still ingested",
                 )
@@ -212,8 +212,8 @@ def empty_ingests(facts: AlarmFacts) -> list[Finding]:
             kind="empty ingest",
             subject="ingest",
             since=since,
-            text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_told(since)} added nothing; the newest count "
-            f"of all {len(counts)} markets is of {_told(youngest)}, expected a new count every {told_span(gap)}; "
+            text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_minute(since)} added nothing; the newest count "
+            f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {told_span(gap)}; "
             "check the source and its credentials",
         )
     ]
@@ -233,20 +233,20 @@ def failing_feeds(facts: AlarmFacts) -> list[Finding]:
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
             text = (
-                f"{count} fetch{'es' if count > 1 else ''} since {_told(row['failing_since'])} were incomplete, "
+                f"{count} fetch{'es' if count > 1 else ''} since {_minute(row['failing_since'])} were incomplete, "
                 f"the last ({status}) because: {row['reason'] or 'no reason stored'}; "
                 "check the network, the credentials and the limits"
             )
             found.append(Finding(kind="failing feed", subject=name, since=row["failing_since"], text=text))
         elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
             text = (
-                f"last fetched {_told(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
+                f"last fetched {_minute(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
                 f"{told_span(row['every'])}; check that the schedule is running"
             )
             found.append(Finding(kind="failing feed", subject=name, since=row["expected_by"], text=text))
         elif status == "never fetched" and len(facts.ingests):
             since = facts.ingests["slot"].iloc[0]
-            text = f"never fetched, although ingest has run since {_told(since)}; check the settings of the ingest"
+            text = f"never fetched, although ingest has run since {_minute(since)}; check the settings of the ingest"
             found.append(Finding(kind="failing feed", subject=name, since=since, text=text))
     return found
 
@@ -285,7 +285,7 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
     return found
 
 
-def _prices(facts: AlarmFacts) -> list[tuple[Promise, dict[str, Any]]]:
+def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
     rows = _by_sid(facts.prices)
     return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
 
@@ -391,14 +391,14 @@ def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
         history = actual.get(f"{market}@{source}")
         if history is None:
             continue
-        scored = _scored(own, history, str(variable))
-        for text in _judged(scored, facts):
+        scored = _with_observations(own, history, str(variable))
+        for text in _coverage_sentence(scored, facts):
             subject = f"{market}@{source} {variable}"
             found.append(Finding(kind="coverage", subject=subject, since=scored["slot"].iloc[0], text=text))
     return found
 
 
-def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
+def _with_observations(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
     """Return the forecasts with an observation for their slot, with the observed value."""
     column = history.frame[PRICE if variable == "price" else AVAILABLE]
     came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
@@ -406,7 +406,7 @@ def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
     return scored
 
 
-def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
+def _coverage_sentence(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
     """Return a sentence if the coverage is out of range, as a list of at most one."""
     rules = facts.rules
     came = scored["came"].to_numpy(dtype=float)

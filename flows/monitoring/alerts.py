@@ -19,8 +19,8 @@ from slackwater.flows.delivery import (
     GIVEN_UP,
     SENT,
     CannotSendError,
-    Delivered,
     Delivery,
+    DeliveryResult,
     post,
     program_version,
 )
@@ -80,14 +80,14 @@ def send_alerts(
     """
     done: list[Delivery] = []
     for alert in alerts:
-        known = _known(store, alert)
+        known = _known_deliveries(store, alert)
         for alarm in alarms:
             if alarm.raised_at is None or not alert.wants(alarm.kind, alarm.severity):
                 continue
             before = known.get((f"{alarm.kind}: {alarm.subject}", alarm.raised_at))
             if before is not None and before.status != FAILED:
                 continue
-            answer = _sent(alert, alarm, environment)
+            answer = _send(alert, alarm, environment)
             attempts = (before.attempts if before else 0) + 1
             old = at - alarm.raised_at > LOOK_BACK
             delivery = Delivery(
@@ -98,7 +98,7 @@ def send_alerts(
                 attempts=attempts,
                 reason=answer.reason,
             )
-            _remember(store, delivery, at)
+            _save_delivery(store, delivery, at)
             done.append(delivery)
     for delivery in done:
         if delivery.status != SENT:
@@ -106,7 +106,7 @@ def send_alerts(
     return done
 
 
-def _known(store: Store, alert: Alert) -> dict[tuple[str, pd.Timestamp], Delivery]:
+def _known_deliveries(store: Store, alert: Alert) -> dict[tuple[str, pd.Timestamp], Delivery]:
     rows = read_rows(store, "deliveries", where={"sink": PREFIX + alert.name})
     return {
         (str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")): Delivery(
@@ -117,7 +117,7 @@ def _known(store: Store, alert: Alert) -> dict[tuple[str, pd.Timestamp], Deliver
     }  # fmt: skip
 
 
-def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+def _save_delivery(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
     with store.transaction():
         store.execute(
             "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
@@ -154,11 +154,11 @@ def payload(alarm: Alarm) -> dict[str, str]:
     }
 
 
-def _sent(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+def _send(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     try:
         return _SENDERS[alert.kind](alert, alarm, environment)
     except CannotSendError as error:
-        return Delivered(reason=str(error))
+        return DeliveryResult(reason=str(error))
 
 
 def _address(alert: Alert, name: str | None, environment: Mapping[str, str]) -> str:
@@ -168,7 +168,7 @@ def _address(alert: Alert, name: str | None, environment: Mapping[str, str]) -> 
     return value
 
 
-def _post(alert: Alert, address: str, body: Mapping[str, object]) -> Delivered:
+def _post(alert: Alert, address: str, body: Mapping[str, object]) -> DeliveryResult:
     try:
         sink = Sink.model_validate({"name": alert.name, "kind": "webhook", "url": address})
     except ValueError:
@@ -178,18 +178,18 @@ def _post(alert: Alert, address: str, body: Mapping[str, object]) -> Delivered:
     return post(sink, text, headers, seconds=alert.timeout_seconds)
 
 
-def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     address = _address(alert, alert.address_env, environment)
     # Slack would interpret these characters in foreign text as links and mentions.
     safe = headline(alarm).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _post(alert, address, {"text": f"slackwater, {alarm.severity}: {safe}"})
 
 
-def _webhook(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+def _webhook(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     return _post(alert, _address(alert, alert.address_env, environment), payload(alarm))
 
 
-def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     """Send a mail through the server in ``smtp_env``: smtps://user:password@host or smtp://host (with STARTTLS)."""
     to = _address(alert, alert.address_env, environment)
     parts = urlsplit(_address(alert, alert.smtp_env, environment))
@@ -219,11 +219,11 @@ def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delive
                 server.login(unquote(parts.username), unquote(parts.password or ""))
             server.send_message(message)
     except (OSError, smtplib.SMTPException) as error:
-        return Delivered(reason=f"the mail server answered {type(error).__name__}", again=True)
-    return Delivered()
+        return DeliveryResult(reason=f"the mail server answered {type(error).__name__}", again=True)
+    return DeliveryResult()
 
 
-def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     """Run the command with the alarm as JSON on its standard input; exit code 0 means success."""
     try:
         done = subprocess.run(
@@ -236,15 +236,15 @@ def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Deli
             env=dict(environment),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Delivered(reason=f"{alert.command[0]}: {type(error).__name__}", again=True)
+        return DeliveryResult(reason=f"{alert.command[0]}: {type(error).__name__}", again=True)
     return (
-        Delivered()
+        DeliveryResult()
         if done.returncode == 0
-        else Delivered(reason=f"{alert.command[0]} ended with {done.returncode}")
+        else DeliveryResult(reason=f"{alert.command[0]} ended with {done.returncode}")
     )
 
 
-_SENDERS: Mapping[str, Callable[[Alert, Alarm, Mapping[str, str]], Delivered]] = {
+_SENDERS: Mapping[str, Callable[[Alert, Alarm, Mapping[str, str]], DeliveryResult]] = {
     "slack": _slack,
     "webhook": _webhook,
     "email": _email,

@@ -47,7 +47,7 @@ _ZERO: Final = pd.Timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class ExpectedUpdate:
     """Expected updates of a market's counts or prices at a source: newest observation and maximum age (M1.3).
 
     ``kind`` is "count" or "price", ``sid`` the series (of several products, the product used for
@@ -72,9 +72,9 @@ class Promise:
         return f"{self.market}@{self.source}"
 
 
-def promises_of(
+def expected_updates(
     store: Store, markets: Iterable[tuple[str, str]], *, at: pd.Timestamp, step: pd.Timedelta
-) -> tuple[Promise, ...]:
+) -> tuple[ExpectedUpdate, ...]:
     """Return the expected updates of some markets (key, source), from the gaps stated or observed until ``at``; a single query."""
     pairs = list(markets)
     grid = SlotGrid(
@@ -94,9 +94,9 @@ def promises_of(
     return tuple(found)
 
 
-def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> Promise:
+def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> ExpectedUpdate:
     counts = one.kind == "availability"
-    return Promise(
+    return ExpectedUpdate(
         market=market,
         source=one.source,
         kind="count" if counts else "price",
@@ -109,7 +109,7 @@ def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> 
     )
 
 
-def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
+def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.DataFrame:
     """Return a table with `FRESHNESS_COLUMNS`, a row per promise: age of the newest observation at
     ``at``, and delay of the next.
 
@@ -253,7 +253,7 @@ class Facts:
 
     window: SlotMap
     planner: str
-    promises: tuple[Promise, ...]
+    promises: tuple[ExpectedUpdate, ...]
     seen: pd.DataFrame
     issued: pd.DataFrame
     runs: pd.DataFrame
@@ -273,7 +273,9 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
         "last": moment(window.last, "end"),
     }
     jobs, decided = _jobs(store, settings, window, bounds)
-    markets = [one for one in _followed_markets(store, settings, window, jobs) if _wanted(one, pattern)]
+    markets = [
+        one for one in _followed_markets(store, settings, window, jobs) if _wanted_markets(one, pattern)
+    ]
     kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
     issued = _times(
         store.arrow(
@@ -289,7 +291,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
     return Facts(
         window=window,
         planner=settings.planner,
-        promises=promises_of(store, markets, at=window.at, step=window.step),
+        promises=expected_updates(store, markets, at=window.at, step=window.step),
         seen=_newest_observations(store, markets, window),
         issued=issued[pd.MultiIndex.from_frame(issued[["market", "source"]]).isin(kept)],
         runs=_runs(store, bounds),
@@ -304,7 +306,7 @@ def followed_markets(store: Store, settings: Settings, window: SlotMap) -> list[
     return _followed_markets(store, settings, window, _jobs(store, settings, window, bounds)[0])
 
 
-def _wanted(market: tuple[str, str], pattern: str) -> bool:
+def _wanted_markets(market: tuple[str, str], pattern: str) -> bool:
     return not pattern or pattern in (market[0], f"{market[0]}@{market[1]}")
 
 
@@ -364,7 +366,7 @@ def _jobs(
     frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
     names = ("created", "start", "deadline", "finished", "scored")
     frame = _times(frame, {f"{name}_us": name for name in names})
-    decided = _decided(store, frame, bounds)
+    decided = _read_decisions(store, frame, bounds)
     if (frame["source"] == "").any():
         listed = rows_of(list_markets(store, known_at=window.at))
         frame["source"] = [
@@ -415,7 +417,7 @@ def _source_of(
         return ""
 
 
-def _decided(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
+def _read_decisions(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
     """Return the decisions of some jobs until the end of the window, by slot.
 
     Decisions before the window determine the market of a job in its first slot.
@@ -480,13 +482,13 @@ def staleness(facts: Facts) -> np.ndarray:
     return out
 
 
-def _old(own: pd.DataFrame, name: str, promise: Promise | None) -> np.ndarray:
+def _old(own: pd.DataFrame, name: str, promise: ExpectedUpdate | None) -> np.ndarray:
     if promise is None or promise.constant:
         return np.zeros(len(own), dtype=bool)
     return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
 
 
-def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: Promise | None) -> str:
+def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: ExpectedUpdate | None) -> str:
     kind, limit = (
         ("value", "")
         if promise is None
@@ -495,7 +497,7 @@ def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: Promise | None) -
     return f"the newest {kind} was {told_span(slot - seen)} old{limit}"
 
 
-def _unseen(facts: Facts) -> np.ndarray:
+def _unseen_markets(facts: Facts) -> np.ndarray:
     return (facts.seen["count_at"].isna() & facts.seen["price_at"].isna()).to_numpy(dtype=bool)
 
 
@@ -504,7 +506,7 @@ def ingest_states(facts: Facts) -> States:
     run, stale = _stage_runs(facts, "ingest"), staleness(facts)
     status, old = run["status"].to_numpy(dtype=object), stale != ""
     state = np.select(
-        [_unseen(facts), status == "failed", ~old, status == "done"],
+        [_unseen_markets(facts), status == "failed", ~old, status == "done"],
         ["not due", "failed", "done", "stale"],
         "missing",
     ).astype(object)
@@ -537,7 +539,7 @@ def forecast_states(facts: Facts) -> States:
             gap,
             fell,
             planned,
-            _unseen(facts),
+            _unseen_markets(facts),
             status == "failed",
             left != "",
             (status == "done") & (stale != ""),
@@ -554,7 +556,7 @@ def forecast_states(facts: Facts) -> States:
     lacking = ~planned
     reason[lacking] = np.select(
         [
-            _unseen(facts),
+            _unseen_markets(facts),
             status == "failed",
             left != "",
             (status == "done") & (stale != ""),

@@ -16,7 +16,7 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.monitoring.alarms import Alarm, Settled, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import send_alerts
 from slackwater.flows.monitoring.status import status_of, status_page
-from slackwater.flows.runs import Db, SettingsFile, begun, named_flow, run_name, utc_time
+from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name, utc_time
 from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import write_page
 from slackwater.warehouse.store.connection import open_reader, open_store
@@ -93,7 +93,7 @@ def status(
     if html is not None:
         write_page(status_page(found), html, option="--html")
     create_markdown_artifact(
-        key="slackwater-status",
+        key=artifact_key(db, "status"),
         markdown="\n".join(
             [f"**{found.sentence()}**", "", *(f"* {one.kind}: {one.text}" for one in found.alarms)]
         ),

@@ -83,14 +83,14 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
     if not chosen:
         raise MarketError(
-            f"no market is followed: {_unfollowed(turn)}",
+            f"no market is followed: {_unfollowed_words(turn)}",
             expected="counts of instances at least once a slot for three days",
             remedy="name a market with --market; `slackwater markets` lists them",
         )
     return chosen
 
 
-def _unfollowed(turn: Turn) -> str:
+def _unfollowed_words(turn: Turn) -> str:
     """Return the first `MOST_UNFOLLOWED` unfollowed markets and the reasons, as text."""
     reasons = why_not_followed(turn, most=turn.settings.max_markets)
     words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]

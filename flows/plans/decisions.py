@@ -110,7 +110,7 @@ def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
         StoredJob(request=request, origin="user", step=step, created_at=turn.at) for request in new.values()
     ]
     jobs = running_jobs(turn, known, left_out)
-    rows, why = decide_open(turn, jobs, read_ledger(turn.store, [job.request.name for job, _ in jobs]))
+    rows, why = decide_open(turn, jobs, turn.read(read_ledger, [job.request.name for job, _ in jobs]))
     return Decided(
         rows=tuple(rows[name] for name in sorted(rows)),
         left_out=(*left_out, *(why[name] for name in sorted(why))),
@@ -136,7 +136,7 @@ def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger)
     left_out: list[str] = []
     group = [asked.placed] if query.alone else _group(turn, asked, left_out)
     others = [job.request.name for job, _ in group if job.request.name != name]
-    ledger = read_ledger(turn.store, others)
+    ledger = turn.read(read_ledger, others)
     reports = list(own.reports.get(name, ()))
     if query.held is not None:
         reports.append(_stated_instances(asked, query.held, own))

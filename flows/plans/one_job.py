@@ -45,7 +45,7 @@ def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
     """Return the outcome of a stored job by its reports, else by its decisions; "" if its market cannot be read."""
     if not asked.is_stored:
         return ""
-    job, ledger = asked.job, read_ledger(turn.store, [asked.name])
+    job, ledger = asked.job, turn.read(read_ledger, [asked.name])
     ending: Ending | None = ending_of(job, ledger.decisions[asked.name], counting(ledger.reports[asked.name]))
     if ending is None or not ending.measured:
         from slackwater.flows.turn.opening import computed_ending  # computes, unlike the rest of this module
@@ -99,12 +99,12 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     """
     require_running(turn, asked)
     name, at = asked.name, asked.at
-    own = read_ledger(turn.store, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
+    own = turn.read(read_ledger, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
     _require_not_ended(turn, asked, own)
     issued = issued_row(own, name, at)
     if issued is not None and query.is_of_turn and not asked.is_elsewhere:
-        others = _decided_beside(turn.store, issued, asked.job.origin)
-        row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
+        others = turn.read(_decided_beside, issued, asked.job.origin)
+        row = issued | {"issued_at": turn.read(_issued_at, issued), "alone": False, "decided_with": others}
         return PlannedJob(
             row=row, is_of_turn=True, notes=(*sharing_note(asked, others), *_since(asked, issued, own))
         )

@@ -217,13 +217,13 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
     `JobError` for an unknown name, and as `markets_of` does.
     """
     if not names_file(job):
-        stored = find_job(turn.store, job, known_at=turn.terms_at)
-        return _asked(turn, stored, market, is_stored=True)
+        stored = turn.read(find_job, job, known_at=turn.terms_at)
+        return _query_of_file(turn, stored, market, is_stored=True)
     request, told = read_request(Path(job)), ""
     known = {one.request.name: one for one in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
-        return _asked(turn, same, None, is_stored=True)
+        return _query_of_file(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
         request, told = proposed(turn, request)
     placed, places = placed_in(turn, request, market=market)
@@ -238,7 +238,7 @@ def _is_same(request: JobRequest, stored: StoredJob) -> bool:
         return False
 
 
-def _asked(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
+def _query_of_file(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
     elsewhere = False
     if market is not None:
         there = market_of(turn, market)

@@ -141,7 +141,7 @@ class MeasuredPart(_RentPart):
                 expected="the folder that holds ft_throughput.csv",
                 remedy="give it with --runs DIR",
             )
-        return _measured(self, runs)
+        return _measure_types(self, runs)
 
 
 class DelayPart(_RentPart):
@@ -224,7 +224,7 @@ def _delay(part: TypePart) -> Delay:
     raise JobError(f"a delay that gives {given}", expected="usd_per_hour, or deadline_hours and value_usd")
 
 
-def _measured(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str]:
+def _measure_types(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str]:
     fixed = part.model_dump(exclude={"form", "torch_dtype"})
     chosen = runs
     for column, value in fixed.items():
@@ -339,15 +339,15 @@ def baselines(question: Question, found: Rental) -> list[dict[str, Any]]:
     """
     types, gpus = question.renting.types, question.renting.budget / question.renting.price
     rows = [_rental_row("fixed widths (optimal)", question, found)]
-    rows.append(_compared("equal widths", question, lambda: equal_widths(types, gpus)))
-    rows.append(_compared("one GPU each", question, lambda: fixed_rental(types, 1.0, gpus)))
+    rows.append(_compare_plans("equal widths", question, lambda: equal_widths(types, gpus)))
+    rows.append(_compare_plans("one GPU each", question, lambda: fixed_rental(types, 1.0, gpus)))
     cluster = int(gpus + 1e-9)
     rows.append(_sharing_row(question, cluster))
     rows.append(_fifo_row(question, cluster))
     return rows
 
 
-def _compared(name: str, question: Question, make: Callable[[], Rental]) -> dict[str, Any]:
+def _compare_plans(name: str, question: Question, make: Callable[[], Rental]) -> dict[str, Any]:
     try:
         return _rental_row(name, question, make())
     except SettingsError as error:
@@ -367,10 +367,10 @@ def _rental_row(name: str, question: Question, rental: Rental) -> dict[str, Any]
         "gpus": rental.gpus,
         "loss_per_hour": rental.loss_per_hour,
     }
-    return {"policy": name, **closed, **_simulated(simulated)}
+    return {"policy": name, **closed, **_simulate_plans(simulated)}
 
 
-def _simulated(found: Estimate) -> dict[str, float]:
+def _simulate_plans(found: Estimate) -> dict[str, float]:
     return {
         "simulated_response_hours": found.response_hours,
         "response_error": found.response_error,
@@ -392,7 +392,7 @@ def _sharing_row(question: Question, cluster: int) -> dict[str, Any]:
         return play_sharing(types, cluster, stream)
 
     try:
-        return {"policy": name, **_simulated(estimate(play, streams=STREAMS, seed=question.seed))}
+        return {"policy": name, **_simulate_plans(estimate(play, streams=STREAMS, seed=question.seed))}
     except SettingsError as error:
         return {"policy": name, "note": error.found}
 
@@ -418,7 +418,7 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     name = f"cluster of {cluster}, FIFO"
     if best is None:
         return {"policy": name, "note": f"no size of group keeps up with the load on {cluster} GPUs"}
-    return {"policy": name, "note": f"groups of {best[1]}, the best size", **_simulated(best[0])}
+    return {"policy": name, "note": f"groups of {best[1]}, the best size", **_simulate_plans(best[0])}
 
 
 def _group_sizes(cluster: int) -> list[int]:

@@ -98,7 +98,7 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     Reasons for leaving out markets are appended to ``left_out``. Without ``asked`` only the `EACH_KIND` cheapest recent offers
     of every kind (GPU model and GPUs per instance) are returned. Raises `MarketError` if none is left.
     """
-    found = _asked(turn, asked, left_out) if asked else _listed(turn, left_out)
+    found = _complete_request(turn, asked, left_out) if asked else _usable_markets(turn, left_out)
     if gpu_model is not None:
         others = sorted({gpu.gpu_model for gpu in found.values() if gpu.gpu_model != gpu_model})
         found = {one: gpu for one, gpu in found.items() if gpu.gpu_model == gpu_model}
@@ -120,7 +120,7 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     return kept
 
 
-def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Followed, GpuType]:
+def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Followed, GpuType]:
     found = {}
     for text in asked:
         followed = market_of(turn, text)
@@ -132,7 +132,7 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
     return found
 
 
-def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
+def _usable_markets(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
     """Return the markets whose GPU is known and whose record is long enough and recent at the time of the turn.
 
     If none of them has observed availability, return the markets with prices only (M11.1).
@@ -334,7 +334,7 @@ def fill(
 
 def _alike(turn: Turn, asked: Sequence[str], offer: Offer) -> tuple[str, ...]:
     """Return requested names or patterns of the markets with the instances of an offer; empty if it is the only market."""
-    found = _asked(turn, asked, []) if asked else _listed(turn, [])
+    found = _complete_request(turn, asked, []) if asked else _usable_markets(turn, [])
     alike = {
         one.market.key: one.market for one in found if one.market.instance_type == offer.market.instance_type
     }
@@ -580,7 +580,7 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
     Only this step reads data observed after the turn's time. Raises `MarketError` if a record ends before the deadline.
     """
     planned = [filled.winner, *(one.planned for one in filled.losers if one.planned is not None)]
-    ended = _ended(turn, planned)
+    ended = _ended_jobs(turn, planned)
     names = [name for name in BASELINES if name != policy.name]
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
     others = []
@@ -589,13 +589,13 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
         others.append((one, decided, alone))
     return ReplayedRequest(
         scored=scored,
-        low=_misjudged(ended[0], planned[0], policy, "low"),
-        high=_misjudged(ended[0], planned[0], policy, "high"),
+        low=_replay_misjudged(ended[0], planned[0], policy, "low"),
+        high=_replay_misjudged(ended[0], planned[0], policy, "high"),
         others=tuple(others),
     )
 
 
-def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
+def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     """Return every planned job with its market's record to the deadline and the forecasts of each slot."""
     step, listed = step_of(turn.settings), list_markets(turn.store)
     ends = dict(
@@ -640,7 +640,7 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     ]
 
 
-def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
+def _replay_misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
     """Replay the job with its true throughput at one end of the interval, while the policy assumes the median."""
     (case,) = ended.cases
     true = with_rates(case.job, filled_of(planned.candidate.request), bound)

@@ -78,11 +78,11 @@ def fill_report(answer: Mapping[str, Any]) -> Answer:
         ),
         value=answer,
         blocks=[
-            _chosen(answer),
+            _chosen_section(answer),
             _throughput(answer),
             _costs(answer),
-            *([_replayed(answer)] if "score" in answer else []),
-            *([_refused(refused)] if refused else []),
+            *([_replay_section(answer)] if "score" in answer else []),
+            *([_refused_section(refused)] if refused else []),
         ],
         notes=[
             *answer["synthetic"],
@@ -93,7 +93,7 @@ def fill_report(answer: Mapping[str, Any]) -> Answer:
     )
 
 
-def _refused(texts: Sequence[str]) -> Section:
+def _refused_section(texts: Sequence[str]) -> Section:
     """Return the section on rejected configurations and markets; the first five entries are not folded."""
     blocks: list[Block] = [f"{len(texts)} configurations and markets.", Notes(texts[:5])]
     if texts[5:]:
@@ -101,7 +101,7 @@ def _refused(texts: Sequence[str]) -> Section:
     return Section("What could not run or was left out", blocks, "refused")
 
 
-def _chosen(answer: Mapping[str, Any]) -> Section:
+def _chosen_section(answer: Mapping[str, Any]) -> Section:
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
     return Section(
         "What was chosen",
@@ -193,7 +193,7 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
     return Figure(specs=[spec], label="Cost of each configuration", captions=[told], width=720)
 
 
-def _replayed(answer: Mapping[str, Any]) -> Section:
+def _replay_section(answer: Mapping[str, Any]) -> Section:
     score = answer["score"]
     figures = (
         [_held_figure(score["allocations"], answer["decision"]["step_minutes"])]

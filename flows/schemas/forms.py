@@ -1089,20 +1089,20 @@ class _Published(GenerateJsonSchema):
 def schema_of(form: Any) -> dict[str, Any]:
     """Return the JSON Schema of a type, with all definitions inlined."""
     made = TypeAdapter(form).json_schema(schema_generator=_Published)
-    whole: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
+    whole: dict[str, Any] = _inline_references(made, made.pop("$defs", {}))
     return whole
 
 
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline_references(part: Any, definitions: Mapping[str, Any]) -> Any:
     """Return part of a schema with each reference replaced by its definition."""
     if isinstance(part, list):
-        return [_inlined(one, definitions) for one in part]
+        return [_inline_references(one, definitions) for one in part]
     if not isinstance(part, Mapping):
         return part
-    own = {key: _inlined(value, definitions) for key, value in part.items() if key != "$ref"}
+    own = {key: _inline_references(value, definitions) for key, value in part.items() if key != "$ref"}
     if "$ref" not in part:
         return own
-    return {**_inlined(definitions[part["$ref"].rpartition("/")[2]], definitions), **own}
+    return {**_inline_references(definitions[part["$ref"].rpartition("/")[2]], definitions), **own}
 
 
 #: Title and type of each answer by command. The schema "decision" is generated from `DECISION`

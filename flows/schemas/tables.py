@@ -75,7 +75,7 @@ def _measures() -> dict[str, str]:
     return {name: key["description"] for name, key in properties.items()}
 
 
-def _taken(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
+def _column_names(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
     return {name: fields[name].words for name in names}
 
 
@@ -147,7 +147,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                **_observed("price"),
+                **_observed_columns("price"),
                 "batch": BATCH,
             },
         ),
@@ -157,7 +157,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                **_observed("availability"),
+                **_observed_columns("availability"),
                 "batch": BATCH,
             },
         ),
@@ -250,12 +250,12 @@ def tables() -> dict[str, Relation]:
                 "scored_at": "Logical time of the turn that scored the job, UTC.",
                 "utility_usd": "Value of the finished job less the cost; for a job without a value, with an imputed value.",
                 "value_usd": "Value of the job at its finish, USD.",
-                **_taken(OUTCOME, "cost_usd"),
+                **_column_names(OUTCOME, "cost_usd"),
                 "termination_cost_usd": "Part of the cost after the deadline, USD (M2.6).",
-                **_taken(OUTCOME, "on_time"),
+                **_column_names(OUTCOME, "on_time"),
                 "finished_slot": "Slot of the job in which it finished, from 0; null if it did not finish by its deadline.",
                 "finish_slots": "Slots from start to finish, including slots after the deadline; null if the job was abandoned.",
-                **_taken(OUTCOME, "spot_share"),
+                **_column_names(OUTCOME, "spot_share"),
                 "progress": "Work done at the deadline, in the job's unit.",
                 "utility_normalised": "Utility on a scale from 0 to 1, used by the selection.",
                 "perfect_utility_usd": "No longer used; null.",
@@ -448,7 +448,7 @@ def _costs() -> Relation:
     )
 
 
-def _observed(kind: Kind, *, view: bool = False) -> dict[str, str]:
+def _observed_columns(kind: Kind, *, view: bool = False) -> dict[str, str]:
     """Return the description of each observed value of prices or of availability, by column."""
     return {column.name: column.described(view=view) for column in stored_columns(kind)}
 
@@ -477,7 +477,7 @@ def _actual() -> str:
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        f"({_planned()}) "
+        f"({_planned_series_sql()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
@@ -486,7 +486,7 @@ def _actual() -> str:
     )
 
 
-def _planned() -> str:
+def _planned_series_sql() -> str:
     """Return the SQL that selects, for each market and source, the price series used for planning (M1.1)."""
     return (
         f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
@@ -507,7 +507,7 @@ def views() -> dict[str, Relation]:
     """Return the views, each after the views that it reads."""
     place = {"market": MARKET, "source": SOURCE}
     quantiles = ", ".join(_quantiles())
-    outcome = _taken(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
+    outcome = _column_names(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
     return {
         "market_series": Relation(
             words="Series with the names of their markets: maps the keys of this file to the names used by "
@@ -533,12 +533,12 @@ def views() -> dict[str, Relation]:
                 "product": "Product that the price applies to, as named by the provider.",
                 "planned": "Whether plans use this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
-                **_observed("price", view=True),
+                **_observed_columns("price", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, "
-            f"{', '.join(_observed('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned_series_sql()}) AS planned, observed_at, "
+            f"{', '.join(_observed_columns('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Available instances as known today: a row per series and time. Placement scores are excluded.",
@@ -547,12 +547,14 @@ def views() -> dict[str, Relation]:
             columns={
                 **place,
                 "observed_at": OBSERVED,
-                **_observed("availability", view=True),
+                **_observed_columns("availability", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
             sql="SELECT market, source, observed_at, "
-            + ", ".join("n.kind AS kind" if name == "kind" else name for name in _observed("availability"))
+            + ", ".join(
+                "n.kind AS kind" if name == "kind" else name for name in _observed_columns("availability")
+            )
             + f", known_at, sid FROM ({_newest('availability')}) AS n "
             "JOIN market_series USING (sid) WHERE n.kind IS DISTINCT FROM 'score'",
         ),

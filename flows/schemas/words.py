@@ -62,39 +62,39 @@ def page() -> str:
             *_section(
                 "Decision",
                 "A row of `slackwater run`, `plan` and `job show`.",
-                _declared(DECISION),
+                _field_words(DECISION),
             ),
             *_section(
                 "Policy on the leaderboard",
                 "Means over the jobs that ended, on which every policy was replayed. The row `hindsight` is the optimum with known "
                 "future.",
-                _declared(BOARD),
+                _field_words(BOARD),
             ),
             *_section(
                 "Policy on a job",
                 "`slackwater replay`, `slackwater job show`, a job's page.",
-                _declared(OUTCOME),
+                _field_words(OUTCOME),
             ),
             *_section(
                 "Forecast errors of a turn",
                 "`accuracy` of `slackwater run --json`, and the page of a turn.",
-                _formed(forms.TurnError),
+                _typed_dict_words(forms.TurnError),
             ),
             *_section(
                 "The accuracy report",
                 "`slackwater accuracy`: by market, by class of markets, and pooled over all.",
-                {**_formed(forms.MarketMeasures), **_formed(forms.ClassMeasures)},
+                {**_typed_dict_words(forms.MarketMeasures), **_typed_dict_words(forms.ClassMeasures)},
             ),
         ]
     )
 
 
-def _declared(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
+def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
     """Return heading and description of declared fields."""
     return {name: (one.as_column().label if one.heading else "", one.words) for name, one in fields.items()}
 
 
-def _formed(form: Any) -> dict[str, tuple[str, str]]:
+def _typed_dict_words(form: Any) -> dict[str, tuple[str, str]]:
     """Return heading and description of the keys of a `TypedDict`.
 
     Raises `KeyError` for a key without a description.

@@ -528,7 +528,7 @@ MEASURES: Final[dict[str, Column]] = {
 }
 
 
-def _measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+def _measured_words(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
     return {
         key: column
         for key, column in MEASURES.items()
@@ -566,7 +566,7 @@ def error_table(scores: Scores) -> Table:
     ]
     errors = {f"mae_{step}": Column(heading=f"error at {step}", format=significant) for step in scores.steps}
     title = f"Mean absolute error by slots ahead, {UNITS[scores.variable]}; the rest over all steps"
-    columns: dict[str, Column | str] = {"model": "model", **errors, **_measured(rows)}
+    columns: dict[str, Column | str] = {"model": "model", **errors, **_measured_words(rows)}
     return Table(title, rows, columns, marked=is_last_value)
 
 
@@ -587,7 +587,7 @@ def _market_blocks(scores: Scores) -> list[Block]:
         "mae_last": Column(heading="error, last step", format=significant),
         "compared": "compared with last value",
     }
-    measured = _measured(rows)
+    measured = _measured_words(rows)
     mine: dict[str, Column | str] = {
         "market": "market",
         **common,

@@ -785,10 +785,10 @@ BANDS = ("90", "80", "50")
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     """Return a fan chart: past values with gaps, then bands and median of the forecast; ``labelled`` shows the times below."""
     made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
-    return _filled(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
+    return _fill_chart(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
-def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
+def _fill_chart(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
     """Return a chart with the data of a panel, without the layers that have no data."""
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
     data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}

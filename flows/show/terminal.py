@@ -189,12 +189,12 @@ def wrapped(text: str, width: int | None) -> list[str]:
                 own.append(line)
                 line = word
                 continue
-            line = _broken(line, word, room, own)
+            line = _break_word(line, word, room, own)
         lines += [lead + one if one else one for one in (*own, line)]
     return lines
 
 
-def _broken(line: str, word: str, width: int, lines: list[str]) -> str:
+def _break_word(line: str, word: str, width: int, lines: list[str]) -> str:
     """Append a word longer than a line to ``line``; full lines go to ``lines``, the last line is returned."""
     start = True
     pieces = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
@@ -20,6 +20,8 @@ from slackwater.warehouse.store.connection import Store
 # Input of every stage: the warehouse, the logical time, the settings, cached reads, and the parallel map.
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 #: Number of rows by source and by result (added, repeated or rejected).
 Counts = dict[str, dict[str, int]]
 
@@ -82,13 +84,17 @@ class Turn(TurnValues):
         """The cache of observations."""
         return cast(Reads, self.reads)  # set in `__post_init__`
 
+    def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a reader of the warehouse finds; stages read by this function only, and `write` stores their results."""
+        return reader(self.store, *args, **options)
+
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """Return the markets known at a time (None: the time of the turn) as rows."""
         return self.observations.listed(self.at if at is None else at)
 
     def jobs(self) -> list[StoredJob]:
         """Return every readable job with its terms at the turn's time (M2.9)."""
-        return stored_jobs(self.store, known_at=self.terms_at)
+        return self.read(stored_jobs, known_at=self.terms_at)
 
     def failure_kept(self, stage: str) -> failure_kept:
         """Return a context manager that records in the ledger of runs why a stage fails."""

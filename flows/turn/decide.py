@@ -67,7 +67,7 @@ def read_decision_facts(
     be stored, and are read. ``pool`` must have the rounds learned before each turn.
     """
     names = tuple(tuple(job.request.name for job, _ in work.running) for work in works)
-    ledger = read_ledger(turns[-1].store, [name for own in names for name in own])
+    ledger = turns[-1].read(read_ledger, [name for own in names for name in own])
     issued: list[list[Row]] = [[] for _ in turns]
     lacking: list[tuple[int, PlacedJob]] = []
     for place, work in enumerate(works):

@@ -119,15 +119,15 @@ def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing:
     they lack forecasts or not. Each history must reach back to `Timetable.start` of every origin of
     its source. Estimation and forecast use, for an origin, only data known at that origin.
     """
-    needed = _needed(turn, histories, missing)
+    needed = _needed_estimations(turn, histories, missing)
     groups: dict[tuple[str, pd.Timestamp], list[Estimation]] = {}
-    for one in _required(needed):
+    for one in _all_estimations(needed):
         groups.setdefault((one.model, one.time), []).append(one)
     found: dict[Estimation, FittedPredictor] = {}
     unreadable: list[FittedState] = []
     for (model, at), own in groups.items():
-        states = load_fitted(
-            turn.store,
+        states = turn.read(
+            load_fitted,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
             panels=list(dict.fromkeys(one.panel for one in own)),
@@ -139,7 +139,7 @@ def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing:
             if state is None:
                 continue
             try:
-                found[one] = _restored(one, state.state)
+                found[one] = _restore(one, state.state)
             except ForecastError as error:
                 turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
                 unreadable.append(state)
@@ -148,7 +148,7 @@ def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing:
 
 def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Estimation, str]:
     """Return the required estimates that are not stored, from ``before`` or newly computed."""
-    lacking = [one for one in _required(estimations.needed) if one not in estimations.fitted]
+    lacking = [one for one in _all_estimations(estimations.needed) if one not in estimations.fitted]
     fresh = _estimate_all(turn, [one for one in lacking if one not in before])
     return {one: before[one] if one in before else fresh[one] for one in lacking}
 
@@ -156,7 +156,7 @@ def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates)
 def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:
     """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
     made = new_estimates(turn, estimations, ahead)
-    basis = _basis({**estimations.fitted, **{one: _restored(one, text) for one, text in made.items()}})
+    basis = _basis({**estimations.fitted, **{one: _restore(one, text) for one, text in made.items()}})
     return Prepared(
         batches={
             followed: {
@@ -193,7 +193,7 @@ def _basis(fitted: Mapping[Estimation, FittedPredictor]) -> dict[Estimation, Bas
     return found
 
 
-def _needed(turn: TurnValues, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
+def _needed_estimations(turn: TurnValues, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
     """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
     pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
     names = {source: panel_name(own) for source, own in _by_source(histories).items()}
@@ -220,7 +220,7 @@ def _needed(turn: TurnValues, histories: Mapping[Followed, History], missing: Mi
     return needed
 
 
-def _required(needed: _Needed) -> list[Estimation]:
+def _all_estimations(needed: _Needed) -> list[Estimation]:
     every = (pair for models in needed.values() for own in models.values() for pair, _ in own)
     return list(dict.fromkeys(one for pair in every for one in pair.values()))
 
@@ -259,7 +259,7 @@ def _short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
-def _restored(estimation: Estimation, text: str) -> FittedPredictor:
+def _restore(estimation: Estimation, text: str) -> FittedPredictor:
     make_predictor(estimation.model)  # the import registers the classes in its states
     fitted: FittedPredictor = restored(text)
     return fitted

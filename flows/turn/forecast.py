@@ -223,7 +223,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
         {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
         for turn, work in zip(turns, works, strict=True)
     ]
-    have = _issued(turns[-1], origins)
+    have = _issued_times(turns[-1], origins)
     starts = _starts(turns[-1], origins)
     for turn, work, own in zip(turns, works, origins, strict=True):
         histories = dict(zip(own, read_all(turn, [(one, starts[one.source]) for one in own]), strict=True))
@@ -240,7 +240,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
         yield LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
 
 
-def _issued(
+def _issued_times(
     turn: Turn, origins: Sequence[Mapping[Followed, Origins]]
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
     """Return the times of issued forecasts, within the origins of any turn."""
@@ -249,8 +249,8 @@ def _issued(
     ]
     if not slots:
         return {}
-    return vintage_times(
-        turn.store,
+    return turn.read(
+        vintage_times,
         markets=_places(followed for own in origins for followed in own),
         models=dict.fromkeys(model for own in origins for models in own.values() for model in models),
         start=min(slots),
@@ -373,7 +373,9 @@ def forecast_group(
         turn.say(text)
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
     planned = _with_issued(facts.planned, done, turn.settings.planner)
-    measured = [replace(_measured(asked, done, parts), planned=planned, left_out=left_out) for asked in group]
+    measured = [
+        replace(_turn_errors(asked, done, parts), planned=planned, left_out=left_out) for asked in group
+    ]
     results = Results(
         unreadable=prepared.unreadable,
         estimates=prepared.made,
@@ -434,8 +436,8 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     found: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
         return found
-    vintages = read_vintages(
-        turn.store,
+    vintages = turn.read(
+        read_vintages,
         Forecast,
         markets=_places(iter(group[-1].work.markets)),
         models=dict.fromkeys([*settings.models, settings.planner]),
@@ -448,7 +450,7 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     return found
 
 
-def _measured(
+def _turn_errors(
     asked: LackingTurn,
     done: Mapping[Place, MarketForecasts],
     parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
@@ -555,8 +557,8 @@ def read_planned(
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
     for step, own in by_step.items():
-        vintages = read_vintages(
-            turn.store,
+        vintages = turn.read(
+            read_vintages,
             Forecast,
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
             models=[turn.settings.planner],

@@ -44,7 +44,7 @@ def open_jobs(
     Without forecasts only its state is computed. ``by`` are the policies that decide, and why they
     were chosen. ``ledger`` is read from the store where it is None.
     """
-    ledger = read_ledger(turn.store, [job.request.name for job, _ in jobs]) if ledger is None else ledger
+    ledger = turn.read(read_ledger, [job.request.name for job, _ in jobs]) if ledger is None else ledger
     first = record_start(min((job.start for job, _ in jobs), default=turn.at))
     asked = [
         (one, min(one.at, job.start if forecasts is None else record_start(job.start)))

@@ -144,7 +144,7 @@ def read_pool(turn: Turn) -> Pool:
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
     names, movers = [policy.name for policy in policies], list(MULTI_MARKET_POLICIES)
-    rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
+    rounds, of_movers = (turn.read(stored_rounds, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
         rounds=rounds,

@@ -87,7 +87,7 @@ def read_score_facts(
     """
     found: list[list[tuple[EndedJob, tuple[Any, ...]]]] = []
     left_out: list[list[str]] = []
-    seen: set[str] = scored_in_slot_model(turns[-1].store) if turns else set()
+    seen: set[str] = turns[-1].read(scored_in_slot_model) if turns else set()
     for turn, work in zip(turns, works, strict=True):
         jobs = [
             (job, work.places.get(job.request.name, (followed,)))
@@ -114,7 +114,7 @@ def read_score_facts(
         ended=tuple(map(tuple, found)),
         left_out=tuple(map(tuple, left_out)),
         pool=pool,
-        scored=tuple(jobs_scored_at(turns[-1].store, [turn.at for turn in turns]) if turns else ()),
+        scored=tuple(turns[-1].read(jobs_scored_at, [turn.at for turn in turns]) if turns else ()),
     )
 
 
@@ -176,7 +176,7 @@ def ended_jobs(
     if not pairs:
         return []
     forecasts = planned_forecasts(turn, pairs, planned)
-    reports = reports_by_job(turn.store, [job.request.name for job, _ in jobs], known_at=turn.terms_at)
+    reports = turn.read(reports_by_job, [job.request.name for job, _ in jobs], known_at=turn.terms_at)
     first = record_start(min(job.start for job, _ in jobs))
     peers = peers_of(turn, [followed for _, followed in pairs], start=first)
     read = iter(try_histories(turn, [(followed, record_start(job.start)) for job, followed in pairs]))

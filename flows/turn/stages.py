@@ -234,7 +234,7 @@ def report(turn: Turn, found: Found) -> Found:
         left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
         ingested=found.ingested,
         drawn=panels,
-        simulated=found.data is None and not turn.settings.feeds and simulates(turn.store, turn.settings),
+        simulated=found.data is None and not turn.settings.feeds and turn.read(simulates, turn.settings),
     )
     return replace(
         found,

@@ -52,7 +52,7 @@ class Work:
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
     """Store the requests of this turn, add examples to a warehouse without user jobs, and sort the jobs.
 
-    Start and deadline that a request leaves open count from the time of its market (`_placed`). The
+    Start and deadline that a request leaves open count from the time of its market (`_place_request`). The
     markets of jobs come first, then the most informative others, up to ``max_markets`` in all; a
     request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
     policy is left to be replayed (`Rounds.settled`).
@@ -63,7 +63,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
         if request.names_no_market:
             request, told = proposed(turn, request)
             left_out.append(told)
-        asked.append(_placed(turn, request))
+        asked.append(_place_request(turn, request))
     known = _add_jobs(turn, asked, origin="user")
     chosen = choose_markets(turn, most=turn.settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
@@ -82,7 +82,7 @@ def _add_jobs(turn: Turn, requests: Sequence[JobRequest], *, origin: str) -> lis
     return turn.jobs()
 
 
-def _placed(turn: Turn, request: JobRequest) -> JobRequest:
+def _place_request(turn: Turn, request: JobRequest) -> JobRequest:
     """Return a request with its relative times counted from the time at which its market is read.
 
     That is the end of the market's record or the turn's time. If the market cannot be found, the
@@ -148,7 +148,7 @@ def sorted_jobs(
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
-    left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
+    left_out += turn.read(unreadable_jobs, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # a year has thousands of such jobs, and nothing is left to do for them

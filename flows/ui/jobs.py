@@ -41,8 +41,8 @@ from slackwater.flows.turn.report.leaderboard import costs_figure
 from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
-from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.decision import NOTHING
+from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.history import History, Market
@@ -528,12 +528,12 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> JobStandin
     live, histories, job = running.live, running.histories, running.run
     start, step = live.start, live.step
     slot = min(live.slot, job.deadline_slots)
-    now, views = live.so_far(slot)
+    now, before = live.so_far(slot)
     done = np.full(slot + 1, np.nan)
     had: list[Allocation] = [NOTHING] * slot
-    for view in views:
-        done[view.slot] = view.progress.done
-        had[view.slot] = live.ran(view.slot).allocation
+    for k, at_start in before.items():
+        done[k] = at_start.done
+        had[k] = live.ran(k).allocation
     done[slot] = now.done
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
     tables = [

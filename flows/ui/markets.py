@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.exchange import fits, market_rows
-from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
 from slackwater.flows.turn.markets.following import Followed
@@ -70,7 +70,7 @@ def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[
     """Return the markets (``market@source``) that are stale at the newest turn by `freshness`, as in status and alarms."""
     if reading.at is None:
         return set()
-    promises = promises_of(reading.store, markets, at=reading.at, step=reading.step)
+    promises = expected_updates(reading.store, markets, at=reading.at, step=reading.step)
     table = freshness(promises, at=reading.at)
     old = table[table["stale"].astype(bool)]
     return set(old["market"] + "@" + old["source"])
@@ -141,7 +141,7 @@ def market_view(reading: Reading, key: str, *, model: str = "", issued: str = ""
         reading.settings.planner if reading.settings.planner in models else (models or ("",))[0]
     )
     times = tuple(pd.Timestamp(t) for t in table["issued_at"][table["model"] == model])[-MOST_VINTAGES:]
-    chosen = _chosen(times, issued)
+    chosen = _choose_vintage(times, issued)
     forecast = None
     if chosen is not None:
         forecast = read_forecasts(
@@ -161,7 +161,7 @@ def market_view(reading: Reading, key: str, *, model: str = "", issued: str = ""
     )
 
 
-def _chosen(times: Sequence[pd.Timestamp], issued: str) -> pd.Timestamp | None:
+def _choose_vintage(times: Sequence[pd.Timestamp], issued: str) -> pd.Timestamp | None:
     if not issued:
         return times[-1] if times else None
     for time in times:
@@ -274,12 +274,12 @@ def market_figure(data: Mapping[str, Any], view: MarketView) -> Figure | None:
     return Figure(
         specs=lambda: market_charts(panel(view.history, view.forecast), heights=(150, 110)),
         label=f"{what} of {data['market']}",
-        captions=[_described(data)],
+        captions=[_caption(data)],
         width=0,
     )
 
 
-def _described(data: Mapping[str, Any]) -> str:
+def _caption(data: Mapping[str, Any]) -> str:
     past = data["past"][-1]
     there = (
         f"{number(past['available'], 0)} instances available"

@@ -29,7 +29,7 @@ LISTED: Final = ("failed", "missing", "stale")
 MOST_STRETCHES: Final = 200
 
 
-def looked_at(reading: Reading) -> pd.Timestamp:
+def reference_time(reading: Reading) -> pd.Timestamp:
     """Return the reference time of the completeness map: now, or the newest turn if that is long ago (an old record)."""
     at = reading.at if reading.at is not None else reading.now
     return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
@@ -39,7 +39,7 @@ def completeness(reading: Reading) -> Shown:
     """Return the answer of ``status``, with the states of every market and slot by stage (a letter per slot, see ``letters``)."""
     none: dict[str, Any] = {
         "at": None,
-        "looked_at": None,
+        "reference_time": None,
         "slots": [],
         "stages": {},
         "counts": {},
@@ -49,7 +49,7 @@ def completeness(reading: Reading) -> Shown:
     if reading.at is None:
         told = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
         return shown(Answer(title="Completeness", value=none, blocks=[told]), empty=True)
-    answer = status_answer(found := status_of(reading.store, reading.settings, at=looked_at(reading)))
+    answer = status_answer(found := status_of(reading.store, reading.settings, at=reference_time(reading)))
     return shown(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
 
 
@@ -64,7 +64,7 @@ def _states(reading: Reading, found: Completeness) -> dict[str, Any]:
     stretches = rows_of(found.stretches(LISTED).sort_values("until", ascending=False, kind="stable"))
     return {
         "at": reading.at,
-        "looked_at": found.at,
+        "reference_time": found.at,
         "slots": [pd.Timestamp(slot) for slot in sorted(set(frame["slot"]))],
         "stages": stages,
         "counts": {

@@ -234,8 +234,8 @@ def holm(p_values: Iterable[float]) -> np.ndarray:
     """
     p = np.asarray(list(p_values), dtype=float)
     out = np.full(p.shape, np.nan)
-    asked = np.flatnonzero(~np.isnan(p))
-    order = asked[np.argsort(p[asked], kind="stable")]
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
     steps = p[order] * (len(order) - np.arange(len(order)))
     out[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(order) else steps
     return out

@@ -309,12 +309,13 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
     tables of that belief.
     """
     live, (market,), policy = entry.live, entry.markets, entry.policy
-    progress, before = live.so_far()
+    progress, earlier = live.so_far()
     now = live.view(progress, live.slot)
     (view,) = now.views
     slack, spot = slack_of(now), decision.allocation.spot
     if not spot:
         return Contender(job=decision.job, slack=slack, wish=NO_SPOT, claims=(NO_SPOT,))
+    before, _ = live.views_for(policy, progress, earlier)
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     tables = tables_in_force(view, forgetting_of(policy))
     found = []

@@ -672,28 +672,30 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
     try:
         request = JobRequest.model_validate(values)
     except ValidationError as error:
-        wrong = {".".join(map(str, one["loc"])): one for one in error.errors()}
+        wrong = {".".join(map(str, found["loc"])): found for found in error.errors()}
         missing = [
             key
-            for key, one in wrong.items()
-            if one["type"] == "missing" and not any(other.endswith(f".{key}") for other in wrong)
+            for key, found in wrong.items()
+            if found["type"] == "missing" and not any(other.endswith(f".{key}") for other in wrong)
         ]
-        told = [
-            _said_of(key, one["type"], one["msg"]) for key, one in wrong.items() if one["type"] != "missing"
+        problems = [
+            _problem_words(key, found["type"], found["msg"])
+            for key, found in wrong.items()
+            if found["type"] != "missing"
         ]
-        told += [f"missing: {', '.join(missing)}"] if missing else []
+        problems += [f"missing: {', '.join(missing)}"] if missing else []
         if not {"n_max", "gpus_max"} & {key.rpartition(".")[2] for key in (*values, *wrong)}:
-            told = (
-                [*told[:-1], f"{told[-1]}, n_max or gpus_max"]
+            problems = (
+                [*problems[:-1], f"{problems[-1]}, n_max or gpus_max"]
                 if missing
-                else [*told, "missing: n_max or gpus_max"]
+                else [*problems, "missing: n_max or gpus_max"]
             )
             missing = [*missing, "n_max"]
         needed = [
-            text for table, text in _AS_IN.items() if table in {key.partition(".")[0] for key in missing}
+            text for table, text in _EXAMPLES.items() if table in {key.partition(".")[0] for key in missing}
         ]
         raise JobError(
-            f"job file {where}: {'; '.join(told)}",
+            f"job file {where}: {'; '.join(problems)}",
             expected=f"for example {', '.join(needed)}" if needed else "",
             remedy="see examples/llama-8b-lora.toml",
         ) from error
@@ -702,7 +704,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
 
 
 #: Shortest examples of the keys that every job file needs.
-_AS_IN = {
+_EXAMPLES = {
     "name": 'name = "lora"',
     "n_max": "n_max = 8 (instances) or gpus_max = 64",
     "workload": 'workload = { amount = 48, unit = "gpu_hours" }',
@@ -711,7 +713,7 @@ _AS_IN = {
 }
 
 
-def _said_of(key: str, kind: str, message: str) -> str:
+def _problem_words(key: str, kind: str, message: str) -> str:
     """Return the error text for a key of a job file; a top-level key inside a table is reported as misplaced."""
     table, _, name = key.rpartition(".")
     if kind != "extra_forbidden":
@@ -924,6 +926,22 @@ def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) 
             remedy="raise max_hourly_usd, or set max_spot_usd alone to limit what spot costs",
         )
     return most
+
+
+def hourly_note(request: JobRequest, job: Job, history: History) -> str:
+    """Return that ``max_hourly_usd`` leaves a job fewer instances than it requests; "" if it does not (M2.10).
+
+    It counts every instance at the on-demand price, as a deadline may need all of them on demand.
+    """
+    most = instance_range(request, history.market)[1]
+    if request.max_hourly_usd is None or job.n_max >= most:
+        return ""
+    sold = history.on_demand.sold
+    price = history.on_demand_usd if sold else request.max_spot_usd or 0.0
+    return (
+        f"max_hourly_usd of ${request.max_hourly_usd:,.2f} pays for {job.n_max} of {most} instances at ${price:,.2f} an hour, "
+        f"{'the on-demand price' if sold else 'max_spot_usd'}: no more run at once, on spot either"
+    )
 
 
 def run_on(

@@ -577,11 +577,13 @@ def follow(
 
     Return the target (market, on-demand, spot) and, at ``until``, the instances that are held or
     requested, the available instances, the price, the work done and the USD paid. An infinite
-    ``deadline`` is not guarded.
+    ``deadline`` is not guarded; without a safe target the wish stays.
     """
     state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
     if deadline < math.inf:
-        market, on_demand, spot = safe_target(state, markets, market, on_demand, spot, until, deadline)
+        m, o, s = safe_target(state, markets, market, on_demand, spot, until, deadline)
+        if is_safe(state, markets, m, o, s, until, deadline):
+            market, on_demand, spot = m, o, s
     change_target(state, markets, market, on_demand, spot)
     pass_time(state, markets, until)
     held = requested(state, SPOT) + requested(state, ON_DEMAND)

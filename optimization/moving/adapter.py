@@ -83,9 +83,12 @@ def alone_worth(view: MarketsView, m: int, n: int) -> float:
     return tables.worth(own, view.split(m, n).allocation, view.work_left - view.work(m, n))
 
 
-def for_markets(policy: Policy[Any] | MultiMarketPolicy[Any]) -> MultiMarketPolicy[Any]:
-    """Return a multi-market policy unchanged; a policy of one market then decides in the best market at the start."""
-    return policy if is_multi_market(policy) else InOneMarket(policy=policy)
+def for_markets(policy: Policy[Any] | MultiMarketPolicy[Any], *, of: int = 0) -> MultiMarketPolicy[Any]:
+    """Return a multi-market policy unchanged; a policy of one market then decides in the best market at the start.
+
+    ``of`` is the number of markets: a policy decides in the only one, without valuing it.
+    """
+    return policy if is_multi_market(policy) else InOneMarket(policy=policy, market=0 if of == 1 else None)
 
 
 def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> InOneMarket:

@@ -41,9 +41,9 @@ def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[Market
     """Return the view of the present slot and the tables of this and all later slots.
 
     In later slots other jobs take ``taken`` instances of each market first. Both are of the job as
-    it is planned (`LiveJob.as_planned`).
+    it is planned (`LiveJob.planned_views`).
     """
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
@@ -60,9 +60,10 @@ def decide_by_tables(
         m, n = tables.best(view, worth)
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
-        wish = _wish(policy, live.so_far()[1], view)
-    whole = live.view(progress, live.slot)
-    guard = Guard.of_markets(whole, live.world())
+        wish = _wish(policy, live.views_for(policy, *live.so_far())[0], view)
+    whole = live.view(progress, live.slot).left([own.available for own in view.views])
+    wish = checked(wish, whole, policy.name)
+    guard = Guard.of(whole, live.world())
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -89,7 +90,6 @@ def decide_by_tables(
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
         risk_known=guarded or live.run.must_finish or any(own.evidence.level != PROBES for own in view.views),
-        in_world=True,
         guarded=guarded,
         evidence=min(
             (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
@@ -106,8 +106,7 @@ def _wish(policy: MultiMarketPolicy[Any], before: Sequence[MarketsView], view: M
     state = policy.start(view.job)
     for past in before:
         _, state = policy.decide(state, past)
-    wish, _ = policy.decide(state, view)
-    return checked(wish, view, policy.name)
+    return policy.decide(state, view)[0]
 
 
 def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
@@ -367,7 +366,7 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     tables = MEAN_FIELD.tables(view)
     worth = tables.credited(view, tables.worth(view)[0])
     best = float(worth.max())

@@ -20,7 +20,6 @@ from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
     Progress,
-    check_job,
     finished,
     guard_usd,
     needed,
@@ -32,7 +31,13 @@ from slackwater.optimization.kernels.rules import efficiency_table, spot_held
 from slackwater.optimization.moving.costs import Moving, even_moving, moves
 from slackwater.optimization.moving.terms import runs_in_markets
 from slackwater.optimization.policies.contract import View
-from slackwater.optimization.policies.pace import WORK_TOLERANCE, slot_gain
+from slackwater.optimization.policies.pace import (
+    WORK_TOLERANCE,
+    always_worth_finishing,
+    slot_gain,
+    worth_finishing,
+)
+from slackwater.optimization.replay.run import legal
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.warehouse.errors import JobError, PolicyError
 from slackwater.warehouse.history import History
@@ -151,6 +156,8 @@ class MarketsJob:
 
         Checks every place with all of the work, or all that can still be done, and no slack left.
         """
+        if len(self.runs) == 1:
+            return always_worth_finishing(self.job, on_demand_usd[0], slot_hours)
         key = (tuple(on_demand_usd), slot_hours)
         known = self._worth.get(key)
         if known is None:
@@ -348,6 +355,8 @@ class MarketsView:
     @property
     def worth_finishing(self) -> bool:
         """Whether M2.6, applied in this slot instead of at d, would finish the job on demand in some market."""
+        if len(self.views) == 1:
+            return worth_finishing(self.views[0])
         return self.job.worth_finishing(
             [own.on_demand_usd for own in self.views], self.slot_hours, self.slot, self.progress
         )
@@ -451,41 +460,25 @@ def step(view: MarketsView, held: Placement) -> Progress:
 
 
 def checked(held: Placement, view: MarketsView, policy: str) -> Placement:
-    """Return ``held``, reduced to its spot where no on-demand instances are sold (M2.3).
+    """Return ``held`` as it is legal in its market (M2.3), within the budget (M2.10).
 
     Raises `PolicyError` if it violates M2.3 or M11.1, `JobError` if it violates M2.7.
     """
-    if held.market is None or not held.allocation.total:
-        if held.market is None and held.allocation.total:
+    if held.market is None:
+        if held.allocation.total:
             raise PolicyError(
                 f"{policy} in slot {view.slot} holds {held.allocation} nowhere", expected="a market"
             )
-        return IDLE
-    if not 0 <= held.market < len(view.views) or view.committed not in (None, held.market):
+    elif not 0 <= held.market < len(view.views) or view.committed not in (None, held.market):
         raise PolicyError(
             f"{policy} in slot {view.slot} asks for market {held.market}",
             expected=f"one of {len(view.views)}"
             if view.committed is None
             else f"market {view.committed}, where it went",
         )
-    run, there = view.job.runs[held.market], view.views[held.market].available
-    on_demand, spot = held.allocation.on_demand, held.allocation.spot
-    if on_demand < 0 or not 0 <= spot <= there:
-        raise PolicyError(
-            f"{policy} in slot {view.slot} asks for {on_demand} on-demand and {spot} spot in market {held.market}",
-            expected=f"on-demand >= 0 and spot within 0..{there}, what is there",
-        )
-    if not run.n_min <= on_demand + spot <= run.n_max:
-        raise PolicyError(
-            f"{policy} in slot {view.slot} asks for {on_demand + spot} instances in market {held.market}",
-            expected=f"0 or {run.n_min}..{run.n_max}",
-        )
-    if spot:
-        check_job(run, uses_spot=True)
-    if not view.can_hold(held):
-        alone = spot_alone(spot, run.n_min)
-        held = Placement(held.market, alone) if alone.total else IDLE
-    return held if math.isinf(run.budget_usd) else within_budget(held, view)
+    else:
+        held = placement(held.market, legal(held.allocation, view.views[held.market], policy))
+    return held if math.isinf(view.job.job.budget_usd) else within_budget(held, view)
 
 
 def within_budget(held: Placement, view: MarketsView) -> Placement:

@@ -17,7 +17,7 @@ from slackwater.optimization.policies.pace import always_worth_finishing, worth_
 from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
-from slackwater.optimization.world.simulation import Targets, WorldRun
+from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -80,7 +80,7 @@ DRAWN = 10
 class Present:
     """A running job at its decision: policy and state, view, run in the world, and the target decided there.
 
-    ``plan`` is the view by which the policy plans (`LiveJob.as_planned`), ``standby`` the target if
+    ``plan`` is the view by which the policy plans (`LiveJob.planned_views`), ``standby`` the target if
     there is no spot.
     """
 
@@ -239,13 +239,24 @@ def previous_size(job: Job, held: np.ndarray) -> np.ndarray:
     return np.where(held < job.n_min, 0, np.minimum(held, job.n_max))
 
 
+def held_size(job: Job, reported: int) -> int:
+    """Return the size that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
+    return min(reported, job.n_max) if reported >= job.n_min else 0
+
+
 def progress_of(job: MarketsJob, run: WorldRun) -> Progress:
     """Return the progress of a run in the world, as policies read it."""
-    size = previous_size(job.runs[run.market], np.array(run.held.total))
-    place = job.nowhere if run.place is None else run.place
-    held = int(size) if place == run.market else 0
-    done = job.job.workload if run.is_finished else run.work
-    return Progress(done=done, n_previous=held, cost_usd=run.paid_usd, place=place)
+    at = run.standing
+    return progress_at(job, run, at._replace(work=job.job.workload) if run.is_finished else at)
+
+
+def progress_at(job: MarketsJob, run: WorldRun, at: Standing) -> Progress:
+    """Return the progress of a run whose state is ``at``, as policies read it."""
+    place = market = 0
+    if len(job.runs) > 1:
+        market, place = run.market, job.nowhere if run.place is None else run.place
+    size = held_size(job.runs[market], at.held) if place == market else 0
+    return Progress(done=at.work, n_previous=size, cost_usd=at.paid_usd, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,16 +30,18 @@ from slackwater.optimization.moving.definition import (
     MarketsView,
     MultiMarketPolicy,
     Placement,
+    checked,
     in_one_market,
     is_multi_market,
     placement,
 )
+from slackwater.optimization.moving.sight import due_a_slot_earlier, markets_view
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
-from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
+from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
-from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, see
+from slackwater.optimization.replay.run import Planning, Seen, catch_up, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
@@ -164,11 +166,6 @@ def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Seq
     return progress
 
 
-def held_size(job: Job, reported: int) -> int:
-    """Return the size that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
-    return min(reported, job.n_max) if reported >= job.n_min else 0
-
-
 def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
     """Return the work from the report to the end of its slot, at the reported size and without a further change."""
     if not report.early or not size:
@@ -216,34 +213,34 @@ class LiveJob:
 
     def so_far(
         self, slots: int | None = None, reported: Sequence[Reported] | None = None
-    ) -> tuple[Progress, list[MarketsView]]:
-        """Return the progress after the first ``slots`` slots (None: at the slot to decide), and the view of each slot (ours).
+    ) -> tuple[Progress, dict[int, Progress]]:
+        """Return the progress after the first ``slots`` slots (None: at the slot to decide), and at the start of each (ours).
 
-        The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. After
-        the finish no view is returned. ``reported`` (None: the reports of this object) sets
+        The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. Slots
+        after the finish are left out. ``reported`` (None: the reports of this object) sets
         progress, size and market at the start of its slots; the cost remains that of the decisions.
         """
-        progress, views, _ = self._in_the_world(slots, reported)
-        return progress, views
+        progress, before, _ = self._in_the_world(slots, reported)
+        return progress, before
 
-    def as_planned(self) -> LiveJob:
-        """Return the job as policies plan it: due a slot earlier where the guard protects its deadline (M12.11).
+    def planned_views(self, progress: Mapping[int, Progress]) -> list[MarketsView]:
+        """Return the views of slots as policies plan the job: due a slot earlier where it is guarded (M12.11)."""
+        early, last = due_a_slot_earlier(self.job, self.seen), self.run.deadline_slots - 1
+        return [
+            self.view(at, slot) if early is None or slot >= last else markets_view(*early, at, slot)
+            for slot, at in progress.items()
+        ]
 
-        Spot runs safely only while a slot without any work leaves on-demand in time. A policy that
-        plans to the deadline itself would be cut off by the guard a slot before it.
-        """
-        due = self.run.deadline_slots
-        usd = [seen.on_demand_usd for seen in self.seen]
-        sold = any(seen.on_demand.sold for seen in self.seen)
-        if (
-            self.slot >= due - 1
-            or not sold
-            or not self.job.always_worth_finishing(usd, self.seen[0].slot_hours)
-        ):
-            return self
-        runs = tuple(replace(run, deadline_slots=due - 1) for run in self.job.runs)
-        seen = tuple(replace(own, windows={}, tables={}) for own in self.seen)
-        return replace(self, job=replace(self.job, runs=runs), seen=seen)
+    def views_for(
+        self, policy: object, progress: Progress, earlier: Mapping[int, Progress]
+    ) -> tuple[list[MarketsView], MarketsView]:
+        """Return what a policy sees of the earlier slots and of the slot to decide, from the progress at their starts."""
+        known = {**earlier, self.slot: progress}
+        if isinstance(policy, OnDemandOnly):
+            views = [self.view(at, slot) for slot, at in known.items()]
+        else:
+            views = self.planned_views(known)
+        return views[:-1], views[-1]
 
     def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
         """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
@@ -251,7 +248,7 @@ class LiveJob:
 
     def _in_the_world(
         self, slots: int | None, reported: Sequence[Reported] | None
-    ) -> tuple[Progress, list[MarketsView], WorldRun]:
+    ) -> tuple[Progress, dict[int, Progress], WorldRun]:
         slots = self.slot if slots is None else slots
         reported = self.reported if reported is None else reported
         seconds = self.step.total_seconds()
@@ -273,17 +270,17 @@ class LiveJob:
                 for seen in self.seen
             ],
         )
-        views: list[MarketsView] = []
+        before: dict[int, Progress] = {}
         for slot in range(slots):
             world.advance(slot * seconds)
             progress = self._at(world, slot, reported)
             if finished(progress.done, self.run.workload):
                 continue
-            views.append(self.view(progress, slot))
+            before[slot] = progress
             decided = self.decided.get(slot, IDLE)
             world.decide(decided.allocation, decided.market)
         world.advance(slots * seconds)
-        return self._at(world, slots, reported), views, world
+        return self._at(world, slots, reported), before, world
 
     def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
         """Return the progress at the start of ``slot``; what was reported for it is passed on to the run."""
@@ -321,14 +318,7 @@ class LiveJob:
         All markets count as seen: a running job cannot observe a market and decide again within the
         slot. A market without observations promises no spot.
         """
-        views: list[View] = []
-        for m, (run, seen) in enumerate(zip(self.job.runs, self.seen, strict=True)):
-            n = progress.n_previous if m == progress.place else 0
-            there = Progress(done=progress.done, n_previous=n, cost_usd=progress.cost_usd, place=m)
-            views.append(seen.view(run, there, slot))
-        return MarketsView(
-            job=self.job, progress=progress, slot=slot, views=tuple(views), seen=(True,) * len(views)
-        )
+        return markets_view(self.job, self.seen, progress, slot)
 
     @property
     def on_demand_only_usd(self) -> float | None:
@@ -500,7 +490,6 @@ class Decision:
     ``move_usd`` the cost of the move. ``probe_next`` is the market whose count has the highest
     information value, None if all counts are known or none can change the decision.
 
-    ``in_world``: cost, finish and risk are of the world of M12, not of the slot model.
     ``guarded``: the deadline is met whatever becomes of spot, as long as on-demand is granted
     (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot;
     None without spot. ``evidence`` is that of the availability in the market (M13.1).
@@ -520,7 +509,6 @@ class Decision:
     moved_from: int | None = None
     move_usd: float = 0.0
     probe_next: int | None = None
-    in_world: bool = False
     guarded: bool = False
     standby: Allocation | None = None
     evidence: Evidence = field(default_factory=lambda: Evidence(level=COUNTS))
@@ -562,7 +550,7 @@ def decide(
 
 
 def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, left: int | None) -> Decision:
-    refused, (seen,) = "", live.seen
+    refused = ""
     if not live.run.resumable:
         policy, refused = OnDemandOnly(), "no spot, as the job cannot resume from a checkpoint; "
     solver, asked = None, policy
@@ -572,19 +560,19 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
 
         solver = LiveSolver(seconds=effort.solver_seconds)
         asked = policy.with_solver(solver)
-    progress, before = live.so_far()
+    progress, earlier = live.so_far()
+    whole = live.view(progress, live.slot)
+    before, planned = live.views_for(policy, progress, earlier)
+    whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
-    view = seen.view(live.run, progress, live.slot)
-    view = view if left is None else view.left(left)
-    planned = live if isinstance(policy, OnDemandOnly) else live.as_planned()
-    plan = planned.seen[0].view(planned.run, progress, live.slot)
-    plan = plan if left is None else plan.left(left)
+    (view,), (plan,) = whole.views, planned.views
     wish, _ = asked.decide(state, plan)
-    wish = checked(wish, view, policy.name)
-    guard = Guard.of(view, live.world())
-    allocation = guard.allow(placement(0, wish)).allocation
+    wished = checked(placement(0, wish), whole, policy.name)
+    guard = Guard.of(whole, live.world())
+    allowed = guard.allow(wished)
+    wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
-    lost = standby(guard, policy, state, (view, plan), allocation)
+    lost = standby(guard, policy, state, (whole, planned), allocation)
     now = Present(
         policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation, standby=lost
     )
@@ -598,11 +586,10 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
-        risk_known=guard.holds(placement(0, allocation))
+        risk_known=guard.holds(allowed)
         or view.evidence.level != PROBES
         or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
-        in_world=True,
-        guarded=guard.holds(placement(0, allocation)),
+        guarded=guard.holds(allowed),
         standby=lost,
         evidence=view.evidence,
     )

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.moving.definition import MarketsView, Placement, in_one_market, placement
-from slackwater.optimization.moving.definition import checked as checked_in_markets
-from slackwater.optimization.policies.contract import Policy, View
-from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
+from slackwater.optimization.moving.definition import MarketsView, Placement, checked, placement
+from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.ahead import progress_of
-from slackwater.optimization.replay.run import checked
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldRun
 
@@ -34,34 +31,14 @@ class Guard:
     always: bool
 
     @classmethod
-    def of(cls, view: View, run: WorldRun) -> Guard:
-        """Return the guard of a job in one market."""
-        sold, job = view.on_demand.sold, view.job
-        seconds = view.slot_hours * 3600.0
-        return cls(
-            view=MarketsView(
-                job=in_one_market(job, sold=sold),
-                progress=view.progress,
-                slot=view.slot,
-                views=(view,),
-                seen=(True,),
-            ),
-            run=run,
-            next_at=(view.slot + 1) * seconds,
-            deadline=job.deadline_slots * seconds,
-            protects=sold and worth_finishing(view),
-            always=sold and always_worth_finishing(job, view.on_demand_usd, view.slot_hours),
-        )
-
-    @classmethod
-    def of_markets(cls, view: MarketsView, run: WorldRun) -> Guard:
-        """Return the guard of a job with several markets."""
+    def of(cls, view: MarketsView, run: WorldRun, *, next_at: float | None = None) -> Guard:
+        """Return the guard of a job; the next decision is at the start of the next slot unless given in seconds."""
         sold = any(own.on_demand.sold for own in view.views)
         seconds = view.slot_hours * 3600.0
         return cls(
             view=view,
             run=run,
-            next_at=(view.slot + 1) * seconds,
+            next_at=(view.slot + 1) * seconds if next_at is None else next_at,
             deadline=view.job.job.deadline_slots * seconds,
             protects=sold and view.worth_finishing,
             always=sold and view.never_let_go,
@@ -78,9 +55,7 @@ class Guard:
         safe = placement(to, allocation)
         if safe == wish or not self._is_safe(safe):
             return wish
-        if len(self.view.views) == 1:
-            return placement(to, checked(allocation, self.view.views[0], "the guard"))
-        return checked_in_markets(safe, self.view, "the guard")
+        return checked(safe, self.view, "the guard")
 
     def holds(self, target: Placement) -> bool:
         """Return whether the deadline is met whatever becomes of spot, with every later decision under the guard."""
@@ -101,7 +76,7 @@ class Guard:
 
 
 def standby(
-    guard: Guard, policy: Policy[Any], state: Any, views: tuple[View, View], target: Allocation
+    guard: Guard, policy: Policy[Any], state: Any, views: tuple[MarketsView, MarketsView], target: Allocation
 ) -> Allocation | None:
     """Return the target of a job in one market for the rest of the slot if all its spot is lost at once, None without spot.
 
@@ -111,13 +86,20 @@ def standby(
     view, plan = views
     if not target.spot:
         return None
+    (own,) = view.views
     gone = guard.run.now + 1.0
-    times, counts = np.array([guard.run.now, gone]), np.array([view.available, 0])
-    run = guard.run.copy([Readings(times=times, available=counts, price=np.full(2, view.price))])
+    times, counts = np.array([guard.run.now, gone]), np.array([own.available, 0])
+    run = guard.run.copy([Readings(times=times, available=counts, price=np.full(2, own.price))])
     run.decide(target)
     run.advance(gone)
-    progress = replace(progress_of(guard.view.job, run), place=view.progress.place)
-    left, planned = (replace(one, available=0, others=0, progress=progress) for one in (view, plan))
-    wish, _ = policy.decide(state, planned)
-    kept = checked(wish, left, policy.name)
-    return Guard.of(left, run).allow(placement(0, kept)).allocation
+    progress = progress_of(view.job, run)
+    left, planned = (
+        replace(
+            one,
+            progress=progress,
+            views=(replace(one.views[0], available=0, others=0, progress=progress),),
+        )
+        for one in (view, plan)
+    )
+    wish, _ = policy.decide(state, planned.views[0])
+    return Guard.of(left, run).allow(checked(placement(0, wish), left, policy.name)).allocation

@@ -63,7 +63,7 @@ class PlanMemo:
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-    _seen: Seen | None = None
+    _seen: tuple[Seen, ...] = ()
     _seen_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
@@ -74,18 +74,13 @@ class PlanMemo:
             plan = self.plans[key] = self.solve(problem)
         return plan
 
-    def seen(
-        self,
-        job: Job,
-        window: MarketWindow,
-        forecasts: Forecasts | None,
-        record: Record | None,
-        launches: Launches | None = None,
-    ) -> Seen:
-        """Return `see`, reusing the result of an earlier replay of the identical job, market and forecasts."""
-        asked = (job, window, forecasts, record, launches)
-        if self._seen is None or any(a is not b for a, b in zip(asked, self._seen_of, strict=True)):
-            self._seen, self._seen_of = see(job, window, forecasts, record, launches), asked
+    def seen(self, cases: Sequence[Case]) -> tuple[Seen, ...]:
+        """Return `see` of each market, reusing those of an earlier replay of the identical job, markets and forecasts."""
+        asked = [part for case in cases for part in case.parts]
+        same = len(asked) == len(self._seen_of) and all(map(operator.is_, asked, self._seen_of))
+        if not same:
+            self._seen = tuple(see(*case.parts) for case in cases)
+            self._seen_of = tuple(asked)
         return self._seen
 
 
@@ -225,7 +220,13 @@ def see(
 
 
 def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
-    """Return ``allocation`` as plain whole numbers, without on-demand where none is sold (M2.3) and within the budget (M2.10).
+    """Return a `legal` allocation within the budget (M2.10); raises its errors."""
+    wish = legal(allocation, view, policy)
+    return wish if math.isinf(view.job.budget_usd) else within_budget(wish, view)
+
+
+def legal(allocation: Allocation, view: View, policy: str) -> Allocation:
+    """Return ``allocation`` as plain whole numbers, without on-demand where none is sold (M2.3).
 
     Raises `PolicyError` if it violates M2.3 or uses spot above the job's price ceiling, `JobError`
     if it violates M2.7.
@@ -254,10 +255,9 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
         )
     if spot:
         check_job(job, uses_spot=True)
-    wish = Allocation(on_demand, spot)
     if on_demand and not view.on_demand.sold:
-        wish = spot_alone(spot, job.n_min)
-    return wish if math.isinf(job.budget_usd) else within_budget(wish, view)
+        return spot_alone(spot, job.n_min)
+    return Allocation(on_demand, spot)
 
 
 def within_budget(wish: Allocation, view: View) -> Allocation:
@@ -328,7 +328,7 @@ def replay_pool(
     of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
-    seen = memo.seen(job, window, forecasts, record)
+    (seen,) = memo.seen([Case(job=job, window=window, forecasts=forecasts, record=record)])
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)
@@ -431,6 +431,11 @@ class Case:
     forecasts: Forecasts | None = None
     record: Record | None = None
     launches: Launches | None = None
+
+    @property
+    def parts(self) -> tuple[Job, MarketWindow, Forecasts | None, Record | None, Launches | None]:
+        """The arguments of `see`."""
+        return self.job, self.window, self.forecasts, self.record, self.launches
 
 
 def replay_batch(

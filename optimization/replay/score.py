@@ -1,7 +1,6 @@
 """Scoring of ended jobs: replay the pool on their market and compare with hindsight and perfect forecasts (M4.7, M5.1, M5.5).
 
-A job in one market is replayed in the world (M12.13), hindsight and jobs in several markets in the
-slot model (M2.4).
+Jobs are replayed in the world (M12.13); hindsight is of the slot model (M2.4).
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from slackwater.optimization.market.window import (
     point_forecast,
     spot_ceiling,
 )
+from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import (
     MarketsJob,
     MultiMarketPolicy,
     in_one_market,
-    is_multi_market,
 )
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import step
+from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import market_record
 from slackwater.optimization.replay.run import Case, PlanMemo, replay, see, settle
 from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
@@ -167,7 +167,7 @@ class LedgerRow:
 
 
 def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
-    """Return the total cost in USD of OD-only for the job in the slot model, also after d: the unit of multi-market jobs.
+    """Return the total cost in USD of OD-only for the job in the slot model, also after d.
 
     Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
     """
@@ -175,7 +175,7 @@ def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
 
 
 def on_demand_only_in_world(job: Job, window: MarketWindow) -> tuple[int, float]:
-    """Return number and cost in USD of on-demand only in the world: the unit of jobs in one market (M12.13).
+    """Return number and cost in USD of on-demand only in the world: the unit of a job in its market (M12.13).
 
     Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
     """
@@ -228,26 +228,24 @@ def with_perfect_forecasts(case: Case) -> Case | None:
 
 
 def score(
-    job: Job,
-    window: MarketWindow,
     outcomes: Sequence[Outcome],
     *,
     unit: float,
+    bounds: tuple[float, float],
     hindsight_low: float,
     perfect: Sequence[Outcome] | None = None,
 ) -> list[LedgerRow]:
     """Return the ledger rows of a job from its outcomes, a row per policy in the same order.
 
-    ``unit`` is the job's on-demand-only cost in USD. ``hindsight_low`` is the feasible end of the
-    bracket of M4.7, USD; ``perfect`` are the outcomes of the same policies in the same order under
-    `perfect_forecasts`. Raises `SettingsError` if the two do not match.
+    ``unit`` is the job's on-demand-only cost in USD, ``bounds`` the utilities in USD that are
+    normalised to 0 and 1. ``hindsight_low`` is the feasible end of the bracket of M4.7, USD;
+    ``perfect`` are the outcomes of the same policies in the same order under `perfect_forecasts`.
+    Raises `SettingsError` if the two do not match.
     """
     if perfect is not None and [o.policy for o in perfect] != [o.policy for o in outcomes]:
         raise SettingsError(
             "perfect outcomes of other policies", expected="the same policies in the same order"
         )
-    usd = unit_window(window).on_demand_usd
-    bounds = utility_bounds(job, on_demand_usd=usd, slot_hours=window.slot_hours)
     best = [float("nan") if perfect is None else perfect[i].utility_usd for i in range(len(outcomes))]
     return [
         ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=hindsight_low, perfect_usd=usd)
@@ -331,6 +329,14 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     board["weight"] = [known.get(name, float("nan")) for name in board["policy"]]
     return board.sort_values("mean_utility", ascending=False, kind="stable", ignore_index=True)
 
+
+#: Label of the outcome in the market in which the stochastic policy did best: a bound, since that
+#: market was unknown beforehand.
+BEST_MARKET = "Stochastic in the best market afterwards"
+#: Largest loss of a multi-market job relative to its value, in units of its on-demand-only cost, at
+#: which the share is 0: the range of M5.2 at the centre of E6, a value of 1.5 and the bound
+#: n_max d gamma / L = 3 below 0. So jobs and the measurements of E6 share a scale.
+LOST_MOST = 4.5
 
 # ---
 # Scoring of an ended job: the pool is replayed on its market, known by then (M5.1), audited, and
@@ -460,7 +466,7 @@ class Scored:
 
     @property
     def model(self) -> Model:
-        """Model of the outcomes: "world", or "slot" for a job in several markets."""
+        """Model of the outcomes: "world"."""
         return self.outcomes[0].model
 
     def utilities(self) -> dict[str, float]:
@@ -474,67 +480,76 @@ def score_job(
     *,
     with_bounds: bool = True,
 ) -> Scored:
-    """Replay policies on a job; every outcome is audited before it is used (M3.5, M12.13).
+    """Replay policies on a job in the world; every outcome is audited before it is used (M12.13).
 
-    In a single market the replay is in the world, and ``with_bounds`` replays with perfect
-    forecasts too. Otherwise the replay is in the slot model, every policy is lifted to all
-    markets (`for_markets`), and ``with_bounds`` adds the stochastic policy in the single market that
-    was best for it (M11.8).
+    Utilities are in units of on-demand only in the cheapest market. ``with_bounds`` replays also
+    with perfect forecasts, and a job in several markets instead with the stochastic policy in each
+    of them, of which the best outcome is stored as `BEST_MARKET` (M11.8).
     """
-    alone = [policy for policy in policies if not is_multi_market(policy)]
-    if len(ended.cases) == 1 and len(alone) == len(policies):
-        return _score_in_one_market(ended, alone, with_bounds)
-    # Imported where it is needed: the kernels of several markets load slowly.
-    from slackwater.optimization.moving.score import score_over_markets
-
-    return score_over_markets(ended, policies, each_market=with_bounds)
-
-
-def replay_ended(
-    ended: EndedJob, policies: Sequence[Policy[Any]], memo: PlanMemo | None = None
-) -> list[WorldOutcome]:
-    """Replay policies on an ended job in one market, in the world, by a launcher that decides at slots (M12.13).
-
-    OD-only runs the constant number of `on_demand_only_in_world`. Every outcome is audited.
-    """
-    (case,), (within,) = ended.cases, ended.within or (None,)
-    readings = market_readings(case.window, within)
-    if case.window.on_demand.sold:
-        size, _ = on_demand_only_in_world(case.job, case.window)
-        policies = [replace(one, size=size) if isinstance(one, OnDemandOnly) else one for one in policies]
-    known = WorldCase(case=case, readings=readings)
-    outcomes = replay_in_world(policies, known, launcher=Launcher.SLOTS, memo=memo)
-    for outcome in outcomes:
-        audit_in_world(
-            case.job,
-            outcome,
-            readings,
-            on_demand_usd=case.window.on_demand_usd,
-            slot_hours=case.window.slot_hours,
-        )
-    return outcomes
-
-
-def _score_in_one_market(ended: EndedJob, policies: Sequence[Policy[Any]], with_perfect: bool) -> Scored:
-    memo, (case,) = PlanMemo(), ended.cases
-    job, window = case.job, case.window
+    memo, several = PlanMemo(), len(ended.cases) > 1
     outcomes = replay_ended(ended, policies, memo)
-    bracket = hindsight(job, window)
-    right = with_perfect_forecasts(case) if with_perfect else None
-    _, unit = on_demand_only_in_world(job, window)
+    perfect: Sequence[Outcome] | None = None
+    if with_bounds and several:
+        alone = [InOneMarket(policy=Stochastic(), market=m) for m in range(len(ended.cases))]
+        best = max(replay_ended(ended, alone, memo), key=lambda outcome: outcome.utility_usd)
+        outcomes.append(replace(best, policy=BEST_MARKET))
+    elif with_bounds and (right := with_perfect_forecasts(ended.cases[0])) is not None:
+        perfect = replay_ended(replace(ended, cases=(right,)), policies, memo)
+    known = [window.on_demand.known for window in ended.windows]
+    unit = min(
+        on_demand_only_in_world(run, window)[1]
+        for run, window, is_known in zip(ended.job.runs, ended.windows, known, strict=True)
+        if is_known or not any(known)
+    )
+    value = ended.run.value
+    if several:
+        # Imported where it is needed: the kernels of several markets load slowly.
+        from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
+
+        over = hindsight_over_markets(ended.job, ended.windows)
+        low, high = over.low, over.high
+        usd = walk(ended.job, ended.windows, over.held).total_cost_usd
+        bounds = value - LOST_MOST * unit, value
+    else:
+        bracket = hindsight(ended.run, ended.windows[0])
+        low, high, usd = bracket.low, bracket.high, bracket.cost_usd
+        bounds = utility_bounds(
+            ended.run,
+            on_demand_usd=unit_window(ended.windows[0]).on_demand_usd,
+            slot_hours=ended.slot_hours,
+        )
     return Scored(
         ended=ended,
         outcomes=outcomes,
-        ledger=score(
-            job,
-            window,
-            outcomes,
-            unit=unit,
-            hindsight_low=bracket.low,
-            perfect=None if right is None else replay_ended(replace(ended, cases=(right,)), policies, memo),
-        ),
-        hindsight_low=bracket.low,
-        hindsight_high=bracket.high,
-        hindsight_usd=bracket.cost_usd,
-        on_demand_known=window.on_demand.known,
+        ledger=score(outcomes, unit=unit, bounds=bounds, hindsight_low=low, perfect=perfect),
+        hindsight_low=low,
+        hindsight_high=high,
+        hindsight_usd=usd,
+        on_demand_known=any(known),
     )
+
+
+def replay_ended(
+    ended: EndedJob,
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
+    memo: PlanMemo | None = None,
+) -> list[WorldOutcome]:
+    """Replay policies on an ended job in the world, by a launcher that decides at slots (M12.13).
+
+    OD-only runs the constant number of `on_demand_only_in_world`. Every outcome is audited.
+    """
+    within = ended.within or (None,) * len(ended.cases)
+    known = WorldCase(
+        job=ended.job,
+        cases=ended.cases,
+        readings=tuple(
+            market_readings(case.window, inside) for case, inside in zip(ended.cases, within, strict=True)
+        ),
+    )
+    if len(ended.cases) == 1 and ended.windows[0].on_demand.sold:
+        size, _ = on_demand_only_in_world(ended.run, ended.windows[0])
+        policies = [replace(one, size=size) if isinstance(one, OnDemandOnly) else one for one in policies]
+    outcomes = replay_in_world(policies, known, launcher=Launcher.SLOTS, memo=memo)
+    for outcome in outcomes:
+        audit_in_world(known, outcome)
+    return outcomes

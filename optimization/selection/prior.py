@@ -146,19 +146,19 @@ class Informed:
         The regret over both is the sum of the regret over the prior and that over the rounds; so a
         wrong prior costs at most its error.
         """
-        before, both = self._together(played)
+        before, both = self._with_prior(played)
         behind = (before.expected[:, None] - before.utilities).sum(axis=0)
         best = played.utilities.cumsum(axis=0).argmax(axis=1)
         return np.asarray(self.learner.static_bounds(both)[len(before.utilities) :] + behind[best])
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
         """Return the shifting bound likewise, for a sequence that starts with the policy of the lowest prior."""
-        before, both = self._together(played)
+        before, both = self._with_prior(played)
         behind = (before.expected[:, None] - before.utilities).sum(axis=0)
         most = float(behind.max(initial=0.0))
         return np.asarray(self.learner.shifting_bounds(both, shifts)[len(before.utilities) :] + most)
 
-    def _together(self, played: Played) -> tuple[Played, Played]:
+    def _with_prior(self, played: Played) -> tuple[Played, Played]:
         """Return the prior's rounds as the learner would have played them, and these followed by the played rounds."""
         before = play(self.learner, played.names, self.prior(played.names))
         return before, Played(

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import math
 
-from slackwater.optimization.job.definition import Job
+import numpy as np
+
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.window.audit import AGREEMENT, check_utility, check_value_after
-from slackwater.optimization.world.replay import WorldOutcome
-from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Readings
+from slackwater.optimization.world.replay import WorldCase, WorldOutcome
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE
 from slackwater.warehouse.errors import AuditError
 
 
-def audit_in_world(
-    job: Job, outcome: WorldOutcome, readings: Readings, *, on_demand_usd: float, slot_hours: float
-) -> None:
+def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     """Check money, finish, value and utility of an outcome; raises `AuditError` on the first mismatch.
 
-    Money is the sum of both kinds of instances: on-demand at its price, spot within the prices that
-    were read. A job is on time if it finishes by its deadline.
+    Money is the sum of both kinds of instances and of the moves: on-demand and spot within the
+    prices of the markets, and each move within the costs of moves. A job is on time if it finishes
+    by its deadline.
     """
+    job, windows = case.job.job, [one.window for one in case.cases]
     name = f"outcome of {outcome.policy} on job {job.name!r}"
     if not job.resumable and outcome.spot_hours > 0.0:
         raise AuditError(f"{name}: spot for a job that cannot resume", expected="on-demand only")
-    paid = outcome.on_demand_usd + outcome.spot_usd
+    paid = outcome.on_demand_usd + outcome.spot_usd + outcome.moving_usd
     _within(f"{name}: cost", outcome.total_cost_usd, paid, paid, scale=paid)
-    own = outcome.on_demand_hours * on_demand_usd
-    _within(f"{name}: cost on demand", outcome.on_demand_usd, own, own, scale=paid)
-    low, high = (float(end) for end in (readings.price.min(), readings.price.max()))
-    _within(
-        f"{name}: cost on spot",
-        outcome.spot_usd,
-        outcome.spot_hours * low,
-        outcome.spot_hours * high,
-        scale=paid,
-    )
-    slot_seconds = slot_hours * HOUR
+    on_demand = [window.on_demand_usd for window in windows]
+    spot = [usd for own in case.readings for usd in (own.price.min(), own.price.max())]
+    moves = case.job.moving.usd[~np.eye(len(windows), dtype=bool)].tolist() or [0.0]
+    for what, found, amount, prices in (
+        ("on demand", outcome.on_demand_usd, outcome.on_demand_hours, on_demand),
+        ("on spot", outcome.spot_usd, outcome.spot_hours, spot),
+        ("of moves", outcome.moving_usd, outcome.moves, moves),
+    ):
+        low, high = amount * float(min(prices)), amount * float(max(prices))
+        _within(f"{name}: cost {what}", found, low, high, scale=paid)
+    slot_seconds = windows[0].slot_hours * HOUR
     deadline = job.deadline_slots * slot_seconds
     in_time = outcome.finish is not None and outcome.finish <= deadline + SECOND_TOLERANCE
     if outcome.on_time != in_time:

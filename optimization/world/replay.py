@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.moving.adapter import for_markets
+from slackwater.optimization.moving.definition import (
+    MarketsJob,
+    MultiMarketPolicy,
+    Placement,
+    checked,
+    in_one_market,
+    is_multi_market,
+    placement,
+)
+from slackwater.optimization.moving.sight import Grounds, Sight, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
-from slackwater.optimization.replay.run import (
-    Case,
-    NewestReading,
-    PlanMemo,
-    Seen,
-    checked,
-    spread,
-    with_shared_plans,
-)
-from slackwater.optimization.window.plan import WORLD, Allocation, Model, Outcome
-from slackwater.optimization.world.simulation import (
-    SECOND_TOLERANCE,
-    Readings,
-    Standing,
-    WorldRun,
-)
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.policies.pace import worth_finishing
+from slackwater.optimization.replay.ahead import progress_at
+from slackwater.optimization.replay.guard import Guard
+from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, spread, with_shared_plans
+from slackwater.optimization.window.plan import WORLD, Model, Outcome
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Readings, Standing, WorldRun
+from slackwater.optimization.world.terms import world_markets
 from slackwater.warehouse.errors import MarketError
 
-S = TypeVar("S")
 SECONDS_PER_HOUR = 3600.0
 
 
@@ -51,8 +49,8 @@ class WorldOutcome(Outcome):
 
     ``allocations`` are the targets at the starts of slots, ``cost_usd`` is paid by the deadline and
     ``termination_cost_usd`` after it. ``finish`` is None for a job that was given up, ``progress``
-    the work done by the deadline. ``on_demand_usd``, ``spot_usd`` and the instance-hours cover the
-    whole run; ``restarts`` counts how often the group formed.
+    the work done by the deadline. ``on_demand_usd``, ``spot_usd``, ``moving_usd`` and the
+    instance-hours cover the whole run; ``restarts`` counts how often the group formed.
     """
 
     launcher: Launcher
@@ -83,10 +81,29 @@ class WorldOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldCase:
-    """A job on a market in the world: its case, whose job states the times of its instances, and the market's readings."""
+    """A job in the world with its M >= 1 markets: its run in each, which states the times of its instances, and the readings."""
 
-    case: Case
-    readings: Readings
+    job: MarketsJob
+    cases: tuple[Case, ...]
+    readings: tuple[Readings, ...]
+
+    @classmethod
+    def of(cls, case: Case, readings: Readings) -> WorldCase:
+        """Return the case of a job in one market."""
+        job = in_one_market(case.job, sold=case.window.on_demand.sold)
+        return cls(job=job, cases=(case,), readings=(readings,))
+
+    def grounds(self, *, sight: Sight = Sight.ALL, memo: PlanMemo | None = None) -> Grounds:
+        """Return the observations of the markets for a policy."""
+        return Grounds(
+            self.job,
+            [case.window for case in self.cases],
+            records=[case.record for case in self.cases],
+            forecasts=[case.forecasts for case in self.cases],
+            sight=sight,
+            memo=memo,
+            launches=[case.launches for case in self.cases],
+        )
 
 
 def market_readings(window: MarketWindow, within: np.ndarray | None = None) -> Readings:
@@ -142,56 +159,66 @@ class Decisions:
         return iter(zip(self.times, self.slots, (*self.times[1:], self.deadline), strict=True))
 
 
-def decision_times(launcher: Launcher, slots: int, slot_seconds: float, readings: Readings) -> Decisions:
-    """Return the decisions of a launcher in a job of ``slots`` slots: the starts of the slots, and readings if it reacts."""
+def decision_times(
+    launcher: Launcher, slots: int, slot_seconds: float, readings: Sequence[Readings]
+) -> Decisions:
+    """Return the decisions of a launcher in ``slots`` slots: their starts, and the readings of the markets if it reacts."""
     starts = np.arange(slots) * slot_seconds
     deadline = slots * slot_seconds
     times = starts
     if launcher is Launcher.READINGS:
-        times = np.union1d(starts, readings.times[(readings.times > 0) & (readings.times < deadline)])
+        read = np.concatenate([own.times for own in readings])
+        times = np.union1d(starts, read[(read > 0) & (read < deadline)])
     place = np.searchsorted(starts, times, side="right") - 1
     return Decisions(tuple(times.tolist()), tuple(place.tolist()), deadline)
 
 
 def replay_in_world(
-    policies: Sequence[Policy[Any]],
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
     case: WorldCase,
     *,
     launcher: Launcher = Launcher.READINGS,
     guard: bool = True,
+    sight: Sight = Sight.ALL,
     memo: PlanMemo | None = None,
+    grounds: Grounds | None = None,
 ) -> list[WorldOutcome]:
     """Replay every policy on a job in the world, under the exact guard (M12.7) unless ``guard`` is False.
 
-    ``memo`` shares plans and tables with other replays of the same case. Raises the errors of
-    `slackwater.optimization.replay.run.replay` and `world_terms`.
+    A policy that knows one market is lifted to several (`for_markets`). ``sight`` limits the counts
+    that policies observe. ``memo`` shares plans and tables with other replays of the same case,
+    ``grounds`` those of another job in the same markets. Raises `MarketError` for windows that are
+    too short, `PolicyError` for an illegal allocation (M2.3), `JobError` if a policy may not run the
+    job (M2.7), and the errors of `world_markets`.
     """
     memo = memo or PlanMemo()
-    job, known = case.case.job, case.case
-    seen = memo.seen(job, known.window, known.forecasts, known.record, known.launches)
-    slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
-    decisions = decision_times(launcher, job.deadline_slots, slot_seconds, case.readings)
-    ahead = None
-    if guard and launcher is Launcher.SLOTS and job.deadline_slots > 1 and always_kept(job, seen):
-        early = replace(job, deadline_slots=job.deadline_slots - 1)
-        ahead = early, replace(seen, windows={}, tables={})
-    return [
-        _run_policy(
-            with_shared_plans(policy, memo),
-            case,
-            seen,
-            None if isinstance(policy, OnDemandOnly) else ahead,
-            decisions,
-            launcher,
-            guard,
-        )
-        for policy in policies
-    ]
+    job, windows = case.job, [one.window for one in case.cases]
+    markets = world_markets(
+        job,
+        on_demand_usd=[window.on_demand_usd for window in windows],
+        slot_hours=windows[0].slot_hours,
+        sold=[window.on_demand.sold for window in windows],
+    )
+    decisions = decision_times(
+        launcher, job.job.deadline_slots, windows[0].slot_hours * SECONDS_PER_HOUR, case.readings
+    )
+    outcomes = []
+    for policy in policies:
+        if grounds is None or sight is not Sight.ALL:
+            grounds = case.grounds(sight=sight, memo=memo)
+        ahead = guard and launcher is Launcher.SLOTS and not isinstance(policy, OnDemandOnly)
+        if ahead:
+            grounds.plan_a_slot_ahead()
+        run = WorldRun(markets, case.readings)
+        shared = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
+        targets = _run_policy(shared, grounds, run, decisions, guard=guard, ahead=ahead)
+        outcomes.append(_outcome(policy.name, job, run, targets, windows[0].slot_hours, launcher))
+    return outcomes
 
 
 def replay_world_batch(
     cases: Sequence[WorldCase],
-    policies: Sequence[Policy[Any]],
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
     *,
     launcher: Launcher = Launcher.READINGS,
     guard: bool = True,
@@ -204,76 +231,81 @@ def replay_world_batch(
 
 
 def _replay_case(
-    case: WorldCase, shared: tuple[tuple[Policy[Any], ...], Launcher, bool]
+    case: WorldCase, shared: tuple[tuple[Policy[Any] | MultiMarketPolicy[Any], ...], Launcher, bool]
 ) -> list[WorldOutcome]:
     policies, launcher, guard = shared
     return replay_in_world(policies, case, launcher=launcher, guard=guard)
 
 
 def _run_policy(
-    policy: Policy[S],
-    case: WorldCase,
-    seen: Seen,
-    ahead: tuple[Job, Seen] | None,
+    policy: Policy[Any] | MultiMarketPolicy[Any],
+    grounds: Grounds,
+    run: WorldRun,
     decisions: Decisions,
-    launcher: Launcher,
+    *,
     guard: bool,
-) -> WorldOutcome:
-    """Run a policy to the end of the job.
+    ahead: bool,
+) -> list[Placement]:
+    """Run a policy up to the deadline or its finish, and return the targets at the starts of slots.
 
-    ``ahead`` are the job as it is planned, due a slot earlier (M12.11), and what is seen of its
-    market; None: it is planned as it is. A policy that decides again within a slot starts from its
-    state before the slot, so that its state counts slots (M12.10).
+    ``ahead``: the policy sees the job as it is planned, due a slot earlier (M12.11). A policy that
+    decides again within a slot starts from its state before the slot, so that its state counts
+    slots (M12.10).
     """
-    job = case.case.job
-    terms = world_terms(
-        job, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours, sold=seen.on_demand.sold
-    )
-    run = WorldRun(terms, case.readings)
-    before = state = policy.start(job)
-    always = always_kept(job, seen)
-    present, targets = -1, list[Allocation]()
-    at = Standing(0, run.available, run.price, 0.0, 0.0)
+    job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
+    budget = job.job.budget_usd < math.inf
+    alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
+    movable = for_markets(policy, of=len(seen))
+    before = state = movable.start(job) if alone is None else alone.start(job.job)
+    always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
+    present, targets = -1, list[Placement]()
+    at = run.standing
     for now, slot, next_at in decisions:
         if slot != present:
             before, present = state, slot
-        elapsed = max(0.0, now / SECONDS_PER_HOUR - slot * seen.slot_hours)
-        progress = Progress(done=at.work, n_previous=at.held, cost_usd=at.paid_usd)
-        view = seen.view(job, progress, slot, NewestReading(at.price, at.available, elapsed))
-        plan = view
-        if ahead is not None and slot < ahead[0].deadline_slots:
-            plan = ahead[1].view(ahead[0], progress, slot, NewestReading(at.price, at.available, elapsed))
-        wish, state = policy.decide(before, plan)
-        wish = checked(wish, view, policy.name)
-        kept = guard and (always or (view.on_demand.sold and worth_finishing(view)))
+        progress = progress_at(job, run, at)
+        newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
+        if alone is not None:
+            wish, state, own = grounds.decide_alone(alone, before, progress, slot, newest[0], planned=ahead)
+            market, kept = 0, guard and (always or (sold and worth_finishing(own)))
+        else:
+            held, state, view = grounds.decide(movable, before, progress, slot, newest, planned=ahead)
+            held = checked(held, view, policy.name)
+            kept = guard and (always or (sold and view.worth_finishing))
+            if kept and budget:
+                held, kept = Guard.of(view, run, next_at=next_at).allow(held), False
+            wish, market = held.allocation, run.market if held.market is None else held.market
         limit = decisions.deadline if kept else math.inf
-        target, at = run.follow(wish, until=next_at, deadline=limit)
+        to, target, at = run.follow(wish, until=next_at, deadline=limit, market=market)
         if len(targets) <= slot:
-            targets.append(target)
+            targets.append(placement(to, target))
         if run.is_finished:
             break
-    return _outcome(policy.name, job, run, targets, seen, launcher)
+    return targets
 
 
-def always_kept(job: Job, seen: Seen) -> bool:
-    """Return whether finishing on demand pays in every state from which it meets the deadline, as for the priced net (M4)."""
-    usd, hours = seen.on_demand_usd, seen.slot_hours
-    return seen.on_demand.sold and always_worth_finishing(job, usd, hours)
+def _newest(run: WorldRun, at: Standing, elapsed_hours: float) -> list[NewestReading]:
+    """Return the newest reading of each market of a run."""
+    if len(run.readings) == 1:
+        return [NewestReading(at.price, at.available, elapsed_hours)]
+    read = map(run.seen, range(len(run.readings)))
+    return [NewestReading(usd, available, elapsed_hours) for available, usd in read]
 
 
 def _outcome(
     policy: str,
-    job: Job,
+    job: MarketsJob,
     run: WorldRun,
-    targets: Sequence[Allocation],
-    seen: Seen,
+    targets: Sequence[Placement],
+    slot_hours: float,
     launcher: Launcher,
 ) -> WorldOutcome:
-    slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
-    deadline = job.deadline_slots * slot_seconds
+    several = len(job.runs) > 1
+    slot_seconds = slot_hours * SECONDS_PER_HOUR
+    deadline = job.job.deadline_slots * slot_seconds
     run.advance(deadline)
     work = run.work
-    end = run.end(job.worth, deadline=deadline, slot=slot_seconds, must_finish=job.must_finish)
+    end = run.end(job.job.worth, deadline=deadline, slot=slot_seconds, must_finish=job.job.must_finish)
     finish = end.finish
     on_time = finish is not None and finish <= deadline + SECOND_TOLERANCE
     slots = None if finish is None else math.ceil((finish - SECOND_TOLERANCE) / slot_seconds)
@@ -281,8 +313,8 @@ def _outcome(
     on_demand_seconds, spot_seconds = run.instance_seconds
     return WorldOutcome(
         policy=policy,
-        job=job.name,
-        allocations=tuple(targets),
+        job=job.job.name,
+        allocations=tuple(target.allocation for target in targets),
         progress=work,
         cost_usd=end.paid_usd - end.late_usd,
         termination_cost_usd=end.late_usd,
@@ -290,6 +322,10 @@ def _outcome(
         finish_slots=slots,
         value_usd=end.value_usd,
         utility_usd=end.utility_usd,
+        places=tuple(target.market for target in targets) if several else None,
+        moves=run.moves,
+        moving_usd=run.moving_usd,
+        ended_in=run.market if several and finish is not None and not on_time else None,
         launcher=launcher,
         finish=finish,
         on_demand_usd=on_demand_usd,

@@ -362,18 +362,23 @@ class WorldRun:
             )
         )
 
+    @property
+    def standing(self) -> Standing:
+        """State of the run at a decision."""
+        return Standing(self.held.total, self.available, self.price, self.work, self.paid_usd)
+
     def follow(
         self, wish: Allocation, *, until: float, deadline: float = math.inf, market: int = 0
-    ) -> tuple[Allocation, Standing]:
-        """Guard a wish, decide it, and advance to the next decision at ``until``, all in one step.
+    ) -> tuple[int, Allocation, Standing]:
+        """Guard a wish in a market, decide it, and advance to the next decision at ``until``, all in one step.
 
-        Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
-        the target. With several markets `WorldRun.market` is then that of the target.
+        Return market and allocation of the target, and the state of the run at ``until``. Without a
+        safe target (M12.7), or without a ``deadline``, the wish is the target.
         """
-        _, on_demand, spot, held, available, price, work, paid = world.follow(
+        to, on_demand, spot, held, available, price, work, paid = world.follow(
             *self._arrays, market, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
         )
-        return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
+        return to, Allocation(on_demand, spot), Standing(held, available, price, work, paid)
 
     def end(self, worth: Value, *, deadline: float, slot: float, must_finish: bool) -> WorldEnd:
         """End the run at its deadline, or after it on on-demand, and return what it has come to (M12.6).

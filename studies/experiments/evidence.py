@@ -17,7 +17,7 @@ from slackwater.optimization.belief.launches import UNKNOWN, Launches
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide
-from slackwater.optimization.replay.run import Case, PlanMemo, see, spread
+from slackwater.optimization.replay.run import PlanMemo, see, spread
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.optimization.world.terms import on_demand_alone, world_terms
 from slackwater.studies.experiments.study import StudyOptions, quick_look
@@ -55,9 +55,9 @@ def job_case(stretch: Stretch, worth: float | None) -> WorldCase:
     made = world_case(stretch, Kind(form="linear", price=price, times="short", load=load))
     if worth is None:
         return made
-    job = made.case.job
-    soft = replace(job, must_finish=False, value=worth * unit_usd(job, stretch.hours))
-    return replace(made, case=replace(made.case, job=soft))
+    (known,) = made.cases
+    soft = replace(known.job, must_finish=False, value=worth * unit_usd(known.job, stretch.hours))
+    return WorldCase.of(replace(known, job=soft), made.readings[0])
 
 
 def unit_usd(job: Any, slot_hours: float) -> float:
@@ -68,10 +68,11 @@ def unit_usd(job: Any, slot_hours: float) -> float:
 
 def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> WorldCase:
     """Return the case with what is known of availability: launches in the zone left out of the archetypes, or counts."""
-    job, first = case.case.job, stretch.first
+    ((own,), first) = case.cases, stretch.first
+    job = own.job
     if kind.startswith("4"):
         keep = DAY if "24 h" in kind else first
-        record = case.case.record
+        record = own.record
         if record is None or keep >= first:
             return case
         cut = slice(first - keep, None)
@@ -82,7 +83,7 @@ def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> WorldCase:
             peers=record.peers[:, cut],
             first=keep,
         )
-        return replace(case, case=replace(case.case, record=short))
+        return replace(case, cases=(replace(own, record=short),))
     counts = stretch.counts
     known = np.where(np.isnan(counts), UNKNOWN, request_states(counts, job.n_max))
     before = {"1, launches for 24 h": DAY, "3, a probe every 4 h for a week": WEEK}.get(kind, 0)
@@ -96,12 +97,12 @@ def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> WorldCase:
     zone = Market.parse(stretch.series.split("@")[0]).zone
     prior = archetypes(job.n_max, stretch.hours, (zone,))
     launches = Launches(request=job.n_max, states=states, prior=prior, first=begins)
-    return replace(case, case=replace(case.case, launches=launches))
+    return replace(case, cases=(replace(own, launches=launches),))
 
 
 def first_decision(case: WorldCase, start: pd.Timestamp) -> Decision:
     """Return the decision of the first slot with its expected outcome."""
-    known: Case = case.case
+    (known,) = case.cases
     window = known.window
     if known.launches is not None:
         window = replace(
@@ -131,7 +132,7 @@ def run_start(stretch: Stretch, shared: None = None) -> np.ndarray:
     for k, kind in enumerate(KINDS):
         for w, worth in enumerate(WORTHS):
             case = with_evidence(job_case(stretch, worth), stretch, kind)
-            unit = unit_usd(case.case.job, stretch.hours)
+            unit = unit_usd(case.cases[0].job, stretch.hours)
             told = first_decision(case, stretch.start).expected
             (outcome,) = replay_in_world([policy], case, launcher=Launcher.SLOTS, memo=PlanMemo())
             usd = [told.cost_usd, told.cost_p10_usd, told.cost_p90_usd]

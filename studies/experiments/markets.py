@@ -16,12 +16,10 @@ from slackwater.flows.config import Settings
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots, heat, lines
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
 from slackwater.optimization.market.window import (
-    MarketWindow,
     PointForecast,
     Quantiles,
-    Record,
     market_window,
     of_quantiles,
     record_of,
@@ -30,20 +28,23 @@ from slackwater.optimization.moving.adapter import InOneMarket, best_alone, best
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
-from slackwater.optimization.moving.replay import (
-    Grounds,
-    Sight,
-    audit_moved,
-    hindsight_over_markets,
-    replay_over_markets,
-    walk,
-)
+from slackwater.optimization.moving.sight import Grounds, Sight
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.replay.run import spread
-from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.window.plan import Outcome
+from slackwater.optimization.replay.run import Case, spread
+from slackwater.optimization.replay.score import on_demand_only_in_world
+from slackwater.optimization.world.audit import audit_in_world
+from slackwater.optimization.world.bound import bound_in_world
+from slackwater.optimization.world.replay import (
+    Launcher,
+    WorldCase,
+    WorldOutcome,
+    market_readings,
+    readings_inside,
+    replay_in_world,
+)
+from slackwater.optimization.world.simulation import Readings
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
@@ -51,9 +52,10 @@ from slackwater.studies.trials.comparison import headroom_captured, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.warehouse.errors import MarketError
 
-#: Parameters of every job: slots to its deadline, restart efficiencies, and the share of a slot that a move takes at the
-#: centre. Loads and sizes alternate over the jobs.
-DEADLINE, MU_UP, MU_DOWN, TAKEN = 20, 0.9, 0.95, 0.3
+#: Parameters of every job: slots to its deadline, times of instances, what they take of a slot of half an hour, and the
+#: share of a slot that a move takes at the centre. Loads and sizes alternate over the jobs.
+DEADLINE, TIMES, TAKEN = 20, InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0), 0.3
+MU_UP, MU_DOWN = 1.0 - (TIMES.boot + TIMES.restart) / 1800.0, 1.0 - TIMES.restart / 1800.0
 LOADS, SIZES = (0.3, 0.5, 0.7), (4, 8, 16)
 #: Shares of a slot that a move takes, and its cost in USD in worlds with many instances per market or with a single instance; the
 #: middle values are the centre.
@@ -66,15 +68,17 @@ STARTS, SINGLE_STARTS, FAST_STARTS = 72, 144, 3
 #: With fewer markets there is little choice.
 LEAST_MARKETS = 3
 
-MEAN_FIELD, ONE_STEP, HINDSIGHT = "MeanField", "OneStep", "hindsight over markets"
+MEAN_FIELD, ONE_STEP = "MeanField", "OneStep"
+#: Cost that no policy in the world can undercut (M12.14); no policy reaches it.
+BOUND = "bound over markets"
 #: As run by turns: with the forecasts that would have been issued in each slot.
 FORECASTING = "MeanField, with forecasts"
 START, HOME = "Stochastic, best market at the start", "Stochastic, at home"
-ONE_MARKET = "hindsight, the best one market"
+ONE_MARKET = "bound, the best one market"
 RULES = (Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure())
 MULTI_MARKET_POLICIES: tuple[MultiMarketPolicy[Any], ...] = (MeanField(), OneStep(), *RULES)
 #: Policies run in every cell; the others run at the centre only.
-EVERYWHERE = (HINDSIGHT, START, *(mover.name for mover in MULTI_MARKET_POLICIES))
+EVERYWHERE = (BOUND, START, *(mover.name for mover in MULTI_MARKET_POLICIES))
 SINGLES: dict[str, Policy[Any]] = {
     "UP": UniformProgress(),
     "MSU-trim": MaximalSpot(trim=True),
@@ -326,35 +330,37 @@ def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Job for all markets of its world, with windows and records by market, and its unit of cost, USD."""
+    """Job for all markets of its world, with its case and readings in each, and its unit of cost, USD."""
 
-    job: Job
-    windows: tuple[MarketWindow, ...]
-    records: tuple[Record, ...]
+    cases: tuple[Case, ...]
+    readings: tuple[Readings, ...]
     unit: float
     #: Mean saving of spot in a market before the start, relative to the cheapest on-demand price, USD per slot.
     saved_usd: tuple[float, ...]
 
     def of(self, chosen: Sequence[int]) -> Scene:
         """Return the scene restricted to some of the markets."""
-        counts = np.array([self.records[m].available for m in chosen])
+        own = [self.cases[m] for m in chosen]
+        counts = np.array([one.record.available for one in own if one.record is not None])
         return replace(
             self,
-            windows=tuple(self.windows[m] for m in chosen),
-            records=tuple(
-                replace(self.records[m], peers=np.delete(counts, k, axis=0)) for k, m in enumerate(chosen)
+            cases=tuple(
+                replace(one, record=replace(one.record, peers=np.delete(counts, k, axis=0)))
+                for k, one in enumerate(own)
+                if one.record is not None
             ),
+            readings=tuple(self.readings[m] for m in chosen),
             saved_usd=tuple(self.saved_usd[m] for m in chosen),
         )
 
-    def movable(self, cell: Variation, home: int) -> MarketsJob:
+    def movable(self, cell: Variation, home: int) -> WorldCase:
         """Return the multi-market job with the cell's costs of moves."""
-        markets = len(self.windows)
-        return MarketsJob(
-            runs=(self.job,) * markets,
-            moving=even_moving(markets, taken=cell.taken, usd=cell.usd),
+        job = MarketsJob(
+            runs=tuple(one.job for one in self.cases),
+            moving=even_moving(len(self.cases), taken=cell.taken, usd=cell.usd),
             home=home if cell.located else None,
         )
+        return WorldCase(job=job, cases=self.cases, readings=self.readings)
 
 
 def scene_of(world: World, draw: DrawnJob) -> Scene:
@@ -370,9 +376,10 @@ def scene_of(world: World, draw: DrawnJob) -> Scene:
     workload = draw.load * DEADLINE * draw.n_max * hours
     job = Job(
         name=draw.name, workload=workload, deadline_slots=DEADLINE, n_min=1, n_max=draw.n_max, throughput=Linear(),
-        mu_up=MU_UP, mu_down=MU_DOWN, value=workload * min(dear), gamma=GAMMA,
+        mu_up=MU_UP, mu_down=MU_DOWN, value=workload * min(dear), gamma=GAMMA, times=TIMES,
     )  # fmt: skip
-    unit = min(on_demand_only_cost(job, window) for window in windows)
+    unit = min(on_demand_only_in_world(job, window)[1] for window in windows)
+    job = replace(job, value=VALUE_FACTOR * unit)
     records = tuple(
         record_of(price, count, first=i, slot_hours=hours, peers=np.array(counts[:m] + counts[m + 1 :]))
         for m, (price, count) in enumerate(zip(prices, counts, strict=True))
@@ -382,114 +389,118 @@ def scene_of(world: World, draw: DrawnJob) -> Scene:
         for price, count in zip(prices, counts, strict=True)
     )
     return Scene(
-        job=replace(job, value=VALUE_FACTOR * unit),
-        windows=windows,
-        records=records,
+        cases=tuple(
+            Case(job=job, window=window, record=record)
+            for window, record in zip(windows, records, strict=True)
+        ),
+        readings=tuple(
+            market_readings(window, readings_inside(world.within.get(zone), i, DEADLINE))
+            for zone, window in zip(world.counts, windows, strict=True)
+        ),
         unit=unit,
         saved_usd=saved,
     )
 
 
 def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
-    """Run every policy in every cell on a job; all outcomes are audited (M3.5)."""
+    """Run every policy in every cell on a job in the world; all outcomes are audited (M12.13)."""
     whole = scene_of(design.worlds[draw.world], draw)
     cells = (
         design.small[draw.world] if draw.n_max == 1 and design.small[draw.world] else design.cells[draw.world]
     )
-    shared = Grounds(whole.movable(cells[0], draw.home), whole.windows, records=whole.records)
+    shared = whole.movable(cells[0], draw.home).grounds()
     found: list[MoverRun] = []
     for cell in cells if draw.varied else cells[:1]:
         scene, grounds = whole, shared
         if cell.markets:
             scene = whole.of(sorted(draw.order[: cell.markets]))
-            grounds = Grounds(scene.movable(cell, 0), scene.windows, records=scene.records)
-        job = scene.movable(cell, draw.home)
-        grounds = grounds.of(job)
+            grounds = scene.movable(cell, 0).grounds()
+        case = scene.movable(cell, draw.home)
+        grounds = grounds.of(case.job)
         told = partial(
             MoverRun, world=draw.world, axis=cell.axis, value=cell.value, first=draw.first, n_max=draw.n_max, load=draw.load,
             varied=draw.varied,
         )  # fmt: skip
-        for name, outcome in outcomes_of(job, scene, cell, grounds, draw):
-            audit_moved(job, scene.windows, outcome)
-            found.append(
-                told(
-                    mover=name, cost=(job.job.value - outcome.utility_usd) / scene.unit, late=not outcome.on_time,
-                    moves=outcome.moves,
-                )
-            )  # fmt: skip
+        found.append(_bound(BOUND, case, scene.unit, told))
+        at_start = best_alone(grounds.view(case.job.begin(), 0))
+        for name, outcome in outcomes_of(case, cell, grounds, draw, at_start):
+            found.append(_run(name, case, outcome, scene.unit, told))
         if cell.axis == CENTRE:
-            found += _singles(job, scene, grounds, told)
+            found += _singles(case, scene, grounds, told, at_start)
             if design.ahead:
                 zones = design.ahead[draw.world]
-                outcome = replay_over_markets(
-                    MeanField(), job, scene.windows, records=scene.records,
-                    forecasts=[
-                        [zones[zone][draw.first + t] for t in range(DEADLINE)]
-                        for zone in design.worlds[draw.world].counts
-                    ],
-                )  # fmt: skip
-                audit_moved(job, scene.windows, outcome)
-                cost = (job.job.value - outcome.utility_usd) / scene.unit
-                found.append(
-                    told(mover=FORECASTING, cost=cost, late=not outcome.on_time, moves=outcome.moves)
+                known = replace(
+                    case,
+                    cases=tuple(
+                        replace(one, forecasts=[zones[zone][draw.first + t] for t in range(DEADLINE)])
+                        for zone, one in zip(design.worlds[draw.world].counts, case.cases, strict=True)
+                    ),
                 )
+                (outcome,) = replay_in_world([MeanField()], known, launcher=Launcher.SLOTS)
+                found.append(_run(FORECASTING, case, outcome, scene.unit, told))
     return found
 
 
+def _run(name: str, case: WorldCase, outcome: WorldOutcome, unit: float, told: Any) -> MoverRun:
+    """Return the audited run of a policy."""
+    audit_in_world(case, outcome)
+    cost = (case.job.job.value - outcome.utility_usd) / unit
+    run: MoverRun = told(mover=name, cost=cost, late=not outcome.on_time, moves=outcome.moves)
+    return run
+
+
+def _bound(name: str, case: WorldCase, unit: float, told: Any) -> MoverRun:
+    """Return the bound of a job as a run."""
+    cost = (case.job.job.value - bound_in_world(case).utility_usd) / unit
+    run: MoverRun = told(mover=name, cost=cost, late=False, moves=0)
+    return run
+
+
 def outcomes_of(
-    job: MarketsJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
-) -> Iterator[tuple[str, Outcome]]:
+    case: WorldCase, cell: Variation, grounds: Grounds, draw: DrawnJob, at_start: int
+) -> Iterator[tuple[str, WorldOutcome]]:
     """Return the outcome of each policy for a job in a cell; with partial sight only MeanField runs, besides the references.
 
     MeanField is the only multi-market policy that decides which markets to probe.
     """
-    yield HINDSIGHT, walk(job, scene.windows, hindsight_over_markets(job, scene.windows).held)
-    at_start = best_alone(grounds.view(job.begin(), 0))
     alone = {START: InOneMarket(policy=SINGLES["Stochastic"], market=at_start)}
     if cell.located:
         alone[HOME] = InOneMarket(policy=SINGLES["Stochastic"], market=draw.home)
-    for name, one in alone.items():
-        yield name, replay_over_markets(one, job, scene.windows, grounds=grounds)
+    movers: dict[str, MultiMarketPolicy[Any]] = dict(alone)
+    if cell.sight is Sight.ALL:
+        movers |= {mover.name: mover for mover in MULTI_MARKET_POLICIES}
+    replayed = replay_in_world(list(movers.values()), case, launcher=Launcher.SLOTS, grounds=grounds)
+    yield from zip(movers, replayed, strict=True)
     if cell.sight is not Sight.ALL:
-        seeing = replay_over_markets(MeanField(), job, scene.windows, records=scene.records, sight=cell.sight)
+        (seeing,) = replay_in_world([MeanField()], case, launcher=Launcher.SLOTS, sight=cell.sight)
         yield MEAN_FIELD, seeing
-        return
-    for mover in MULTI_MARKET_POLICIES:
-        yield mover.name, replay_over_markets(mover, job, scene.windows, grounds=grounds)
 
 
-def _singles(job: MarketsJob, scene: Scene, grounds: Grounds, told: Any) -> list[MoverRun]:
+def _singles(case: WorldCase, scene: Scene, grounds: Grounds, told: Any, at_start: int) -> list[MoverRun]:
     """Return the runs of every policy on single markets: the mean over markets, and the markets that could have been chosen."""
-    value, unit, found = job.job.value, scene.unit, []
+    found = []
     chosen = {
         "best market by the past": best_past(SINGLES["UP"], scene.saved_usd).market,
-        "best market at the start": best_alone(grounds.view(job.begin(), 0)),
+        "best market at the start": at_start,
     }
     for name, policy in SINGLES.items():
-        outcomes = []
-        for market in range(len(scene.windows)):
-            outcome = replay_over_markets(
-                InOneMarket(policy=policy, market=market), job, scene.windows, grounds=grounds
-            )
-            audit_moved(job, scene.windows, outcome)
-            outcomes.append(outcome)
-        costs = np.array([(value - outcome.utility_usd) / unit for outcome in outcomes])
-        late = [not outcome.on_time for outcome in outcomes]
-        found.append(
-            told(mover=f"{name}, mean over markets", cost=float(costs.mean()), late=any(late), moves=0)
-        )
+        each = [InOneMarket(policy=policy, market=m) for m in range(len(scene.cases))]
+        runs = [
+            _run(name, case, outcome, scene.unit, told)
+            for outcome in replay_in_world(each, case, launcher=Launcher.SLOTS, grounds=grounds)
+        ]
+        mean, late = float(np.mean([run.cost for run in runs])), any(run.late for run in runs)
+        found.append(told(mover=f"{name}, mean over markets", cost=mean, late=late, moves=0))
         found += [
-            told(mover=f"{name}, {how}", cost=float(costs[m]), late=late[m], moves=0)
+            replace(runs[m], mover=f"{name}, {how}", moves=0)
             for how, m in chosen.items()
             if m is not None and f"{name}, {how}" != START
         ]
-    best = max(
-        hindsight_over_markets(
-            MarketsJob(runs=(scene.job,), moving=even_moving(1, taken=0.0, usd=0.0)), (window,)
-        ).low
-        for window in scene.windows
-    )
-    return [*found, told(mover=ONE_MARKET, cost=(value - best) / unit, late=False, moves=0)]
+    alone = [
+        _bound(ONE_MARKET, WorldCase.of(one, own), scene.unit, told)
+        for one, own in zip(scene.cases, scene.readings, strict=True)
+    ]
+    return [*found, min(alone, key=lambda run: run.cost)]
 
 
 # Aggregation of the runs: a row for each policy in each cell.
@@ -570,13 +581,13 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
     """Return a row for each policy, cheapest first: its cost with the interval, and the comparison with staying in one market.
 
     The reference is the stochastic policy in the market that is best at the start, or at home if the job is located. A row has
-    the policy's extra cost over that reference, and the share it captures of the headroom up to hindsight over markets.
+    the policy's extra cost over that reference, and the share it captures of the headroom up to the bound over markets.
     """
     table = runs.pivot(index=["first", "n_max"], columns="mover", values="cost")
     blocks = runs.drop_duplicates(["first", "n_max"]).set_index(["first", "n_max"])["block"].loc[table.index]
     names = list(table.columns)
     base = names.index(HOME if HOME in names else START)
-    best = names.index(HINDSIGHT)
+    best = names.index(BOUND)
     costs = table.to_numpy(dtype=float)
     draws = resampled(costs, blocks=blocks.to_numpy(), rng=np.random.default_rng([seed, 7]))
     samples = draws.means
@@ -614,15 +625,15 @@ def row_of(rows: Sequence[Mapping[str, Any]], mover: str, value: str | None = No
 def findings(world: Mapping[str, Any]) -> list[str]:
     """Return sentences computed from the results of a world, favourable or not."""
     name, cells = world["name"], world["cells"]
-    mine, best = row_of(world["movers"], MEAN_FIELD), row_of(world["movers"], HINDSIGHT)
+    mine, best = row_of(world["movers"], MEAN_FIELD), row_of(world["movers"], BOUND)
     start = row_of(world["movers"], START)
     others = [
-        row for row in world["movers"] if row["mover"] not in (MEAN_FIELD, FORECASTING, HINDSIGHT, ONE_MARKET)
+        row for row in world["movers"] if row["mover"] not in (MEAN_FIELD, FORECASTING, BOUND, ONE_MARKET)
     ]
     second = others[0]
     said = [
-        f"{name}: MeanField pays {mine['cost']:.4f} of on-demand only, hindsight over markets {best['cost']:.4f}, the "
-        f"stochastic policy in the market that is best at the start {start['cost']:.4f}; of the way from there to hindsight it "
+        f"{name}: MeanField pays {mine['cost']:.4f} of on-demand only, the bound over markets {best['cost']:.4f}, the "
+        f"stochastic policy in the market that is best at the start {start['cost']:.4f}; of the way from there to the bound it "
         f"goes {_captured(mine)}. The next best is {second['mover']}: {second['cost']:.4f}, {_captured(second)}."
     ]
     told = [row for row in world["movers"] if row["mover"] == FORECASTING]
@@ -647,10 +658,10 @@ def findings(world: Mapping[str, Any]) -> list[str]:
         each = [f"{n}: {_captured(row_of(world['by_size'], MEAN_FIELD, str(n)))}" for n in world["sizes"]]
         said.append(f"{name}, captured by N_max: {'; '.join(each)}.")
     located = row_of(cells[PLACE], MEAN_FIELD, "located")
-    home, seer = row_of(cells[PLACE], HOME, "located"), row_of(cells[PLACE], HINDSIGHT, "located")
+    home, seer = row_of(cells[PLACE], HOME, "located"), row_of(cells[PLACE], BOUND, "located")
     said.append(
         f"{name}, a job whose data are in one market at first: staying there costs {home['cost']:.4f}, MeanField "
-        f"{located['cost']:.4f}, hindsight {seer['cost']:.4f}: {_captured(located)} of the way."
+        f"{located['cost']:.4f}, bound {seer['cost']:.4f}: {_captured(located)} of the way."
     )
     sights = [
         f"{value} {_captured(row_of(cells[SIGHT], MEAN_FIELD, value))}"
@@ -695,9 +706,7 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
     told: dict[bool, list[str]] = {True: [], False: []}
     for axis, rows in cells:
         for value in dict.fromkeys(row["value"] for row in rows):
-            here = [
-                row for row in rows if row["value"] == value and row["mover"] not in (HINDSIGHT, ONE_MARKET)
-            ]
+            here = [row for row in rows if row["value"] == value and row["mover"] not in (BOUND, ONE_MARKET)]
             first, mine = here[0], row_of(here, MEAN_FIELD)
             if first["over_mean_field"] < -5e-5:
                 beyond = verdict(first["over_mean_field_low"], first["over_mean_field_high"]) not in (
@@ -713,7 +722,7 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
         said.append(
             f"{name}: not decided, though cheaper in the mean than MeanField: {'; '.join(told[False])}."
         )
-    return said or [f"{name}: in no cell was anything but hindsight cheaper than MeanField."]
+    return said or [f"{name}: in no cell was anything but the bound cheaper than MeanField."]
 
 
 def _captured(row: Mapping[str, Any]) -> str:
@@ -730,7 +739,7 @@ _WORDS = {
 }  # fmt: skip
 _DEARER = {"dearer": "Dearer than staying", "dearer_low": "95 % from ", "dearer_high": "to  "}
 #: Series of the chart by number of markets.
-DRAWN = (MEAN_FIELD, ONE_STEP, START, "UP, failover", HINDSIGHT)
+DRAWN = (MEAN_FIELD, ONE_STEP, START, "UP, failover", BOUND)
 
 
 def markets_report(answer: Mapping[str, Any]) -> Answer:
@@ -770,7 +779,7 @@ def _world_sections(world: Mapping[str, Any], anchor: str) -> list[Section]:
                 f"measured (0..{world['capacity']}), {kind}. {world['deadline_slots']} slots of {60 * world['slot_hours']:g} "
                 f"minutes, a move takes {move['taken']:g} slots beside the restart and costs ${move['usd']:g}; the first start is "
                 "free. Captured is the share of the way from the stochastic policy in the market that is best at the start to "
-                "hindsight over markets.",
+                "the bound over markets.",
                 _movers_figure(world),
                 Fold("Numbers", [numbers(words, world["movers"])], printed=True),
                 Fold(
@@ -806,11 +815,11 @@ def _movers_figure(world: Mapping[str, Any]) -> Figure:
     ]
     spec = dots(
         rows, [row["label"] for row in rows], x=Axis(title="cost, on-demand only = 1", zero=False), spans=True,
-        bound=row_of(world["movers"], HINDSIGHT)["cost"],
+        bound=row_of(world["movers"], BOUND)["cost"],
     )  # fmt: skip
     return Figure(
         specs=[spec], label=f"Cost by mover with 95 % intervals: {world['name']}",
-        captions=["Bars are 95 % intervals over days; the line is hindsight over markets."],
+        captions=["Bars are 95 % intervals over days; the line is the bound over markets."],
     )  # fmt: skip
 
 
@@ -840,7 +849,7 @@ def _few_figure(world: Mapping[str, Any]) -> Figure:
         if row["mover"] in DRAWN
     ]
     spec = lines(
-        points, DRAWN, reference=HINDSIGHT, y=Axis(title="cost", zero=False),
+        points, DRAWN, reference=BOUND, y=Axis(title="cost", zero=False),
         x=Axis(title="markets", at=sorted({p["x"] for p in points}), zero=False, format="d"),
     )  # fmt: skip
     return Figure(

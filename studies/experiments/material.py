@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +269,8 @@ class World:
     """Markets on common slots: availability and prices, shape (slots,), with NaN availability in gaps.
 
     ``synthetic``: the availability of some market is paired with the prices of a different market. ``ahead[market][t]``: counts
-    forecast in slot t for the slots t+1, t+2, ..., shape (h,).
+    forecast in slot t for the slots t+1, t+2, ..., shape (h,). ``within`` has the counts read between slots, where there are
+    any (`Tape.within`).
     """
 
     name: str
@@ -279,6 +280,7 @@ class World:
     slot_hours: float
     synthetic: bool
     ahead: Mapping[str, Mapping[int, np.ndarray]] | None = None
+    within: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
@@ -347,6 +349,7 @@ def _world(zones: Sequence[Tape], paths: Sequence[Tape], prices: pd.DataFrame) -
         on_demand_usd=dear,
         slot_hours=hours,
         synthetic=synthetic,
+        within={zone.market.zone: zone.within for zone in zones if zone.within is not None},
     )
 
 

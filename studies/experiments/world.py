@@ -204,7 +204,7 @@ def world_case(stretch: Stretch, kind: Kind) -> WorldCase:
     window = market_window(price[job_slots], stretch.counts[job_slots], on_demand_usd=1.0, slot_hours=hours)
     record = record_of(price, stretch.counts, first=stretch.first, slot_hours=hours, peers=stretch.peers)
     case = Case(job=replace(job, value=value), window=window, record=record)
-    return WorldCase(case=case, readings=market_readings(window, stretch.within))
+    return WorldCase.of(case, market_readings(window, stretch.within))
 
 
 def replay_stretch(stretch: Stretch, names: tuple[str, ...]) -> np.ndarray:
@@ -214,7 +214,7 @@ def replay_stretch(stretch: Stretch, names: tuple[str, ...]) -> np.ndarray:
 
 
 def _replay_job(case: WorldCase, policies: Sequence[Policy[Any]]) -> list[list[list[float]]]:
-    memo, known = PlanMemo(), case.case
+    memo, (known,) = PlanMemo(), case.cases
     found = []
     for way in WAYS:
         launcher = Launcher.READINGS if way == "readings" else Launcher.SLOTS

@@ -44,6 +44,24 @@ print(json.dumps({"held": own}))
 """
 
 
+#: The calls of SkyPilot's command line that the driver makes, on clusters in a file.
+SKY = """
+import json, pathlib, sys
+file, command, *words = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+rows = json.loads(file.read_text()) if file.exists() else {}
+if command == "status":
+    print(json.dumps(list(rows.values())))
+elif command == "down":
+    del rows[words[-1]]
+elif command == "launch":
+    name, nodes = words[words.index("-c") + 1], int(words[words.index("--num-nodes") + 1])
+    assert ("--resize" in words) == (name in rows), "a cluster that is there is resized"
+    mark = str(file.stat().st_mtime_ns if file.exists() else 0)[-9:]
+    row = rows.setdefault(name, {"cluster_hash": mark})
+    row |= {"name": name, "nodes": nodes, "status": "UP", "launched_at": 1772409600}
+file.write_text(json.dumps(rows))
+"""
+
 OTHER = "aws/us-west-2/us-west-2a/p4d.24xlarge"
 
 
@@ -95,7 +113,27 @@ def ec2_case(tmp_path, url):
     return Case(DRIVERS["ec2"](options, place), lose)
 
 
-CASES = {"ec2": ec2_case, "simulated": simulated_case, "command": command_case}
+def skypilot_case(tmp_path):
+    script, state = tmp_path / "sky.py", tmp_path / "clusters.json"
+    script.write_text(SKY)
+    task = tmp_path / "train.yaml"
+    task.write_text("run: python train.py --resume\n")
+    sky = [sys.executable, str(script), str(state)]
+    place = Place(name="sky", db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
+    driver = DRIVERS["skypilot"]({"task": task, "sky": sky}, place)
+
+    def lose():
+        rows = json.loads(state.read_text())
+        for row in rows.values():
+            if "-spot-" in row["name"]:
+                row |= {"status": "INIT", "init_kind": "unhealthy"}
+        state.write_text(json.dumps(rows))
+        return START + timedelta(hours=1)
+
+    return Case(driver, lose)
+
+
+CASES = {"ec2": ec2_case, "skypilot": skypilot_case, "simulated": simulated_case, "command": command_case}
 
 
 #: The server of moto takes seconds to start.
@@ -113,7 +151,8 @@ def case(request, tmp_path, monkeypatch):
     return ec2_case(tmp_path, request.getfixturevalue("moto_url"))
 
 
-def make_order(on_demand=0, spot=0, *, job="job", n=1, market=MARKET):
+def order_for(driver, on_demand=0, spot=0, *, job="job", n=1, market=MARKET):
+    on_demand, spot = driver.fitted(on_demand, spot)
     return Order(job=job, token=f"key-{n}", key="key", market=market, on_demand=on_demand, spot=spot)
 
 
@@ -125,74 +164,88 @@ def counts(driver, job="job", now=START):
     return count_by_kind(held(driver, job, now))
 
 
+def fitted(case, on_demand, spot):
+    return dict(zip(("on_demand", "spot"), case.driver.fitted(on_demand, spot), strict=True))
+
+
 def test_every_driver_has_a_case():
     assert set(DRIVERS) == set(CASES)
 
 
 def test_an_order_is_brought_and_carries_job_and_key(case):
     assert held(case.driver) == []
-    assert case.driver.bring(make_order(1, 2), START).refused == ""
-    assert counts(case.driver) == {"on_demand": 1, "spot": 2}
+    assert case.driver.bring(order_for(case.driver, 1, 2), START).refused == ""
+    assert counts(case.driver) == fitted(case, 1, 2)
     for one in held(case.driver):
-        assert (one.job, one.key, one.market) == ("job", "key", MARKET)
+        assert (one.job, one.market) == ("job", MARKET)
+        assert one.key in ("key", "")  # nodes of a cluster carry no tags
 
 
 def test_the_same_order_again_launches_nothing(case):
     for _ in range(3):
-        case.driver.bring(make_order(1, 2), START)
-    assert counts(case.driver) == {"on_demand": 1, "spot": 2}
+        case.driver.bring(order_for(case.driver, 1, 2), START)
+    assert counts(case.driver) == fitted(case, 1, 2)
 
 
 def test_a_smaller_order_keeps_the_oldest_and_stops_the_others(case):
-    case.driver.bring(make_order(1, 3), START)
+    case.driver.bring(order_for(case.driver, 1, 3), START)
     before = {one.id for one in held(case.driver)}
-    case.driver.bring(make_order(1, 1, n=2), START)
+    case.driver.bring(order_for(case.driver, 1, 1, n=2), START)
     after = held(case.driver)
-    assert count_by_kind(after) == {"on_demand": 1, "spot": 1}
+    assert count_by_kind(after) == fitted(case, 1, 1)
     assert {one.id for one in after} <= before
 
 
 def test_a_larger_order_keeps_what_runs(case):
-    case.driver.bring(make_order(0, 1), START)
+    case.driver.bring(order_for(case.driver, 0, 1), START)
     (before,) = held(case.driver)
-    case.driver.bring(make_order(2, 2, n=2), START)
+    case.driver.bring(order_for(case.driver, 0, 3, n=2), START)
     after = held(case.driver)
-    assert count_by_kind(after) == {"on_demand": 2, "spot": 2}
+    assert count_by_kind(after) == fitted(case, 0, 3)
     assert before.id in {one.id for one in after}
 
 
 def test_an_order_of_nothing_stops_everything_and_may_be_repeated(case):
-    case.driver.bring(make_order(1, 2), START)
+    case.driver.bring(order_for(case.driver, 1, 2), START)
     for _ in range(2):
-        case.driver.bring(make_order(n=2), START)
+        case.driver.bring(order_for(case.driver, n=2), START)
         assert held(case.driver) == []
 
 
 def test_an_order_in_another_market_ends_the_instances_of_the_first(case):
-    case.driver.bring(make_order(1, 1), START)
-    order = make_order(1, 1, n=2, market=OTHER)
+    case.driver.bring(order_for(case.driver, 1, 1), START)
+    order = order_for(case.driver, 1, 1, n=2, market=OTHER)
     case.driver.bring(order.model_copy(update={"elsewhere": (MARKET,)}), START)
-    assert [(one.kind, one.market) for one in held(case.driver)] in (
-        [("on_demand", OTHER), ("spot", OTHER)],
-        [("spot", OTHER), ("on_demand", OTHER)],
-    )
+    assert count_by_kind(held(case.driver), OTHER) == fitted(case, 1, 1)
+    assert count_by_kind(held(case.driver), MARKET) == fitted(case, 0, 0)
 
 
 def test_another_job_is_left_alone(case):
-    case.driver.bring(make_order(1, 1, job="other"), START)
-    case.driver.bring(make_order(1, 2), START)
-    case.driver.bring(make_order(n=2), START)
-    assert counts(case.driver, "other") == {"on_demand": 1, "spot": 1}
+    case.driver.bring(order_for(case.driver, 1, 1, job="other"), START)
+    case.driver.bring(order_for(case.driver, 1, 2), START)
+    case.driver.bring(order_for(case.driver, n=2), START)
+    assert counts(case.driver, "other") == fitted(case, 1, 1)
 
 
 def test_lost_spot_is_not_held_any_more(case):
-    case.driver.bring(make_order(1, 2), START)
+    case.driver.bring(order_for(case.driver, 1, 2), START)
+    before = {one.id for one in held(case.driver) if one.kind == "spot"}
     later = case.lose_spot()
-    assert counts(case.driver, now=later) == {"on_demand": 1, "spot": 0}
+    assert counts(case.driver, now=later) == fitted(case, 1, 2) | {"spot": 0}
+    case.driver.bring(order_for(case.driver, 0, 2, n=2), later)
+    assert before.isdisjoint(one.id for one in held(case.driver, now=later))
+
+
+def test_a_decision_that_cannot_be_run_as_it_is_keeps_its_size_and_its_on_demand(case):
+    for on_demand, spot in ((0, 0), (2, 0), (0, 3), (1, 2)):
+        found = case.driver.fitted(on_demand, spot)
+        assert sum(found) == on_demand + spot
+        assert found[0] >= on_demand
+        assert case.driver.fitted(*found) == found
 
 
 def test_the_commands_of_a_dry_run_change_nothing(case):
-    assert case.driver.commands(make_order(1, 2), [])
+    assert case.driver.commands(order_for(case.driver, 1, 2), [])
     assert held(case.driver) == []
 
 
@@ -222,6 +275,6 @@ def test_unknown_kinds_and_options_are_refused(tmp_path):
 
 
 def test_times_of_instances_have_a_zone(case):
-    case.driver.bring(make_order(1, 0), START)
+    case.driver.bring(order_for(case.driver, 1, 0), START)
     (one,) = held(case.driver)
     assert one.since.astimezone(UTC).tzinfo is UTC

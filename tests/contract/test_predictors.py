@@ -293,20 +293,26 @@ def test_origins_between_slots_and_before_all(fitted):
 values = st.one_of(st.none(), st.integers(0, 5))
 
 
+WHOLE = [*(one for one in installed() if one not in PARTS), "others_drift"]
+
+
 @pytest.mark.parametrize(
-    "names",
+    ("names", "examples"),
     [
-        pytest.param([*(one for one in installed() if one not in PARTS), "others_drift"], id="whole"),
-        pytest.param(PARTS, id="parts", marks=pytest.mark.slow),
+        pytest.param(WHOLE, 10, id="whole"),
+        pytest.param([*WHOLE, *PARTS], 25, id="parts", marks=pytest.mark.slow),
     ],
 )
-@settings(max_examples=25, deadline=None)
+def test_arbitrary_short_histories(names, examples):
+    settings(max_examples=examples, deadline=None)(short_histories)(names)
+
+
 @given(
     data=st.lists(st.tuples(values, values), min_size=1, max_size=70),
     horizon=st.integers(1, 30),
     split=st.floats(0, 1),
 )
-def test_arbitrary_short_histories(names, data, horizon, split):
+def short_histories(names, data, horizon, split):
     """With any gaps, every predictor stays within bounds, and one pass equals single forecasts."""
     price, count = (
         np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)

@@ -29,7 +29,7 @@ def job_of(case):
 
 @pytest.mark.parametrize("end_rule", [EndRule.TARGET, EndRule.ON_DEMAND_TO_GO])
 @pytest.mark.parametrize(
-    ("solve", "every"), [(solve_window, 1), (plan_problem, 2), pytest.param(plan_problem, 1, marks=pytest.mark.slow)]
+    ("solve", "every"), [(solve_window, 1), (plan_problem, 8), pytest.param(plan_problem, 1, marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_windows(solve, every, end_rule):
     assert len(WINDOWS) == 80

@@ -147,7 +147,7 @@ class GuardedWorld:
         prices = MarketPrices(on_demand_usd=1.0, spot_times=times, spot_usd=world.readings[0].price)
         return {MARKET: prices}
 
-    def record(self, job, entries, launches):
+    def record(self, job, entries, launches, now):
         self.evidence += [(job, one) for one in entries]
         return True
 

@@ -18,7 +18,7 @@ from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
-from slackwater.optimization.moving.definition import MarketsJob, placement
+from slackwater.optimization.moving.definition import MarketsJob, MarketsView, in_one_market, placement
 from slackwater.optimization.policies.contract import Policy, View
 from slackwater.optimization.replay.ahead import Present
 from slackwater.optimization.replay.guard import Guard
@@ -124,7 +124,10 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     if view.progress.done or view.progress.n_previous:
         run.report(now, work=view.progress.done, size=view.progress.n_previous)
     wish = checked(policy.decide(state, view)[0], view, policy.name)
-    target = Guard.of(view, run).allow(placement(0, wish)).allocation
+    whole = MarketsView(
+        job=in_one_market(view.job, sold=sold), progress=view.progress, slot=view.slot, views=(view,), seen=(True,)
+    )  # fmt: skip
+    target = Guard.of(whole, run).allow(placement(0, wish)).allocation
     return Present(policy=policy, state=state, view=view, plan=view, run=run, target=target)
 
 

@@ -3,6 +3,11 @@
 import numpy as np
 from make import make_job, make_record, make_window
 
+from slackwater.optimization.replay.run import Case
+from slackwater.optimization.world.audit import audit_in_world
+from slackwater.optimization.world.bound import bound_in_world
+from slackwater.optimization.world.replay import Launcher, WorldCase, market_readings, replay_in_world
+
 ON_DEMAND = (3.0, 3.2, 2.8)
 
 
@@ -43,3 +48,27 @@ def made(prices, counts, before):
         for m in range(len(counts))
     ]
     return windows, records
+
+
+def case_of(job, windows, records=None, forecasts=None):
+    """Return a multi-market job in the world, whose markets are read at slots."""
+    nothing = [None] * len(windows)
+    return WorldCase(
+        job=job,
+        cases=tuple(
+            Case(job=run, window=window, forecasts=issued, record=record)
+            for run, window, issued, record in zip(
+                job.runs, windows, forecasts or nothing, records or nothing, strict=True
+            )
+        ),
+        readings=tuple(market_readings(window) for window in windows),
+    )
+
+
+def replayed(policy, job, windows, *, records=None, forecasts=None, **options):
+    """Return the audited outcome of a policy in the world, decided at slots; it is no better than the bound."""
+    case = case_of(job, windows, records, forecasts)
+    (outcome,) = replay_in_world([policy], case, launcher=Launcher.SLOTS, **options)
+    audit_in_world(case, outcome)
+    assert outcome.utility_usd <= bound_in_world(case).utility_usd + 1e-6
+    return outcome

@@ -121,11 +121,11 @@ def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
     if value is None:
         return pa.nulls(rows, wanted)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return _typed(list(value), wanted)
-    return pa.repeat(_typed([value], wanted)[0], rows)
+        return _typed_array(list(value), wanted)
+    return pa.repeat(_typed_array([value], wanted)[0], rows)
 
 
-def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
+def _typed_array(values: list[Any], wanted: pa.DataType) -> pa.Array:
     if not any(isinstance(value, str) for value in values):
         try:
             return pa.array(values, wanted)
@@ -262,16 +262,16 @@ def read_options(source: str, model: type[OptionsT], values: Mapping[str, Any]) 
         )
     for name, value in values.items():
         if isinstance(value, bool) and not _has_type(model, name, bool):  # pydantic accepts true as 1
-            raise _refused(source, name, value, _expected(model, name))
+            raise _option_error(source, name, value, _expected_words(model, name))
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
-    raise _refused(source, name, values.get(name), _words(model, name, first))
+    raise _option_error(source, name, values.get(name), _words(model, name, first))
 
 
-def _refused(source: str, name: str, value: object, expected: str) -> SettingsError:
+def _option_error(source: str, name: str, value: object, expected: str) -> SettingsError:
     # URLs may contain a password, tables of headers an API key: neither is printed.
     hidden = value is None or isinstance(value, Mapping) or "://" in str(value)
     shown = "" if hidden else f" = {value!r}"
@@ -282,7 +282,7 @@ def _words(model: type[Options], name: str, error: ErrorDetails) -> str:
     """Describe the expected value of an option: the message of our validator, else its type and bounds."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    return _expected(model, name)
+    return _expected_words(model, name)
 
 
 def _has_type(model: type[Options], name: str, kind: type) -> bool:
@@ -291,7 +291,7 @@ def _has_type(model: type[Options], name: str, kind: type) -> bool:
     return annotation is kind or kind in get_args(annotation)
 
 
-def _expected(model: type[Options], name: str) -> str:
+def _expected_words(model: type[Options], name: str) -> str:
     field = model.model_fields[name]
     for part in (field.annotation, *get_args(field.annotation)):
         if get_origin(part) is Literal:

@@ -258,11 +258,11 @@ def _batches(first: datetime, end: datetime, step: timedelta, seed: int, label: 
             begin, stop = max(first, start), min(end, start + BLOCK - step)
             rows = (stop - begin) // step + 1
             for batch in _block_batches(market, _path(place, block, seed), begin=begin, rows=rows, step=step):
-                yield _labelled(batch, label, line)
+                yield _with_labels(batch, label, line)
                 line += batch.table.num_rows
 
 
-def _labelled(batch: Batch, label: str, line: int) -> Batch:
+def _with_labels(batch: Batch, label: str, line: int) -> Batch:
     rows = batch.table.num_rows
     columns: dict[str, Any] = {name: batch.table[name] for name in batch.table.column_names}
     columns |= {"source": label, "file": str(PSEUDO_PATH), "line": pa.array(np.arange(line, line + rows))}

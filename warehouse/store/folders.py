@@ -87,7 +87,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValueError as error:
         raise InputError(f"{path}: {error}", expected="a manifest", remedy=EXPORT_AGAIN) from error
     try:
-        manifest = _parsed(found)
+        manifest = _parse_manifest(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: {error!r}", expected="a whole manifest", remedy=EXPORT_AGAIN) from error
     pending_steps(manifest.steps, MIGRATIONS)
@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _parsed(found: Any) -> Manifest:
+def _parse_manifest(found: Any) -> Manifest:
     if found["format"] != _EXPORTED or found["version"] != _EXPORT_VERSION:
         raise ValueError(f"format {found['format']!r} version {found['version']!r}")
     return Manifest(

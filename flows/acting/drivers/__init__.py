@@ -42,6 +42,7 @@ DRIVERS: Final[Registry[Callable[[Mapping[str, Any], Place], Driver]]] = Registr
         "command": "command:create",
         "ec2": "ec2:create",
         "simulated": "simulated:create",
+        "skypilot": "skypilot:create",
     },
     package=__name__,
     group="slackwater.drivers",

@@ -61,6 +61,10 @@ class CommandDriver:
         self.retry_seconds = options.retry_seconds
         self._options = options
 
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the instances that the script lists."""
         reply = self._call({"action": "list", "job": job, "markets": sorted(markets)})

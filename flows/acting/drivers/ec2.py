@@ -85,6 +85,10 @@ class Ec2Driver:
         self._session = import_module("boto3").Session(profile_name=options.profile)
         self._clients: dict[str, Any] = {}
 
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the tagged instances of a job in the regions of ``markets``."""
         found: list[Instance] = []

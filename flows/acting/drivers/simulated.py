@@ -71,6 +71,10 @@ class SimulatedDriver:
         terms = tuple(replace(one, on_demand_wait=self._wait) for one in world.markets.terms)
         return replace(world, markets=replace(world.markets, terms=terms))
 
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return all instances of a job so far."""
         world = self._world_of(job, now)

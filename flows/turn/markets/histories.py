@@ -61,18 +61,18 @@ class Reads:
         with self._turn:
             new = [one for one in dict.fromkeys(requests) if one not in self._histories]
             try:
-                self._histories |= zip(new, self._loaded(new), strict=True)
+                self._histories |= zip(new, self._load(new), strict=True)
             except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
             return [self._histories[one] for one in requests]
 
-    def _loaded(self, requests: Sequence[HistoryRequest]) -> list[History]:
+    def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
         return load_histories(self._store, requests, reader=self._reader)
 
     def _loaded_or_why(self, request: HistoryRequest) -> History | MarketError:
         try:
-            return self._loaded([request])[0]
+            return self._load([request])[0]
         except MarketError as error:
             return error
         except (HistoryError, MemoryError) as error:

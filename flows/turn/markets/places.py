@@ -83,8 +83,8 @@ PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
 
 def market_of(turn: Turn, text: str) -> Followed:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
-    return find_market(
-        turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
+    return turn.read(
+        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
     )
 
 

@@ -24,8 +24,7 @@ from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, 
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.pool import Group, Pool, read_pool
-from slackwater.optimization.moving.score import BEST_MARKET
-from slackwater.optimization.replay.score import leaderboard
+from slackwater.optimization.replay.score import BEST_MARKET, leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
 from slackwater.optimization.window.plan import WORLD
 
@@ -64,12 +63,12 @@ class BoardFacts:
 
 def read_board_facts(turn: Turn, pool: Pool | None = None) -> BoardFacts:
     """Read the outcomes of scored jobs; ``pool`` None: as stored in the warehouse."""
-    store, pool = turn.store, read_pool(turn) if pool is None else pool
+    pool = read_pool(turn) if pool is None else pool
     return BoardFacts(
         pool=pool,
-        outcomes=outcome_frame(store, pool.names),
-        moved=outcome_frame(store, [*pool.movers.names, BEST_MARKET]),
-        reported=reported_outcomes(store),
+        outcomes=turn.read(outcome_frame, pool.names),
+        moved=turn.read(outcome_frame, [*pool.movers.names, BEST_MARKET]),
+        reported=turn.read(reported_outcomes),
     )
 
 
@@ -77,6 +76,7 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
     """Return the results of the pool and of the multi-market policies over all scored jobs."""
     pool, outcomes, moved, reported = facts.pool, facts.outcomes, facts.moved, facts.reported
     outcomes, apart = in_one_model(outcomes)
+    moved, moved_apart = in_one_model(moved)
     board = _board_rows(pool, outcomes, reported)
     movers = _board_rows(pool.movers, moved, reported)
     if board:
@@ -96,6 +96,7 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
         findings=[
             *findings,
             *apart,
+            *moved_apart,
             *_movers_found(movers),
             *([reported.sentence()] if board or movers else []),
         ],

@@ -85,15 +85,15 @@ def read_report_facts(
     turn: Turn, decisions: Sequence[dict[str, Any]], drawn: Sequence[MarketPanel]
 ) -> ReportFacts:
     """Read what the warehouse has on the jobs and the forecasts of a turn; ``drawn`` are the markets of the page."""
-    store, settings = turn.store, turn.settings
+    settings = turn.settings
     recent = turn.at - pd.Timedelta(hours=settings.alarms.recent_hours)
     ended = [job for job in turn.jobs() if recent <= job.deadline <= turn.at]
     return ReportFacts(
-        missed=missed_jobs(store, ended, known_at=turn.at),
-        examples=examples_told(store, decisions),
-        over=over_told(store, turn.at),
-        accuracy=recent_rows(store, turn.at, window=measured_window(settings)),
-        routes=routes_of(store, decisions, drawn),
+        missed=turn.read(missed_jobs, ended, known_at=turn.at),
+        examples=turn.read(examples_told, decisions),
+        over=turn.read(over_told, turn.at),
+        accuracy=turn.read(recent_rows, turn.at, window=measured_window(settings)),
+        routes=turn.read(routes_of, decisions, drawn),
     )
 
 

@@ -73,7 +73,7 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
     rows = rows if steps is None else rows[rows["step"].isin(list(steps))]
     if rows.empty:
         return []
-    found = _pooled(rows, ["variable", "model", "step"])
+    found = _pool_errors(rows, ["variable", "model", "step"])
     floor = {(row["variable"], row["step"]): row["mae"] for row in _records(found) if row["model"] == FLOOR}
     table = [_row(row, floor.get((row["variable"], row["step"]), math.nan)) for row in _records(found)]
     return sorted(table, key=lambda row: (row["variable"], row["step"], row["model"]))
@@ -81,7 +81,7 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
 
 def market_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean errors and skill per market, source, variable, model and lead time of the rows of `recent_rows`."""
-    return _pooled(rows, list(ROW))
+    return _pool_errors(rows, list(ROW))
 
 
 def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _pooled(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _pool_errors(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return mean errors by ``keys``, and the skill over last value with days as blocks."""
     if rows.empty:
         return pd.DataFrame(columns=[*keys, *POOLED_COLUMNS[3:]])
@@ -120,7 +120,7 @@ def recent_scores(rows: pd.DataFrame, default: str) -> list[Scores]:
             Scores(
                 variable=variable,
                 default=default,
-                pooled=_pooled(shared, ["model", "step"]),
+                pooled=_pool_errors(shared, ["model", "step"]),
                 markets=market_scores(own, skills_by_block(scaled_losses(own), ["market", "model"])),
                 daily=daily.assign(loss=daily["loss"] / daily["n_common"])[["model", "day", "loss"]],
                 note=_pooling_note(among, markets),

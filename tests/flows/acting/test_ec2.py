@@ -91,7 +91,7 @@ class Slots:
     def prices(self, job, markets, now):
         return {}
 
-    def record(self, job, entries, launches):
+    def record(self, job, entries, launches, now):
         self.evidence += entries
         return True
 

@@ -6,14 +6,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
 from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
 
 from slackwater.flows.acting.contract import DriverError, count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import Answered, LaunchLedger, Ordered, Seen
+from slackwater.flows.acting.ledger import LaunchLedger, Ordered
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, Limits
+from slackwater.flows.acting.warehouse import evidence
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import StoreError
 
@@ -212,7 +214,7 @@ def test_another_order_waits_until_an_interrupted_launch_would_be_listed(setting
 def test_a_driver_that_fails_is_told_and_tried_again(setting):
     class Failing:
         name, settle_seconds, retry_seconds = "failing", 0.0, 60.0
-        listed = setting.cloud.listed
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
 
         def bring(self, order, now):
             raise DriverError("no quota for p4d.24xlarge")
@@ -277,12 +279,58 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_line_is_named(setting):
         setting.open()
 
 
-def test_the_evidence_names_what_was_granted_lost_and_refused(setting):
-    from slackwater.flows.acting.warehouse import told
+def reports(setting):
+    """Collect the evidence as reports of the job."""
+    found = []
 
+    def record(job, entries, launches, now):
+        found.append(evidence(job, pd.Timestamp(now), entries, launches))
+        return True
+
+    setting.world.record = record
+    return found
+
+
+def test_the_evidence_states_what_was_granted_and_lost(setting):
+    found = reports(setting)
     setting.decide(1, spot=3, standby_on_demand=2)
     setting.act(30)
+    setting.act(35)  # nothing changed, and nothing is reported again
     setting.act(41)
-    entries = [entry for _, entry in setting.world.evidence]
-    texts = [told([entry]) for entry in entries if isinstance(entry, Seen | Answered)]
-    assert [text for text in texts if text] == ["granted 3 spot", "lost 3 spot", "granted 2 on-demand"]
+    first, second = found
+    assert (first.note, first.launch) == (
+        "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}
+    )  # fmt: skip
+    assert second.note == "granted 2 on-demand; lost 3 spot"
+    assert second.launch == {"lost": 3, "held_minutes": 11.0}
+    assert (second.on_demand, second.spot) == (2, 0)
+
+
+def test_instances_that_are_kept_are_evidence_once_in_each_slot(setting):
+    found = reports(setting)
+    for slot in range(2):
+        setting.decide(slot, spot=2)
+        setting.act(30 * slot)
+        setting.act(30 * slot + 5)
+    assert [one.launch["held_minutes"] for one in found] == [0.0, 30.0]
+
+
+def test_a_request_that_is_refused_is_evidence(setting):
+    found = reports(setting)
+    setting.decide(1, spot=4)
+    setting.act(41)
+    (refused,) = found
+    assert refused.launch == {"asked": 4, "granted": 0}
+    assert "4 of 4 spot instances are not available" in refused.note
+
+
+def test_evidence_waits_while_the_warehouse_is_locked(setting):
+    found, locked = reports(setting), [True, False]
+    free = setting.world.record
+    setting.world.record = lambda *args: False if locked.pop(0) else free(*args)
+    setting.decide(spot=2)
+    setting.act(0)
+    assert found == []
+    setting.again()
+    setting.act(1)
+    assert [one.note for one in found] == ["granted 2 spot"]

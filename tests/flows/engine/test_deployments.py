@@ -293,7 +293,7 @@ from pathlib import Path
 import pandas as pd
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import opened_turn
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
@@ -419,3 +419,16 @@ def test_a_run_that_dies_in_any_state_between_its_begin_and_its_end_is_noticed()
     named = {one for both in named for one in both if one}
     assert named >= {"Submitting", "InfrastructurePending", "Retrying"}
     assert named | {states.Pending().name, states.Running().name} <= set(BEGUN)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_unknown_parameter_is_refused_when_a_run_is_created(name):
+    """The server validates the parameters of a run by this schema before it creates the run."""
+    from prefect.utilities.schema_tools.validation import ValidationError, validate
+
+    made = runner_deployment(BY_NAME[name], Served(db=Path("w.duckdb")))
+    schema = made._parameter_openapi_schema.model_dump(exclude_unset=True)  # as Prefect sends it
+    required = dict.fromkeys(schema.get("required", ()), "2026-01-01T00:00:00Z")
+    validate({**made.parameters, **required}, schema, raise_on_error=True)
+    with pytest.raises(ValidationError, match="modles"):
+        validate({**made.parameters, **required, "modles": 1}, schema, raise_on_error=True)

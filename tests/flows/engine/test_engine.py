@@ -21,6 +21,7 @@ from slackwater.flows.command import Session
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.run import no_heartbeat, run_turn
 from slackwater.flows.executor import Executor
+from slackwater.flows.runs import artifact_key
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay_batch, replay_case
 from slackwater.optimization.replay.score import perfect_forecasts
@@ -221,13 +222,25 @@ def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkey
         assert get_current_settings().flows.heartbeat_frequency == 30
 
 
-def test_tables_are_kept_as_artifacts(on_engine):
+def test_a_turn_leaves_artifacts_with_the_name_of_its_warehouse(on_engine):
     from prefect.artifacts import Artifact
 
-    found = Artifact.get("slackwater-decisions")
-    assert found is not None
-    assert found.type == "table"
-    assert on_engine[1]["decisions"][0]["job"] in str(found.data)
+    db, answer = on_engine
+    decisions = Artifact.get(artifact_key(db, "decisions"))
+    assert decisions is not None
+    assert decisions.type == "table"
+    job = answer["decisions"][0]["job"]
+    assert job in str(decisions.data)
+    text = Artifact.get(artifact_key(db, "turn"))
+    assert text is not None
+    assert text.type == "markdown"
+    # The sentence, the table of decisions with eight columns, and the forecast errors by lead time with their number.
+    sentence, *_ = text.data.split("\n")
+    assert sentence.startswith(f"{job}: Run ")
+    heading = next(line for line in text.data.splitlines() if line.startswith("| job "))
+    assert heading.count("|") == 9
+    assert "| variable | slots ahead | forecasts |" in text.data
+    assert "report: " in text.data
 
 
 def test_parameters_are_typed(engine, settings_file):

@@ -24,7 +24,7 @@ from slackwater.flows.monitoring.alarms import (
     settle_alarms,
     standing_alarms,
 )
-from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -96,7 +96,7 @@ def test_a_source_that_stops_is_stale_and_late(store):
     assert (alarm.severity, alarm.market) == ("serious", "aws/r/z/g")
     assert alarm.since == times[-1] + pd.Timedelta(minutes=30)
     assert "5 h old; expected at most 30 min" in alarm.text
-    promises = promises_of(store, [MARKET], at=AT, step=HALF)
+    promises = expected_updates(store, [MARKET], at=AT, step=HALF)
     row = freshness(promises, at=AT).iloc[0]
     assert row["expected_by"] == times[-1] + pd.Timedelta(minutes=10)
     assert row["late_by"] == pd.Timedelta(hours=5) - pd.Timedelta(minutes=10)
@@ -124,7 +124,7 @@ def test_a_list_price_that_is_said_once_is_never_stale(store):
     put(store, "availability", times, lively(len(times)))
     put(store, "price", times[:1], [1.0])
     assert told(store) == {}
-    row = freshness(promises_of(store, [MARKET], at=AT, step=HALF), at=AT).set_index("kind").loc["price"]
+    row = freshness(expected_updates(store, [MARKET], at=AT, step=HALF), at=AT).set_index("kind").loc["price"]
     assert (row["age"], row["stale"]) == (pd.Timedelta(days=10), False)
     assert pd.isna(row["expected_by"])
     put(store, "price", times[1:2], [1.1])

@@ -13,8 +13,8 @@ from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.monitoring.completeness import (
     STATES,
+    ExpectedUpdate,
     Facts,
-    Promise,
     SlotMap,
     classify,
     completeness_of,
@@ -117,7 +117,7 @@ def facts_of(*, seen=None, issued=None, runs=None, jobs=(), decided=(), at=None,
     )
 
 
-def promise(market, kind, **columns) -> Promise:
+def promise(market, kind, **columns) -> ExpectedUpdate:
     ages = {"count": pd.Timedelta(minutes=90), "price": pd.Timedelta(hours=36)}
     values = {
         "sid": 1,
@@ -125,7 +125,7 @@ def promise(market, kind, **columns) -> Promise:
         "every": HALF if kind == "count" else None,
         "newest": SLOTS[-1],
     }
-    return Promise(market=market[0], source=market[1], kind=kind, **(values | columns))
+    return ExpectedUpdate(market=market[0], source=market[1], kind=kind, **(values | columns))
 
 
 def states(facts, stage, market=A) -> list[str]:

@@ -35,7 +35,7 @@ def test_a_key_of_an_error_without_words_is_no_page():
         novelty: float
 
     with pytest.raises(KeyError, match="description"):
-        words._formed(Wordless)
+        words._typed_dict_words(Wordless)
 
 
 def test_a_field_more_is_on_the_page(monkeypatch):

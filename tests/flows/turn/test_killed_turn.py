@@ -1,6 +1,6 @@
 """A first turn killed in any of its stages and run again gives the same tables.
 
-`tests/faults/test_kills.py` contains a shorter form of this test.
+`tests/faults/test_kills.py` kills a fetch and, as a slow test, every stage at random moments.
 """
 
 import os

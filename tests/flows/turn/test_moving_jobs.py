@@ -40,7 +40,7 @@ from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
 from slackwater.optimization.moving import MULTI_MARKET_POLICIES
-from slackwater.optimization.moving.score import BEST_MARKET
+from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows

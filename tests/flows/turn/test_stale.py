@@ -9,7 +9,7 @@ from tidy_folder import DAYS, START, write_tidy
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.fields import DECISION, stale_told
-from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.job.request import read_request
@@ -83,7 +83,7 @@ def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
         at = LAST + late
         old = plan(folder, "--at", at.isoformat(), "--json").value
         with open_store(db) as store:
-            promises = promises_of(
+            promises = expected_updates(
                 store, [(MARKET, "lab:counts")], at=pd.Timestamp(old["slot"]), step=pd.Timedelta("30min")
             )
         (row,) = freshness(promises, at=pd.Timestamp(old["slot"])).query("kind == 'count'").to_dict("records")

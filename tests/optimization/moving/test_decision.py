@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from make import make_history, make_multi_job
-from moving_markets import a_job, made, random_markets
+from moving_markets import a_job, made, random_markets, replayed
 
 from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import IDLE, Placement
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
 from slackwater.optimization.replay.run import see
@@ -46,10 +45,11 @@ def decide_at(live):
 
 
 @pytest.mark.parametrize("home", [None, 0])
-def test_decided_slot_by_slot_it_is_in_time_in_the_world(home):
+def test_decided_slot_by_slot_it_is_the_replay(home):
     job = make_multi_job(a_job(load=0.5), home=home)
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
+        outcome = replayed(MeanField(), job, windows, records=records)
         decided = {}
         for slot in range(8):
             live = live_at(job, windows, records, slot, decided)
@@ -61,9 +61,12 @@ def test_decided_slot_by_slot_it_is_in_time_in_the_world(home):
             assert made_of.expected.late_probability == 0.0
             assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
             assert made_of.probe_next is None
-        ended = live_at(job, windows, records, 8, decided)
-        assert ended.is_finished
-        assert 0.0 < ended.world().finish <= 8 * 3600.0
+        kept = [decided[slot] for slot in range(len(outcome.allocations))]
+        assert tuple(one.market for one in kept) == outcome.places
+        assert tuple(one.allocation for one in kept) == outcome.allocations
+        run = live_at(job, windows, records, 8, decided).world()
+        assert (run.finish, run.paid_usd) == (outcome.finish, outcome.cost_usd)
+        assert outcome.on_time
 
 
 def test_the_state_of_a_job_is_its_run_in_the_world():
@@ -154,7 +157,7 @@ def test_what_to_expect_is_what_comes_on_futures_that_are_known():
     counts[2] = 3.0
     windows, records = made(np.full((3, 248), 1.0), counts, 240)
     expected = decide_at(live_at(job, windows, records, 0, {})).expected
-    outcome = replay_over_markets(MeanField(), job, windows, records=records)
+    outcome = replayed(MeanField(), job, windows, records=records)
     assert expected.cost_usd == pytest.approx(outcome.total_cost_usd, rel=0.1)
     assert expected.paths == 60
     assert expected.cost_p10_usd <= expected.cost_usd + 1e-9

@@ -6,17 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from make import make_multi_job
-from moving_markets import a_job, random_markets
+from make import make_history, make_multi_job
+from moving_markets import a_job, random_markets, replayed
 from numpy.testing import assert_array_equal
 from series_kit import wandering
 
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.optimization.job.definition import Progress, guard_usd
-from slackwater.optimization.job.request import parse_request, slot_job
+from slackwater.optimization.job.request import hourly_note, parse_request, slot_job
 from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_ceiling
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
-from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import replay
@@ -24,6 +23,7 @@ from slackwater.optimization.replay.score import ended_job, hindsight, perfect_f
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.studies.policies import published_policies
 from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import OnDemandOrigin
 
 BEFORE, SLOTS, CEILING = 100, 12, 1.02
 POLICIES = [
@@ -159,7 +159,13 @@ REQUEST = {
     ],
 )
 def test_the_cost_of_an_hour_bounds_the_instances(terms, sold, most):
-    assert slot_job(placed(terms), step=pd.Timedelta("30min"), on_demand_usd=3.06, sold=sold).n_max == most
+    job = slot_job(placed(terms), step=pd.Timedelta("30min"), on_demand_usd=3.06, sold=sold)
+    assert job.n_max == most
+    origin = OnDemandOrigin(kind="observed" if sold else "not sold")
+    history = make_history(on_demand_usd=3.06, on_demand=origin)
+    note = hourly_note(placed(terms), job, history)
+    assert (f"pays for {most} of 8 instances at ${3.06 if sold else 1.5:.2f} an hour" in note) == (most < 8)
+    assert hourly_note(placed({}), job, history) == ""
 
 
 @pytest.mark.parametrize(
@@ -238,9 +244,7 @@ def test_no_mover_pays_more_than_the_budget(mover, share):
         job = a_job(d=10, load=0.5, must_finish=True)
         windows, records = random_markets(seed, 10, 3)
         budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
-        outcome = replay_over_markets(
-            mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records
-        )
+        outcome = replayed(mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records)
         assert outcome.cost_usd <= budget + 1e-5
 
 

@@ -111,5 +111,5 @@ def _so_far(job, window, decided, slots, reported=()):
         decided={slot: placement(0, allocation) for slot, allocation in decided.items()},
         reported=tuple(reported),
     )
-    progress, views = live.so_far()
-    return progress, [view.views[0] for view in views]
+    progress, before = live.so_far()
+    return progress, [live.view(at, slot).views[0] for slot, at in before.items()]

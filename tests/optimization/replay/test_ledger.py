@@ -20,11 +20,12 @@ from slackwater.optimization.replay.score import (
     score,
     with_perfect_forecasts,
 )
-from slackwater.optimization.selection.contract import even_weights, update
+from slackwater.optimization.selection.contract import even_weights, update, utility_bounds
 from slackwater.warehouse.errors import SettingsError
 
 JOB = make_job(workload=12, deadline_slots=6, n_max=4, value=30)
 MARKET = make_window([0.5, 0.5, 0.3, 0.3, np.nan, 0.6], [1, 4, 4, 0, 4, 4])
+BOUNDS = utility_bounds(JOB, on_demand_usd=1.0, slot_hours=1.0)
 POLICIES = [policy_named(name) for name in ("OD-only", "MSU", "AHAP(3,1,0.9)")]
 
 
@@ -49,7 +50,7 @@ def test_rows_of_a_job():
     wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
     issued = replay_pool(POLICIES, JOB, MARKET, forecasts=wrong)
     perfect = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
-    rows = score(JOB, MARKET, issued, unit=12.0, hindsight_low=26.0, perfect=perfect)
+    rows = score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=26.0, perfect=perfect)
     assert [row.policy for row in rows] == [policy.name for policy in POLICIES]
     for row, outcome, best in zip(rows, issued, perfect, strict=True):
         assert row.utility_usd == outcome.utility_usd
@@ -63,13 +64,13 @@ def test_rows_of_a_job():
     assert rows[0].utility == pytest.approx(18.0 / 12.0)
     assert [row.lost_to_forecast_error_usd for row in rows[:2]] == [0.0, 0.0]
     assert rows[2].lost_to_forecast_error_usd > 0.0
-    alone = score(JOB, MARKET, issued, unit=12.0, hindsight_low=17.0)[0]
+    alone = score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=17.0)[0]
     assert np.isnan(alone.lost_to_forecast_error_usd)
     assert alone.gap_to_hindsight_usd == pytest.approx(-1.0), (
         "a low end that is not the optimum may be passed"
     )
     with pytest.raises(SettingsError, match="same policies"):
-        score(JOB, MARKET, issued, unit=12.0, hindsight_low=26.0, perfect=perfect[::-1])
+        score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=26.0, perfect=perfect[::-1])
 
 
 def test_perfect_forecasts_reach_as_far_ahead_as_the_issued_and_stand_where_these_were_issued():
@@ -95,7 +96,8 @@ def test_the_leaderboard_is_the_mean_per_policy():
         job = replace(JOB, name=f"j{i}", workload=workload)
         outcomes = [replay(policy, job, MARKET) for policy in POLICIES]
         unit = on_demand_only_cost(job, MARKET)
-        rows += score(job, MARKET, outcomes, unit=unit, hindsight_low=25.0)
+        bounds = utility_bounds(job, on_demand_usd=1.0, slot_hours=1.0)
+        rows += score(outcomes, unit=unit, bounds=bounds, hindsight_low=25.0)
     weights = update(even_weights([p.name for p in POLICIES]), np.array([0.1, 0.9, 0.5]), rate=1.0)
     board = leaderboard(rows, weights)
     assert list(board.columns) == [

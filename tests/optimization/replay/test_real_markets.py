@@ -20,6 +20,7 @@ from slackwater.optimization.replay.score import (
     perfect_forecasts,
     score,
 )
+from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.audit import audit_outcome
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
@@ -83,7 +84,8 @@ def test_the_pool_on_measured_counts(zone, load):
             assert outcome.utility_usd <= best.high + 1e-6
         unit = on_demand_only_cost(job, window)
         named = replace(job, name=f"h100-{i}")
-        rows += score(named, window, outcomes, unit=unit, hindsight_low=best.low)
+        bounds = utility_bounds(named, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+        rows += score(outcomes, unit=unit, bounds=bounds, hindsight_low=best.low)
     board = leaderboard(rows).set_index("policy")
     assert (board["jobs"] >= 7).all()
     assert (board["gap_to_hindsight"] >= -1e-9).all()

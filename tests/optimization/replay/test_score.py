@@ -24,7 +24,7 @@ from slackwater.optimization.replay.score import (
     score_job,
 )
 from slackwater.optimization.world.audit import audit_in_world
-from slackwater.optimization.world.replay import market_readings
+from slackwater.optimization.world.replay import WorldCase, market_readings
 from slackwater.warehouse.errors import AuditError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
@@ -116,9 +116,8 @@ def test_the_audit_finds_wrong_money_finish_value_and_utility():
     assert outcome.finish is not None
 
     def audit(**changes: object) -> None:
-        audit_in_world(
-            JOB, replace(outcome, **changes), market_readings(WINDOW), on_demand_usd=1.0, slot_hours=0.5
-        )
+        case = ended().cases[0]
+        audit_in_world(WorldCase.of(case, market_readings(WINDOW)), replace(outcome, **changes))
 
     audit()
     for changes, told in (

@@ -32,10 +32,7 @@ HALF_HOUR = 1800.0
 def world_case(job: Job, window: MarketWindow, within: np.ndarray | None = None, **times: float) -> WorldCase:
     """Return a case whose instances take no time, but for ``times``."""
     known = InstanceTimes(**{"boot": 0.0, "restart": 0.0, "checkpoint": 0.0, **times})
-    return WorldCase(
-        case=Case(job=replace(job, times=known), window=window),
-        readings=market_readings(window, within),
-    )
+    return WorldCase.of(Case(job=replace(job, times=known), window=window), market_readings(window, within))
 
 
 class Watching:
@@ -89,9 +86,9 @@ def test_a_launcher_decides_at_slots_or_at_readings_too():
         available=np.ones(5),
         price=np.ones(5),
     )
-    slots = list(decision_times(Launcher.SLOTS, 2, HALF_HOUR, readings))
+    slots = list(decision_times(Launcher.SLOTS, 2, HALF_HOUR, [readings]))
     assert slots == [(0.0, 0, 1800.0), (1800.0, 1, 3600.0)]
-    reacts = list(decision_times(Launcher.READINGS, 2, HALF_HOUR, readings))
+    reacts = list(decision_times(Launcher.READINGS, 2, HALF_HOUR, [readings]))
     assert reacts == [
         (0.0, 0, 600.0),
         (600.0, 0, 1800.0),
@@ -284,7 +281,7 @@ def hostile_case(rng: np.random.Generator) -> WorldCase:
     )
     record = hostile_record(rng, window, n_max)
     case = Case(job=replace(job, times=times), window=window, record=record)
-    return WorldCase(case=case, readings=readings)
+    return WorldCase.of(case, readings)
 
 
 def hostile_record(rng: np.random.Generator, window: MarketWindow, n_max: int) -> Record:

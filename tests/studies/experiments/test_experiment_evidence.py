@@ -28,7 +28,7 @@ def start(tmp_path_factory):
 
 def test_each_level_knows_more_of_the_time_before_the_job(start):
     case = job_case(start, None)
-    known = {kind: with_evidence(case, start, kind).case for kind in KINDS}
+    known = {kind: with_evidence(case, start, kind).cases[0] for kind in KINDS}
     launches = [known[kind].launches for kind in KINDS[:4]]
     assert [one.first for one in launches] == [0, 0, 48, min(336, start.first)]
     seen = [int((one.until(0) != UNKNOWN).sum()) for one in launches]

@@ -11,7 +11,7 @@ import pytest
 from loopback import AT, Reply, serve
 
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport, _trusted, shown
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport, _tls_context, shown
 
 NO_ENVIRONMENT: dict[str, str] = {}
 
@@ -177,13 +177,13 @@ def test_a_url_is_shown_without_user_and_query():
 def test_trusted_certificates_are_read_once_until_their_file_changes(tmp_path, monkeypatch):
     own = tmp_path / "own.pem"
     shutil.copyfile(certifi.where(), own)
-    first = _trusted(str(own))
-    assert _trusted(str(own)) is first
+    first = _tls_context(str(own))
+    assert _tls_context(str(own)) is first
     os.utime(own, ns=(1, 1))
-    assert _trusted(str(own)) is not first
-    usual = _trusted(None)
-    assert _trusted("") is usual
+    assert _tls_context(str(own)) is not first
+    usual = _tls_context(None)
+    assert _tls_context("") is usual
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
-    assert _trusted(None) is not usual
+    assert _tls_context(None) is not usual
     with pytest.raises(FileNotFoundError):
-        _trusted(str(tmp_path / "none.pem"))
+        _tls_context(str(tmp_path / "none.pem"))

@@ -186,7 +186,7 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
             found.append(_Event(line, int(match[1]), match[3], change))
     alive: set[str] = set()
     usable = []
-    for event in _ordered(found):
+    for event in _in_time_order(found):
         if (event.change > 0) == (event.node in alive):
             why = because("event.added_twice" if event.change > 0 else "event.removed_twice")
             raw = f"{event.at_ms},{'add' if event.change > 0 else 'remove'},{event.node}"
@@ -197,7 +197,7 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
     return usable, rejected
 
 
-def _ordered(events: Sequence[_Event]) -> Iterator[_Event]:
+def _in_time_order(events: Sequence[_Event]) -> Iterator[_Event]:
     """Yield events by time; events of the same node in the same millisecond follow in the feasible order."""
     alive: set[str] = set()
     ordered = sorted(events, key=lambda event: (event.at_ms, event.node, event.change, event.line))

@@ -106,7 +106,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
         if "\\u" in text and not _writable(snapshot):
             yield line, text, because("line.half_character", "a name")
             continue
-        yield line, text, _checked(snapshot)
+        yield line, text, _check_snapshot(snapshot)
 
 
 def _writable(snapshot: Any) -> bool:
@@ -121,7 +121,7 @@ def _writable(snapshot: Any) -> bool:
     return True
 
 
-def _checked(snapshot: Any) -> dict[str, Any] | str:
+def _check_snapshot(snapshot: Any) -> dict[str, Any] | str:
     if not isinstance(snapshot, dict):
         return because("line.not_object")
     for name in ("timestamp", "gpu_type", "socket_type"):
@@ -145,7 +145,7 @@ def _gpu(snapshot: Mapping[str, Any]) -> str:
     return f"{snapshot['gpu_type']}_{snapshot['socket_type']}"
 
 
-def _seen(path: Path) -> _SeenOffers:
+def _seen_offers(path: Path) -> _SeenOffers:
     seen = _SeenOffers(providers={}, sizes={})
     for _, _, snapshot in _snapshots(path):
         if not isinstance(snapshot, str):
@@ -156,7 +156,7 @@ def _seen(path: Path) -> _SeenOffers:
 
 
 def _rows(path: Path) -> Iterator[tuple[Kind, Row]]:
-    seen = _seen(path)
+    seen = _seen_offers(path)
     for line, text, snapshot in _snapshots(path):
         if isinstance(snapshot, str):
             yield rejection(line, text, snapshot)

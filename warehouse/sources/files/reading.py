@@ -168,13 +168,13 @@ def open_bytes(path: Path) -> io.BufferedReader:
             stream.read(len(codecs.BOM_UTF8))
         elif (encoding := _UTF16.get(start[:2])) is not None:
             stream.read(2)
-            return io.BufferedReader(_Converted(stream, encoding))
+            return io.BufferedReader(_Utf8Stream(stream, encoding))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
     return stream
 
 
-class _Converted(io.RawIOBase):
+class _Utf8Stream(io.RawIOBase):
     """Stream that converts text to UTF-8; an unpaired surrogate becomes invalid UTF-8, so only its row is rejected."""
 
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
@@ -278,7 +278,7 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
 
     Invalid UTF-8 is decoded as "surrogateescape"; `pack` then rejects only the row with this text.
     """
-    return _parsed(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
+    return _parse(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]
             except (ValueError, RecursionError) as error:
                 yield BadLine(raw=line, reason=because("line.not_json", error))
         return
-    yield from _parsed(path, text, _all_values, expected=expected, remedy=remedy)
+    yield from _parse(path, text, _all_values, expected=expected, remedy=remedy)
 
 
 def _whole_text(path: Path, expected: str, remedy: str) -> str:
@@ -324,7 +324,7 @@ def _whole_text(path: Path, expected: str, remedy: str) -> str:
 ParsedT = TypeVar("ParsedT")
 
 
-def _parsed(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
+def _parse(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
     try:
         return parse(text)
     except (ValueError, RecursionError) as error:
@@ -379,14 +379,14 @@ def loads(text: str) -> Any:
 _MARK = "\U0010ffff"
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
+def _mark_bytes(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     found = error.object[error.start : error.end]
     return "".join(f"{_MARK}\\x{byte:02x}" for byte in found), error.end
 
 
-codecs.register_error("slackwater.marked", _marked)
+codecs.register_error("slackwater.marked", _mark_bytes)
 
 
 class _MarkedText(io.RawIOBase):

@@ -94,7 +94,7 @@ class TabularOptions(Options):
 
     @field_validator("map")
     @classmethod
-    def _known(cls, columns: dict[str, str]) -> dict[str, str]:
+    def _check_names(cls, columns: dict[str, str]) -> dict[str, str]:
         found = {_ours(name): column for name, column in columns.items()}
         if None in found:
             unknown = next(name for name in columns if _ours(name) is None)
@@ -140,7 +140,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
     """Map the columns; raises `SourceFileError` if a column is missing or ambiguous."""
     repeated = sorted(name for name, times in Counter(names).items() if times > 1 and name)
     if repeated:
-        raise _refused(path, f"column {repeated[0]!r} occurs twice")
+        raise _option_error(path, f"column {repeated[0]!r} occurs twice")
     columns = {ours: _column_of(path, ours, names, options.map) for ours in NAMES}
     columns = {ours: column for ours, column in columns.items() if column}
     stated = {
@@ -150,7 +150,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
         stated["observed_at"] = options.timestamp
     for ours in stated:
         if ours in columns:
-            raise _refused(
+            raise _option_error(
                 path, f"a column {columns[ours]!r} and a stated {ours}", f"leave out `--set {ours}=...`"
             )
     if options.source or "source" not in columns:
@@ -160,12 +160,12 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
     if not forms:
         bare = [name for name in names if plain_name(name) in map(plain_name, _BARE_PRICES)]
         if bare and set(_KEY) & set(columns):
-            raise _refused(
+            raise _option_error(
                 path,
                 f"column {bare[0]!r} does not say which price it is",
                 f"if it is the spot price of an instance and hour: --map price={bare[0]}",
             )
-        raise _refused(path, f"columns {shown(names)}" if any(names) else "no column names")
+        raise _option_error(path, f"columns {shown(names)}" if any(names) else "no column names")
     zone_provider = str(stated.get("provider", ""))
     from_zone = zone_provider if "zone" in columns and zone_provider in ("aws", "gcp") else ""
     missing = [
@@ -176,12 +176,14 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
     if missing:
         name = missing[0].replace("observed_at", "timestamp")
         lack = f"no column for {', '.join(missing).replace('observed_at', 'timestamp')} among {shown(names)}"
-        raise _refused(path, lack, f"name it with --map {name}=COLUMN, or state it with --set {name}=...")
+        raise _option_error(
+            path, lack, f"name it with --map {name}=COLUMN, or state it with --set {name}=..."
+        )
     derived = from_zone if "region" not in columns and "region" not in stated else ""
     return Layout(forms=forms, columns=columns, stated=stated, time=options.time, region_from_zone=derived)
 
 
-def _refused(path: Path, found: str, remedy: str = _REMEDY) -> SourceFileError:
+def _option_error(path: Path, found: str, remedy: str = _REMEDY) -> SourceFileError:
     return SourceFileError(path, 1, found, expected=_EXPECTED, remedy=remedy)
 
 
@@ -189,14 +191,14 @@ def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str,
     """Return the file's column for a canonical column, "" if it has none."""
     if ours in mapped:
         if mapped[ours] not in names:
-            raise _refused(path, f"no column {mapped[ours]!r} among {shown(names)}", "correct --map")
+            raise _option_error(path, f"no column {mapped[ours]!r} among {shown(names)}", "correct --map")
         return mapped[ours]
     free = [name for name in names if name not in mapped.values()]
     if NAMES[ours][0] in free:
         return NAMES[ours][0]
     found = [name for name in free if plain_name(name) in map(plain_name, NAMES[ours])]
     if len(found) > 1:
-        raise _refused(
+        raise _option_error(
             path,
             f"columns {shown(found)} could all be {NAMES[ours][0]}",
             f"say which: --map {NAMES[ours][0]}={found[0]}",
@@ -288,13 +290,13 @@ def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
     return file
 
 
-def _coded(schema: pa.Schema, layout: Layout) -> list[str]:
+def _text_columns(schema: pa.Schema, layout: Layout) -> list[str]:
     """Return the text columns with names of places, products and sources."""
     names = {layout.columns[ours] for ours in (*_KEY, "product", "source") if ours in layout.columns}
     return [field.name for field in schema if field.name in names and pa.types.is_string(field.type)]
 
 
-def _repeated(text: str, rows: int) -> pa.DictionaryArray:
+def _repeat(text: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [text])
 
 
@@ -445,7 +447,7 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
     for form, own, at in _by_form(layout, table, lines):
         columns = {**_canonical(form, own, layout), "file": str(path), "line": at}
         repeated = {
-            name: _repeated(value, len(at)) for name, value in columns.items() if isinstance(value, str)
+            name: _repeat(value, len(at)) for name, value in columns.items() if isinstance(value, str)
         }
         yield batch_of(form, len(at), {**columns, **repeated})
 
@@ -478,7 +480,7 @@ def _nonempty_cells(column: pa.Array) -> pa.Array:
 def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
     with _open_parquet(path) as file:
         layout = layout_of(path, file.schema_arrow.names, options)
-        coded = _coded(file.schema_arrow, layout)
+        coded = _text_columns(file.schema_arrow, layout)
         needed = set(layout.columns.values())
         wanted = [name for name in file.schema_arrow.names if name in needed]
     try:

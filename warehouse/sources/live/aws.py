@@ -144,7 +144,7 @@ class AwsClients:
         """Call the API with retries; raises `FetchError`, with AWS's error code if AWS refuses."""
 
         def once() -> dict[str, Any]:
-            answer: dict[str, Any] = self._translated(region, operation, asked)
+            answer: dict[str, Any] = self._translate_error(region, operation, asked)
             facts = answer.get("ResponseMetadata", {})
             if "RequestId" not in facts:
                 # boto accepts any XML: a proxy's sign-in page would be parsed as an answer without
@@ -165,7 +165,7 @@ class AwsClients:
             )
         return self._clients[region]
 
-    def _translated(self, region: str, operation: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _translate_error(self, region: str, operation: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         faults = import_module("botocore.exceptions")
         name = f"EC2 in {region}"
         try:
@@ -174,7 +174,7 @@ class AwsClients:
         except FetchError as error:  # from the transport, which could not send the request or read the answer
             raise FetchError(f"{name}: {error.found}", expected=error.expected, again=error.again) from error
         except faults.ClientError as error:
-            raise _refused(name, error.response) from None
+            raise _refusal(name, error.response) from None
         except faults.NoCredentialsError:
             raise _no_credentials() from None
         except faults.HTTPClientError as error:  # from boto's own requests for credentials
@@ -257,7 +257,7 @@ def _no_credentials() -> FetchError:
     )
 
 
-def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
+def _refusal(name: str, response: Mapping[str, Any]) -> FetchError:
     error = response.get("Error", {})
     code, said = str(error.get("Code", "")), str(error.get("Message", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

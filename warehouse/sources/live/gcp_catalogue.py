@@ -115,10 +115,10 @@ def _machines() -> tuple[_Machine, ...]:
                 if amount
             }
             found.append(_Machine(name=name, parts=parts, own=own))
-    return (*found, *_attached(data["attached"]))
+    return (*found, *_attached_name(data["attached"]))
 
 
-def _attached(data: Mapping[str, Any]) -> Iterator[_Machine]:
+def _attached_name(data: Mapping[str, Any]) -> Iterator[_Machine]:
     for card in data["gpus"]:
         for gpus, (most_vcpus, most_gib) in card["most"].items():
             for host, shape in data["hosts"].items():

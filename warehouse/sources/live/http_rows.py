@@ -282,8 +282,8 @@ class HttpRows(LiveSource[HttpOptions]):
         if asked.is_done(WHOLE):
             return
         request = _Request(
-            headers=_filled(options.headers, transport),
-            params=_filled(options.query, transport),
+            headers=_fill_variables(options.headers, transport),
+            params=_fill_variables(options.query, transport),
             body=_filled_in(options.body, transport) if options.method == "POST" else None,
         )
         token = None if options.is_snapshot else asked.token(WHOLE)
@@ -365,7 +365,7 @@ def _fetch_answer(
     return transport.patiently(once)
 
 
-def _filled(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
+def _fill_variables(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
     """Fill environment variables into the texts of a table; their values become secrets."""
     filled = {}
     for name, text in table.items():
@@ -515,7 +515,7 @@ class _Rows:
             else:
                 groups.setdefault(tuple(row.get(name) for name in _IDENTITY), []).append((row, number, raw))
         for same in groups.values():
-            settled += _settled(same, options)
+            settled += _settle_market(same, options)
         return sorted(settled, key=lambda one: int(one[1]["line"]))
 
 
@@ -532,14 +532,14 @@ def _number(row: Row, options: HttpOptions) -> Decimal | None:
     return count if count.is_finite() and count >= 0 else None
 
 
-def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
+def _settle_market(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
     """Return the rows of a market: unchanged if they agree, else a single row as ``several`` defines, or all as rejected."""
-    if len({_stated(row) for row, _, _ in same}) == 1:
+    if len({_row_content(row) for row, _, _ in same}) == 1:
         return [(options.kind, row) for row, _, _ in same]
     if options.several == "reject":
         words = because("record.disagrees", len(same))
         return [rejection(int(row["line"]), raw, words) for row, _, raw in same]
-    ordered = sorted(same, key=lambda one: (one[1], _stated(one[0])))
+    ordered = sorted(same, key=lambda one: (one[1], _row_content(one[0])))
     if options.several != "sum":
         return [(options.kind, ordered[0 if options.several == "lowest" else -1][0])]
     total = {**ordered[0][0], "available": str(sum(number for _, number, _ in same))}
@@ -547,7 +547,7 @@ def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> 
     return [(options.kind, total)]
 
 
-def _stated(row: Row) -> str:
+def _row_content(row: Row) -> str:
     """Return the content of a row as text, without its line number."""
     return json.dumps({**row, "line": 0}, sort_keys=True, default=str)
 
@@ -624,7 +624,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
             values[name] = _plain(parts[field])
     try:
         for name, factor in options.scale.items():
-            values[name] = _scaled(values[name], factor, _factor(entry, factor, options))
+            values[name] = _scale_price(values[name], factor, _factor(entry, factor, options))
     except NoPrice as error:
         return rejection(line, raw, error.reason.of(name))
     if "available" in values and values["available"] is not None:
@@ -648,7 +648,7 @@ def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
     return factor
 
 
-def _scaled(text: object, name: str, factor: object) -> object:
+def _scale_price(text: object, name: str, factor: object) -> object:
     """Multiply a price by a factor; a price that is no number is returned unchanged, for the store to reject.
 
     Raises `NoPrice` for an invalid factor.

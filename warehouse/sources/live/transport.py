@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from slackwater.warehouse.errors import FetchError, Kept
+from slackwater.warehouse.errors import CaughtError, FetchError
 from slackwater.warehouse.times import steady_seconds
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
@@ -125,7 +125,7 @@ class _Line:
         self.client = httpx.Client(
             timeout=httpx.Timeout(min(_LONGEST_WAIT, seconds)),
             follow_redirects=False,
-            verify=_trusted(certificates),
+            verify=_tls_context(certificates),
         )
         self._streams: list[Any] = []
         self._cut = False
@@ -151,14 +151,14 @@ class _Line:
             self.client.close()
 
 
-def _trusted(certificates: str | None) -> ssl.SSLContext:
+def _tls_context(certificates: str | None) -> ssl.SSLContext:
     """Return the TLS context for a certificate file; if None or empty, httpx's default.
 
     Reading certificates takes longer than many requests, so the context is cached until one of the
     files changes.
     """
     places = [certificates, *(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))]
-    return _read_trusted(certificates or "", tuple(_changed(place) for place in places))
+    return _read_trusted(certificates or "", tuple(_with_change_time(place) for place in places))
 
 
 @lru_cache(maxsize=8)
@@ -166,7 +166,7 @@ def _read_trusted(certificates: str, _: tuple[tuple[str, int] | None, ...]) -> s
     return ssl.create_default_context(cafile=certificates) if certificates else httpx.create_ssl_context()
 
 
-def _changed(place: str | None) -> tuple[str, int] | None:
+def _with_change_time(place: str | None) -> tuple[str, int] | None:
     """Return a path with its modification time (0 if it does not exist); None for an empty path."""
     try:
         return (place, os.stat(place).st_mtime_ns) if place else None
@@ -333,11 +333,11 @@ class Transport:
             # At level INFO httpx logs every URL with all its parameters.
             logging.getLogger("httpx").addFilter(_is_serious)
             self._line = _Line(self.seconds, self.certificates)
-        line, kept, answers = self._line, Kept(), list[Exchange]()
+        line, kept, answers = self._line, CaughtError(), list[Exchange]()
 
         def request() -> None:
             with kept, _as_fetch_error(url, self.seconds):
-                answers.append(self._exchanged(line, method, url, asked))
+                answers.append(self._exchange(line, method, url, asked))
             line.ended()
 
         worker = Thread(target=request, name="request", daemon=True)
@@ -357,7 +357,7 @@ class Transport:
         self.note_date(answers[0].headers.get("date"))
         return answers[0]
 
-    def _exchanged(self, line: _Line, method: str, url: str, asked: Mapping[str, Any]) -> Exchange:
+    def _exchange(self, line: _Line, method: str, url: str, asked: Mapping[str, Any]) -> Exchange:
         with line.client.stream(method, url, extensions={"trace": line.note}, **asked) as response:
             good = response.status_code == httpx.codes.OK
             parts: list[bytes] = []

@@ -174,7 +174,7 @@ class VastOffers(LiveSource[VastOptions]):
             "line": 0,
         }
         cut_off = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
-        absent = unknown_names("GPU models without an offer", _absent(options, bids))
+        absent = unknown_names("GPU models without an offer", _absent_models(options, bids))
         notes = (*cut_off, *left_out(bid.left_out), *absent)
         yield FetchedPage(
             part=WHOLE,
@@ -223,7 +223,7 @@ def _search(
     return offers
 
 
-def _absent(options: VastOptions, offers: Sequence[object]) -> set[str]:
+def _absent_models(options: VastOptions, offers: Sequence[object]) -> set[str]:
     """Return the requested GPU models that no offer names."""
     names = {str(offer.get("gpu_name")) for offer in offers if isinstance(offer, Mapping)}
     return set(options.gpu_models) - names

@@ -231,7 +231,7 @@ COMMENT ON COLUMN job_outcomes.hindsight_usd IS 'Cost of the hindsight optimum i
 COMMENT ON COLUMN job_outcomes.gap_to_hindsight IS 'Utility of the hindsight optimum in the slot model less that of the policy, in units of the cost with on-demand only; negative where the world pays less than whole slots.';
 COMMENT ON COLUMN job_outcomes.moves IS 'Number of moves; null for a single-market job.';
 COMMENT ON COLUMN job_outcomes.moving_usd IS 'Cost of the moves; null for a single-market job.';
-COMMENT ON COLUMN job_outcomes.model IS 'Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` (spot stays for whole slots): multi-market jobs, and jobs scored by older versions.';
+COMMENT ON COLUMN job_outcomes.model IS 'Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` (spot stays for whole slots): jobs scored by older versions.';
 COMMENT ON VIEW policy_weights IS 'Weight of each policy in the selection after each round; `newest` marks the last round of a policy.';
 COMMENT ON COLUMN policy_weights.round IS 'Number of the round; in a round every policy is replayed on an ended job.';
 COMMENT ON COLUMN policy_weights.job IS 'Name of the job: joins `jobs.name`.';
@@ -242,7 +242,7 @@ COMMENT ON COLUMN policy_weights.weight IS 'Share of the total weight of all pol
 COMMENT ON COLUMN policy_weights.newest IS 'Whether the policy has no later round.';
 COMMENT ON VIEW policy_ranking IS 'Leaderboard: means over ended jobs for every policy that was replayed, apart by model. Sort by `mean_utility`.';
 COMMENT ON COLUMN policy_ranking.policy IS 'Name of the policy.';
-COMMENT ON COLUMN policy_ranking.model IS 'Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` (spot stays for whole slots): multi-market jobs, and jobs scored by older versions.';
+COMMENT ON COLUMN policy_ranking.model IS 'Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` (spot stays for whole slots): jobs scored by older versions.';
 COMMENT ON COLUMN policy_ranking.jobs IS 'Ended jobs on which the policy was replayed.';
 COMMENT ON COLUMN policy_ranking.mean_utility IS 'Mean utility: value of the finished job less its cost, in units of the cost with on-demand only.';
 COMMENT ON COLUMN policy_ranking.mean_utility_usd IS 'Mean utility, USD.';

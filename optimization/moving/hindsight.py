@@ -1,191 +1,25 @@
-"""Replay of multi-market policies on known markets, its audit, and the hindsight optimum (M11.2, M11.4, M11.7) (ours)."""
+"""Hindsight optimum over markets in the slot model, the walk of given decisions, and its audit (M11.2, M11.7) (ours)."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from slackwater.optimization.job.definition import Progress, finished, needed
 from slackwater.optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
 from slackwater.optimization.kernels.rules import spot_held
-from slackwater.optimization.market.window import MarketWindow, Record
-from slackwater.optimization.moving.definition import (
-    IDLE,
-    MarketsJob,
-    MarketsView,
-    MultiMarketPolicy,
-    Placement,
-    Probing,
-    checked,
-    step,
-)
-from slackwater.optimization.replay.run import Forecasts, Seen, see
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, checked, step
+from slackwater.optimization.moving.sight import markets_view
+from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation, Outcome
 from slackwater.warehouse.errors import AuditError, MarketError
 
-S = TypeVar("S")
 #: Partial solutions per state in the first search for the hindsight optimum; it finds a good bound,
 #: with which the second search prunes.
 BEAM = 24
-
-
-class Sight(StrEnum):
-    """Counts that a policy observes in a slot: of all markets, of its market, or also of a probed market (M11.4)."""
-
-    ALL = "all"
-    OWN = "own"
-    PROBE = "probe"
-
-
-class Grounds:
-    """Observations of a job's markets, slot by slot, for one policy.
-
-    With `Sight.ALL` the views are those of each market's replay and share their caches. Otherwise
-    the counts of the job's slots are unknown until observed, both to the market and as a peer of
-    other markets, and forecasts are not used, because they were issued with more information.
-    """
-
-    def __init__(
-        self,
-        job: MarketsJob,
-        windows: Sequence[MarketWindow],
-        *,
-        records: Sequence[Record | None] | None = None,
-        forecasts: Sequence[Forecasts | None] | None = None,
-        sight: Sight = Sight.ALL,
-    ) -> None:
-        if len(windows) != len(job.runs) or len({window.slot_hours for window in windows}) != 1:
-            raise MarketError(
-                f"job {job.job.name!r}: {len(windows)} markets with slots of {sorted({w.slot_hours for w in windows})} hours",
-                expected=f"{len(job.runs)} markets on slots of one length",
-            )
-        self.job, self.windows, self.sight = job, tuple(windows), sight
-        self._seen: list[Seen] = []
-        for m, (run, window) in enumerate(zip(job.runs, windows, strict=True)):
-            record = records[m] if records is not None else None
-            ahead = forecasts[m] if forecasts is not None else None
-            if sight is not Sight.ALL:
-                record = None if record is None else _unseen(record)
-                ahead = None
-            self._seen.append(see(run, window, ahead, record))
-        if sight is not Sight.ALL:
-            for m in range(len(windows)):
-                self._hide(m)
-
-    def of(self, job: MarketsJob) -> Grounds:
-        """Return the same markets for another job with the same runs; with `Sight.ALL` both share the caches of views.
-
-        Observations depend neither on the cost of a move nor on the location of the job's data.
-        """
-        shared = copy.copy(self)
-        shared.job = job
-        return shared
-
-    def _hide(self, m: int) -> None:
-        seen = self._seen[m]
-        beliefs = replace(seen.beliefs, available=np.full(len(seen.price), np.nan), _made={})
-        self._seen[m] = replace(seen, beliefs=beliefs)
-
-    def look(self, m: int, slot: int) -> None:
-        """Reveal the count of market ``m`` in ``slot``."""
-        if self.sight is Sight.ALL or not self.windows[m].observed[slot]:
-            return
-        count = float(self.windows[m].available[slot])
-        for k, seen in enumerate(self._seen):
-            if k == m:
-                seen.beliefs.available[slot] = count
-                seen.beliefs._made.clear()
-            if seen.record is not None:
-                at = seen.record.first + slot
-                if k == m:
-                    seen.record.available[at] = count
-                elif len(seen.record.peers) == len(self.windows) - 1:
-                    seen.record.peers[m if m < k else m - 1, at] = count
-
-    def view(
-        self, progress: Progress, slot: int, looked: Sequence[int] = (), committed: int | None = None
-    ) -> MarketsView:
-        """Return the view of the policy in ``slot`` after it has observed the counts of ``looked``."""
-        views, seen = [], []
-        for m, (run, own) in enumerate(zip(self.job.runs, self._seen, strict=True)):
-            there = Progress(
-                done=progress.done,
-                n_previous=progress.n_previous if m == progress.place else 0,
-                cost_usd=progress.cost_usd,
-                place=m,
-            )
-            view = own.view(run, there, slot)
-            known = self.sight is Sight.ALL or m in looked
-            views.append(view if known else replace(view, available=0, observed=False))
-            seen.append(known)
-        return MarketsView(
-            job=self.job,
-            progress=progress,
-            slot=slot,
-            views=tuple(views),
-            seen=tuple(seen),
-            committed=committed,
-        )
-
-
-def _unseen(record: Record) -> Record:
-    """Return a copy of the record with the job's slots unknown."""
-    available, peers = record.available.copy(), record.peers.copy()
-    available[record.first :] = np.nan
-    peers[:, record.first :] = np.nan
-    return replace(record, available=available, peers=peers)
-
-
-def replay_over_markets(
-    policy: MultiMarketPolicy[S],
-    job: MarketsJob,
-    windows: Sequence[MarketWindow],
-    *,
-    records: Sequence[Record | None] | None = None,
-    forecasts: Sequence[Forecasts | None] | None = None,
-    sight: Sight = Sight.ALL,
-    grounds: Grounds | None = None,
-) -> Outcome:
-    """Simulate ``policy`` on ``job`` over markets of at least d slots, in the order of the job's runs.
-
-    ``records`` and ``forecasts`` are those of each market; the peers of a record are the other
-    markets in their order, or none. ``grounds`` shares the caches of views between policies of one
-    job with `Sight.ALL`.
-    """
-    ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
-    state, progress, slot = policy.start(job), job.begin(), 0
-    held: list[Placement] = []
-    moves, moving_usd = 0, 0.0
-    while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
-        looked = [progress.place] if progress.place < len(windows) else []
-        for m in looked:
-            ground.look(m, slot)
-        view = ground.view(progress, slot, looked)
-        if ground.sight is Sight.PROBE and isinstance(policy, Probing):
-            asked = policy.probe(state, view)
-            if asked is not None:
-                looked = [*looked, asked]
-                ground.look(asked, slot)
-                view = ground.view(progress, slot, looked)
-        wish, new = policy.decide(state, view)
-        if wish.market is not None and not view.seen[wish.market]:
-            ground.look(wish.market, slot)
-            view = ground.view(progress, slot, [*looked, wish.market], committed=wish.market)
-            wish, new = policy.decide(state, view)
-        state = new
-        kept = checked(wish, view, policy.name)
-        if kept.market is not None and kept.market != progress.place:
-            moves += progress.place != job.nowhere
-            moving_usd += view.move_usd(kept.market)
-        progress = step(view, kept)
-        held.append(kept)
-        slot += 1
-    return _settle(policy.name, job, held, progress, windows, moves, moving_usd)
 
 
 def _settle(
@@ -374,13 +208,13 @@ def hindsight_over_markets(job: MarketsJob, windows: Sequence[MarketWindow]) -> 
 
 def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placement]) -> Outcome:
     """Return the outcome of given decisions, slot by slot up to the finish or d."""
-    ground = Grounds(job, windows)
+    seen = [see(run, window, None) for run, window in zip(job.runs, windows, strict=True)]
     progress, moves, moving_usd = job.begin(), 0, 0.0
     kept: list[Placement] = []
     for slot, one in enumerate(held):
         if finished(progress.done, job.job.workload):
             break
-        view = ground.view(progress, slot)
+        view = markets_view(job, seen, progress, slot)
         own = checked(one, view, "these decisions")
         if own.market is not None and own.market != progress.place:
             moves += progress.place != job.nowhere
