@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from slackwater.flows.command import Answer, QueryAt, option, parsed_duration, say
+from slackwater.flows.command import STOPPED, Answer, QueryAt, option, parsed_duration, say
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, usd
 
@@ -25,6 +26,10 @@ COLUMNS: dict[str, Column | str] = {
     "why": "why",
     "driver": "driver",
 }
+
+
+#: Note of an interrupted call.
+RUN_ON = "Interrupted: these instances run on. `slackwater act` goes on with them, `slackwater act --down` stops them."
 
 
 def act(
@@ -66,6 +71,7 @@ def act(
     clock: Callable[[], datetime] = (
         (lambda: at.to_pydatetime()) if at is not None else (lambda: now().to_pydatetime())
     )
+    interrupted = False
     with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger:
         acting = Acting(
             world=world,
@@ -81,8 +87,9 @@ def act(
         elif once or dry_run or at is not None:
             passes = acting.run_pass(clock(), dry=dry_run)
         else:
-            passes = _keep_acting(acting, clock, pause, jobs)
-    return _answer(passes, clock(), dry_run, drivers.without)
+            passes, interrupted = _keep_acting(acting, clock, pause, jobs)
+    answer = _answer(passes, clock(), dry_run, drivers.without)
+    return replace(answer, exit_code=STOPPED, notes=[RUN_ON, *answer.notes]) if interrupted else answer
 
 
 class _Drivers:
@@ -130,25 +137,29 @@ class _Drivers:
 
 def _keep_acting(
     acting: Acting, clock: Callable[[], datetime], pause: timedelta, jobs: Sequence[str]
-) -> list[JobPass]:
-    """Make passes until all named jobs are over; without names until interrupted."""
+) -> tuple[list[JobPass], bool]:
+    """Make passes until all named jobs are over, or until interrupted; return the last, and whether it was interrupted."""
     shown: dict[str, str] = {}
-    while True:
-        start = clock()
-        passes = acting.run_pass(start)
-        for one in passes:
-            if (line := f"{one.job}: {_state(one)}") != shown.get(one.job):
-                say(f"{start:%H:%M:%S} {line}")
-                shown[one.job] = line
-        if jobs and {one.job for one in passes if not one.is_over}.isdisjoint(jobs):
-            return passes
-        _sleep(pause)
+    passes: list[JobPass] = []
+    try:
+        while True:
+            start = clock()
+            passes = acting.run_pass(start)
+            for one in passes:
+                if (line := f"{one.job}: {_state(one)}") != shown.get(one.job):
+                    say(f"{start:%H:%M:%S} {line}")
+                    shown[one.job] = line
+            if jobs and {one.job for one in passes if not one.is_over}.isdisjoint(jobs):
+                return passes, False
+            _sleep(pause)
+    except KeyboardInterrupt:
+        return passes, True
 
 
 def _stop(acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool) -> list[JobPass]:
     """Stop jobs, and look again until no instance of an interrupted launch can appear."""
     while True:
-        passes = acting.stop(jobs, clock(), "--down", dry=dry)
+        passes = acting.stop(jobs, clock(), "stopped by --down", dry=dry)
         if dry or all(one.is_over or one.error for one in passes):
             return passes
         _sleep(timedelta(seconds=5))

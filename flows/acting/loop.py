@@ -41,14 +41,17 @@ class World(Protocol):
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of markets of a job, as far as they are known."""
 
-    def record(
-        self,
-        job: str,
-        entries: Sequence[Ordered | Answered | Seen],
-        launches: JobLaunches,
-        now: datetime,
-    ) -> bool:
-        """Store the evidence of new entries, or of what is held; return False if the warehouse is locked, to try again."""
+    def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
+        """Store the evidence of jobs; return False if the warehouse is locked, to try again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvidence:
+    """Entries of a job that the warehouse does not have; none: its instances were kept."""
+
+    job: str
+    entries: tuple[Ordered | Answered | Seen, ...]
+    launches: JobLaunches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +111,23 @@ class Acting:
 
         There is evidence after every change, and once under each order that holds instances.
         """
-        done = True
+        found: list[NewEvidence] = []
+        keys: dict[str, str] = {}
         for name, own in self.ledger.jobs.items():
-            key = "" if own.last is None else own.last.order.key
             if self.only and name not in self.only:
                 continue
-            if own.unrecorded or (own.held and self._in_force.get(name, key) != own.recorded_key):
-                if self.world.record(name, tuple(own.unrecorded), own, now):
-                    newest = max([now, *(one.at for one in own.unrecorded)])
-                    entry = Recorded(at=newest, job=name, key=self._in_force.get(name, key))
-                    self.ledger.add(entry)
-                else:
-                    done = False
-        return done
+            key = "" if own.last is None else own.last.order.key
+            keys[name] = self._in_force.get(name, key)
+            if own.unrecorded or (own.held and keys[name] != own.recorded_key):
+                found.append(NewEvidence(job=name, entries=tuple(own.unrecorded), launches=own))
+        if not found:
+            return True
+        if not self.world.record(found, now):
+            return False
+        for one in found:
+            newest = max([now, *(entry.at for entry in one.entries)])
+            self.ledger.add(Recorded(at=newest, job=one.job, key=keys[one.job]))
+        return True
 
     def stop(self, names: Collection[str], now: datetime, why: str, *, dry: bool = False) -> list[JobPass]:
         """Stop all instances of jobs, and store the evidence."""

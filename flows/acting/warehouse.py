@@ -17,6 +17,7 @@ from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
 from slackwater.flows.acting.ledger import Answered, JobLaunches, Ordered, Seen
+from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import key_of
@@ -101,18 +102,14 @@ class ActedWarehouse:
             if history.market.key in markets
         }
 
-    def record(
-        self,
-        job: str,
-        entries: Sequence[Ordered | Answered | Seen],
-        launches: JobLaunches,
-        now: datetime,
-    ) -> bool:
-        """Store what became of the instances of a job as a report; return False while another process writes."""
-        at = pd.Timestamp(max([now, *(one.at for one in entries)])).floor("us")
+    def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
+        """Store what became of the instances of jobs as reports; return False while another process writes."""
         try:
             with open_store(self._db, wait=0.0) as store:
-                _save(store, find_job(store, job), evidence(job, at, entries, launches))
+                for one in found:
+                    at = pd.Timestamp(max([now, *(entry.at for entry in one.entries)])).floor("us")
+                    report = evidence(one.job, at, one.entries, one.launches)
+                    _save(store, find_job(store, one.job), report)
         except StoreLockedError:
             return False
         return True

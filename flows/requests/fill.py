@@ -41,7 +41,7 @@ from slackwater.forecasting.configurations.model import (
 from slackwater.forecasting.configurations.runs import runs_frame
 from slackwater.optimization.job.gpus import GpuType
 from slackwater.optimization.job.request import JobRequest, first_slot, job_on
-from slackwater.optimization.market.lately import LATELY
+from slackwater.optimization.market.recent import RECENT_PERIOD
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
@@ -176,7 +176,7 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
     offers = []
     for followed in found:
         try:
-            (history,) = read_all(turn, [(followed, followed.at - LATELY)])
+            (history,) = read_all(turn, [(followed, followed.at - RECENT_PERIOD)])
         except MarketError as error:
             left_out.append(f"{followed.key}: {error}")
             continue

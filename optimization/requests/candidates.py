@@ -27,7 +27,7 @@ from slackwater.optimization.job.request import (
 )
 from slackwater.optimization.job.times import TIME_KEYS
 from slackwater.optimization.kernels.rules import after_growing, slots_needed
-from slackwater.optimization.market.lately import Lately, shown_lately
+from slackwater.optimization.market.recent import RecentMarket, recent_market
 from slackwater.optimization.requests.request import Completed
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
@@ -42,7 +42,7 @@ EACH_KIND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer(Lately):
+class Offer(RecentMarket):
     """Market with the GPUs of its instances and its recent spot data."""
 
     gpu: GpuType
@@ -65,8 +65,8 @@ def offer_of(history: History) -> Offer:
         raise MarketError(
             f"{history.market.key}: {NO_GPU}", remedy="`slackwater catalogue` lists the instance types"
         )
-    lately = shown_lately(history)
-    return Offer(**{part.name: getattr(lately, part.name) for part in fields(lately)}, gpu=gpu)
+    recent = recent_market(history)
+    return Offer(**{part.name: getattr(recent, part.name) for part in fields(recent)}, gpu=gpu)
 
 
 def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]:

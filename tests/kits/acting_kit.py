@@ -147,8 +147,8 @@ class GuardedWorld:
         prices = MarketPrices(on_demand_usd=1.0, spot_times=times, spot_usd=world.readings[0].price)
         return {MARKET: prices}
 
-    def record(self, job, entries, launches, now):
-        self.evidence += [(job, one) for one in entries]
+    def record(self, found, now):
+        self.evidence += [(one.job, entry) for one in found for entry in one.entries]
         return True
 
 

@@ -39,7 +39,7 @@ from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.optimization.job.gpus import gpu_type_of
 from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
-from slackwater.optimization.market.lately import LATELY, shown_lately
+from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
@@ -216,7 +216,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
 
     The throughput of a request holds for one instance type. Candidates are the types with the GPUs
     of the request's configuration or ``gpu_type``, else all types. The type with the cheapest
-    market over its last day is chosen, ranked by `Lately.screened_usd` as for a request; types with
+    market over its last day is chosen, ranked by `RecentMarket.screened_usd` as for a request; types with
     known GPUs come first. Raises `JobError` if no followed market matches.
     """
     step, filled = step_of(turn.settings), request.configuration
@@ -275,11 +275,11 @@ def _types_by_price(
     The cost is that of the work on the largest number of instances of the request, in the cheapest
     market of the type. The text has the price of an instance-hour and a GPU-hour there.
     """
-    asked = [(one, one.at - LATELY) for own in found.values() for one in own]
+    asked = [(one, one.at - RECENT_PERIOD) for own in found.values() for one in own]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
     ranked = []
     for name, own in found.items():
-        read = [shown_lately(history) for one in own if isinstance(history := histories[one], History)]
+        read = [recent_market(history) for one in own if isinstance(history := histories[one], History)]
         _, instances, throughput = run_on(request, own[0].market)
         priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))

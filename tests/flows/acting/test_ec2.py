@@ -91,8 +91,8 @@ class Slots:
     def prices(self, job, markets, now):
         return {}
 
-    def record(self, job, entries, launches, now):
-        self.evidence += entries
+    def record(self, found, now):
+        self.evidence += found
         return True
 
 

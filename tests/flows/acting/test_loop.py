@@ -283,8 +283,8 @@ def reports(setting):
     """Collect the evidence as reports of the job."""
     found = []
 
-    def record(job, entries, launches, now):
-        found.append(evidence(job, pd.Timestamp(now), entries, launches))
+    def record(new, now):
+        found.extend(evidence(one.job, pd.Timestamp(now), one.entries, one.launches) for one in new)
         return True
 
     setting.world.record = record

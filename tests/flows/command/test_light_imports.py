@@ -54,7 +54,7 @@ flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.ledger.
 flows.turn.markets.histories flows.turn.markets.places
 optimization optimization.fan optimization.job optimization.job.definition optimization.job.gpus
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
-optimization.market optimization.market.lately optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
+optimization.market optimization.market.recent optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
 ADD = f"{JOBS} flows.jobs flows.jobs.command optimization.moving.costs"
 #: A plan that a turn has issued is read with the reports of its job.

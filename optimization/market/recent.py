@@ -10,12 +10,12 @@ import pandas as pd
 from slackwater.warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
 
 #: Length of the recent period.
-LATELY = pd.Timedelta(days=1)
+RECENT_PERIOD = pd.Timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lately:
-    """A market with its prices and counts over the recent period `LATELY`.
+class RecentMarket:
+    """A market with its prices and counts over the recent period `RECENT_PERIOD`.
 
     ``at`` is the end of the period. ``spot_usd`` is the last spot price observed in it, NaN if none
     was observed, and ``on_demand_usd`` the on-demand price, both in USD per instance-hour;
@@ -50,11 +50,11 @@ class Lately:
         return instances * (share * self.spot_usd + (1.0 - share) * self.on_demand_usd)
 
 
-def shown_lately(history: History) -> Lately:
-    """Return a market's prices and counts over the period `LATELY` that ends at the history's ``known_at``."""
-    lately = history.frame.loc[history.known_at - LATELY :]
-    prices, counts = lately[PRICE].dropna(), lately[AVAILABLE].dropna()
-    return Lately(
+def recent_market(history: History) -> RecentMarket:
+    """Return a market's prices and counts over the period `RECENT_PERIOD` that ends at the history's ``known_at``."""
+    recent = history.frame.loc[history.known_at - RECENT_PERIOD :]
+    prices, counts = recent[PRICE].dropna(), recent[AVAILABLE].dropna()
+    return RecentMarket(
         market=history.market,
         source=history.source,
         at=history.known_at,
