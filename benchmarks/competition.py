@@ -29,17 +29,18 @@ from slackwater.optimization.fleet.competition import (
     decide_one,
 )
 from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.kernels.world import HOUR
+from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
-from slackwater.optimization.moving.hindsight import walk
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see
-from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.window.plan import Allocation
-from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE
+from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, TIMES, USD, measured_worlds
 from slackwater.studies.experiments.material import World
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
@@ -79,15 +80,14 @@ CASES = {
 class Entrant:
     """Job on its zones.
 
-    ``live``: the job at its first slot as a policy sees it; ``first``: index of that slot in the world; ``job`` and
-    ``windows``: for the replay; ``unit``: its cost on on-demand only, USD.
+    ``live``: the job at its first slot as a policy sees it; ``first``: index of that slot in the world; ``unit``: its cost on
+    on-demand only, USD.
     """
 
     first: int
     zones: tuple[str, ...]
     live: LiveJob
     job: MarketsJob
-    windows: tuple[MarketWindow, ...]
     unit: float
 
     def at(self, slot: int, held: Mapping[int, Placement]) -> LiveJob:
@@ -106,9 +106,15 @@ class Entrant:
         return Trajectory(slots=slots, policies=(self.policy,) * len(slots), keys=zones, markets=zones)
 
     def outcome(self, held: Sequence[Placement]) -> tuple[float, bool]:
-        """Return the sum of USD paid and value lost, and whether the job was late."""
-        out = walk(self.job, self.windows, held)
-        return self.job.job.value - out.utility_usd, not out.on_time
+        """Return the sum of USD paid and value lost in the world, and whether the job was late."""
+        live = self.at(self.job.job.deadline_slots, dict(enumerate(held)))
+        hours = live.seen[0].slot_hours
+        deadline = self.job.job.deadline_slots * hours * HOUR
+        end = live.world().end(
+            self.job.job.worth, deadline=deadline, slot=hours * HOUR, must_finish=self.job.job.must_finish
+        )
+        late = end.finish is None or end.finish > deadline + SECOND_TOLERANCE
+        return self.job.job.value - end.utility_usd, late
 
 
 def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.random.Generator) -> Entrant:
@@ -128,9 +134,9 @@ def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.r
     workload = float(rng.uniform(*LOADS)) * d * n_max * hours
     job = Job(
         name=name, workload=workload, deadline_slots=d, n_min=1, n_max=n_max, throughput=Linear(), mu_up=MU_UP, mu_down=MU_DOWN,
-        value=workload * dear, gamma=GAMMA,
+        value=workload * dear, gamma=GAMMA, times=TIMES,
     )  # fmt: skip
-    unit = min(on_demand_only_cost(job, window) for window in windows)
+    unit = min(on_demand_only_in_world(job, window)[1] for window in windows)
     job = replace(job, value=VALUE_FACTOR * unit)
     start = pd.Timestamp("2026-01-01T00:00Z") + first * STEP
     movable = MarketsJob(
@@ -142,7 +148,7 @@ def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.r
     live = LiveJob(
         job=movable, start=start, step=STEP, slot=0, seen=tuple(seen), decided={}, names=tuple(zones)
     )
-    return Entrant(first=first, zones=tuple(zones), live=live, job=movable, windows=tuple(windows), unit=unit)
+    return Entrant(first=first, zones=tuple(zones), live=live, job=movable, unit=unit)
 
 
 def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> list[Entrant]:

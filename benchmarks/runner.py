@@ -22,7 +22,7 @@ CASES = (
     "backfill", "moving", "world",
 )  # fmt: skip
 #: Run only when named, because they take long.
-ON_REQUEST = ("faults", "walks", "competition", "arima")
+ON_REQUEST = ("faults", "walks", "competition", "arima", "growth")
 NEEDS_DATA = {"forecasting", "backtest_speed", "walks", "competition", "arima"}
 
 

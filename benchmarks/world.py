@@ -19,10 +19,10 @@ from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
-    market_readings,
     replay_world_batch,
 )
 from slackwater.optimization.world.simulation import WorldMarkets, WorldRun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -253,7 +254,15 @@ def market_rows(
 
     listed = list_markets(store, known_at=known_at)
     rows = rows_of(with_on_demand(listed, terms=settings.on_demand_terms, known_at=known_at))
-    return [row | {"capacity": row["capacity"] if row["count_rows"] else None} for row in rows]
+    return [
+        # An unknown figure is None, as in every other row; pandas has NaN.
+        {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in row.items()
+        }
+        | {"capacity": row["capacity"] if row["count_rows"] else None}
+        for row in rows
+    ]
 
 
 def fits(patterns: Sequence[str], row: Mapping[str, Any]) -> bool:

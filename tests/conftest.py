@@ -46,7 +46,7 @@ FIRST = (
     "flows/engine/test_engine.py",
     "flows/turn/test_moving_jobs.py",
     "flows/backtest/test_backtest.py",
-    "flows/turn/test_plan_of_a_turn.py",
+    "flows/plans/test_plan_of_a_turn.py",
     "faults/test_hostile_files.py",
     "flows/turn/test_turn.py",
     "flows/turn/test_competing_jobs.py",

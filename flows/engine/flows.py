@@ -44,6 +44,7 @@ from slackwater.flows.runs import (
     Slot,
     artifact_key,
     as_task,
+    begun,
     is_deployed,
     named_flow,
     not_again,
@@ -231,6 +232,8 @@ def score(
 @named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)
 def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int]:
     """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
+    if not begun(db):
+        return {}
     return tried(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
 
 

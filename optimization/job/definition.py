@@ -211,6 +211,12 @@ class Job:
         return efficiency(self.restart, n, n_previous)
 
 
+def times_of(job: Job, slot_hours: float) -> InstanceTimes:
+    """Return the times of the job's instances; without any it boots at once and restarts in the share of a slot of M2.4."""
+    restart = (1.0 - job.mu_up) * slot_hours * 3600.0
+    return job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """State of a job at the start of a slot: work done, instances in the previous slot, USD paid, and market.

@@ -21,9 +21,10 @@ from slackwater.optimization.moving.definition import (
     Placement,
     Probing,
 )
-from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, Seen, legal
 from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.terms import planned_job
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -55,16 +56,15 @@ def markets_view(
 
 
 def due_a_slot_earlier(job: MarketsJob, seen: Sequence[Seen]) -> tuple[MarketsJob, tuple[Seen, ...]] | None:
-    """Return a job and its markets as policies plan them: due a slot earlier where the guard protects its deadline (M12.11).
+    """Return a job and its markets as policies plan them where the guard protects its deadline (`planned_job`, M12.11).
 
-    None for another job, which is planned as it is. Spot runs safely only while a slot without any
-    work leaves on-demand in time. A policy that plans to the deadline itself would be cut off by
-    the guard a slot before it. The last slot is planned as it is.
+    None for another job, which is planned as it is. The last slot is planned as it is.
     """
     due = job.job.deadline_slots
     if due < 2 or not always_kept(job, seen):
         return None
-    runs = tuple(replace(run, deadline_slots=due - 1) for run in job.runs)
+    hours = seen[0].slot_hours
+    runs = tuple(planned_job(run, slot_hours=hours) for run in job.runs)
     return replace(job, runs=runs), tuple(replace(own, windows={}, tables={}) for own in seen)
 
 
@@ -187,10 +187,16 @@ class Grounds:
         newest: NewestReading,
         *,
         planned: bool,
+        running: Running | None = None,
     ) -> tuple[Allocation, S, View]:
-        """Return `decide` of a policy of one market in the only market of a job without a budget: the replays that are many."""
-        job, (seen,) = self._shown(slot, planned)
+        """Return `decide` of a policy of one market in the only market of a job without a budget: the replays that are many.
+
+        With ``running`` the policy plans in the world, the job as it is.
+        """
+        job, (seen,) = self._shown(slot, planned and running is None)
         view = seen.view(job.runs[0], progress, slot, newest)
+        if running is not None:
+            view = replace(view, running=running)
         wish, new = policy.decide(state, view)
         return legal(wish, view, policy.name), new, view
 

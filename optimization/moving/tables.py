@@ -24,7 +24,7 @@ from slackwater.optimization.kernels.moving import (
 )
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView
-from slackwater.optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
+from slackwater.optimization.policies.grids import FEWEST_POINTS, spread_sizes, work_grid
 from slackwater.optimization.window.plan import sizes
 
 #: Share of the job's value by which an option must exceed an earlier option to replace it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,21 @@ class NameForm:
     words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+class Running(NamedTuple):
+    """Instances of a job in the world at a decision (M12).
+
+    ``held`` are held or requested, and work after ``pending_hours``, when they are up and the group
+    has restarted. A loss in this second would leave the work ``saved``. The next decision is at
+    most ``gap_hours`` away. ``guarded``: the exact guard keeps the deadline (M12.7).
+    """
+
+    held: Allocation
+    pending_hours: float
+    saved: float
+    gap_hours: float
+    guarded: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """All information that a policy receives in slot ``slot``.
@@ -50,6 +65,8 @@ class View:
     job limits the spot price, else None (`SpotCeiling`). ``elapsed_hours`` have passed since the
     start of the slot: above 0 only where a launcher decides between slots (M12.10); ``price`` and
     ``available`` are then of the newest reading.
+
+    ``running`` are the job's instances in the world; None in the slot model (M2.4).
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
     ``windows`` holds market windows by all inputs of a window, ``tables`` other results that depend on the market alone, and
@@ -74,6 +91,7 @@ class View:
     availability_observed: bool = True
     quoted: float | None = None
     elapsed_hours: float = 0.0
+    running: Running | None = None
 
     @property
     def elapsed(self) -> float:
@@ -188,23 +206,30 @@ class Paths:
     """Job states and market states of one slot on many sampled paths: arrays of shape (paths,).
 
     ``done`` and ``n_previous`` as in `Progress`, ``price`` (USD per instance-hour) and
-    ``available`` as in `View`.
+    ``available`` as in `View`; the others as in `Running`, with ``gap_hours`` and ``guarded`` of
+    all paths.
     """
 
     done: np.ndarray
     n_previous: np.ndarray
     price: np.ndarray
     available: np.ndarray
+    on_demand: np.ndarray
+    spot: np.ndarray
+    pending_hours: np.ndarray
+    saved: np.ndarray
+    gap_hours: float
+    guarded: bool
 
-
-def on_path(view: View, paths: Paths, p: int) -> View:
-    """Return ``view`` with the job and market state of path ``p``; the cost so far is not set."""
-    return replace(
-        view,
-        progress=Progress(done=float(paths.done[p]), n_previous=int(paths.n_previous[p])),
-        price=float(paths.price[p]),
-        available=int(paths.available[p]),
-    )
+    def running(self, p: int) -> Running:
+        """Return the instances of path ``p``."""
+        return Running(
+            held=Allocation(int(self.on_demand[p]), int(self.spot[p])),
+            pending_hours=float(self.pending_hours[p]),
+            saved=float(self.saved[p]),
+            gap_hours=self.gap_hours,
+            guarded=self.guarded,
+        )
 
 
 @runtime_checkable
@@ -224,6 +249,13 @@ class Memoryless(Protocol):
     memoryless: bool
 
 
+@runtime_checkable
+class PlansInWorld(Protocol):
+    """Policy that plans with the instances of the world (`View.running`), the exact guard and the deadline itself (M4.12)."""
+
+    plans_in_world: bool
+
+
 def forgetting_of(policy: object) -> Forgetting:
     """Return the forgetting of the chains of ``policy``, or the default for a policy without a belief."""
     return policy.forgetting if isinstance(policy, Believing) else Forgetting()
@@ -238,8 +270,10 @@ def belief_of(policy: object, view: View) -> Belief:
 class Together(Protocol[S_contra]):
     """Policy that can decide one slot of many sampled paths at once."""
 
-    def decide_together(self, state: S_contra, view: View, paths: Paths) -> np.ndarray | None:
-        """Return the sizes n, shape (paths,), that `Policy.decide` would choose on each path, spot first (M3.2).
+    def decide_together(
+        self, state: S_contra, view: View, paths: Paths
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the on-demand and spot instances, shapes (paths,), that `Policy.decide` would choose on each path.
 
         ``view`` is the slot as on the first path. None means that the paths must be decided
         individually.

@@ -12,11 +12,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, check_job, needed, rates
+from slackwater.optimization.job.definition import Job, check_job, needed, rates, times_of
 from slackwater.optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
-from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
-from slackwater.optimization.policies.contract import NameForm, Paths, View, on_path
+from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
+from slackwater.optimization.policies.grids import (
+    FEWEST_POINTS,
+    MOST_CELLS,
+    MOST_POINTS,
+    band,
+    spread_sizes,
+    work_grid,
+)
+from slackwater.optimization.policies.holding import HeldTables, in_time, make_held_tables
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     LETS_GO,
@@ -29,7 +37,6 @@ from slackwater.optimization.policies.pace import (
     narrate,
     pace,
     priced_net,
-    slots_left,
     split,
     work_left,
     worth_finishing,
@@ -37,13 +44,6 @@ from slackwater.optimization.policies.pace import (
 from slackwater.optimization.window.plan import Allocation, ExpectedToGo, sizes
 from slackwater.warehouse.errors import SettingsError
 
-#: Maximal number of grid points of the work left with steps finer than a slot of one instance.
-FINE_POINTS = 240
-#: Maximal number of grid points with steps of a slot of one instance.
-MOST_POINTS = 600
-#: Maximal number of cells of an induction over all slots; longer jobs get a coarser grid.
-MOST_CELLS = 120_000_000
-FEWEST_POINTS = 60
 #: Number of grid points in the table of the end rule.
 END_POINTS = 64
 
@@ -175,47 +175,11 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
         game=game,
         counts=counts,
         prices=prices,
-        after=induct(game, min(keep, slots), None if anywhere else _band(job, game)),
+        after=induct(game, min(keep, slots), None if anywhere else band(job, game)),
         all_sizes=held,
         all_gains=hourly[held] * slot_hours,
         near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
     )
-
-
-def spread_sizes(held: np.ndarray) -> np.ndarray:
-    """Return about `MOST_STATES` evenly spread sizes, including the smallest and the largest."""
-    places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
-    return np.concatenate([held[:1], held[np.unique(places)]])
-
-
-def _band(job: Job, game: Game) -> tuple[np.ndarray, np.ndarray]:
-    """Return the relevant points (first, end) at the start of each slot and at the deadline, shapes (T + 1,)."""
-    most = float(game.gain.max()) / game.step
-    begun = game.slot + np.arange(game.chain.shape[0] + 1)
-    low = np.floor(job.workload / game.step - begun * most).astype(np.int64) - 1
-    high = np.ceil((job.deadline_slots - begun + 1) * most).astype(np.int64) + 2
-    high = np.minimum(high, game.points)
-    return np.clip(low, 0, high - 2), high
-
-
-def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
-    """Return (step, points) of the grid of work left.
-
-    The grid runs from 0 to the workload plus the work that a restart longer than a slot can owe.
-    The step is a whole fraction of the work of an additional instance, so that a constant size
-    leads from grid point to grid point, and the limit of the work that can be finished in time is a
-    grid point.
-    """
-    owed = max(-least_efficiency(job.restart, n) for n in range(1, job.n_max + 1))
-    reach = job.workload + max(0.0, owed) * float(gain.max())
-    unit = float(np.diff(gain[1:]).min()) if len(gain) > 2 else float(gain[1])
-    if not unit > 1e-9 * reach:
-        unit = float(gain[gain > 0].min()) if (gain > 0).any() else reach
-    parts = [k for k in (20, 10, 5, 4, 2) if reach / unit * k <= min(most, FINE_POINTS)]
-    step = unit / (parts[0] if parts else 1)
-    if reach / step > most:
-        step = reach / most
-    return step, math.ceil(reach / step - 1e-9) + 2
 
 
 #: Forgetting of the chains that horizon programs end on.
@@ -251,6 +215,7 @@ class Stochastic:
     guard: bool = False
     name: str = field(init=False)
     memoryless: bool = field(default=True, init=False, repr=False, compare=False)
+    plans_in_world: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.half_life_hours > 0:
@@ -275,6 +240,8 @@ class Stochastic:
         in_reach = deadline_in_reach(view)
         if self._guards(view.job) and in_reach and not guard_allows_spot(view) and worth_finishing(view):
             return Allocation(view.job.n_max, 0), None
+        if view.running is not None:
+            return self._in_world(view, view.running), None
         if not view.observed and in_reach:
             return priced_net(view, HOLD_NOTHING), None
         n = tables_in_force(view, self.forgetting).size(
@@ -286,33 +253,26 @@ class Stochastic:
         )
         return priced_net(view, split(view, n)), None
 
-    def decide_together(self, state: None, view: View, paths: Paths) -> np.ndarray | None:
-        """Decide many paths at once with shared tables.
+    def _in_world(self, view: View, running: Running) -> Allocation:
+        held, done = running.held.on_demand, view.progress.done
+        in_reach = bool(in_time(view, done, held, running.pending_hours))
+        if not view.observed and in_reach:
+            return Allocation(held, 0) if held >= view.job.n_min else HOLD_NOTHING
+        kept = running._replace(guarded=running.guarded and in_reach)
+        return held_tables_in_force(view, self.forgetting, kept, done).target(view, kept)
 
-        Returns None if the paths cannot share tables: in a gap, if a job has left the range of the
-        tables, or with the guard, which uses on-demand where spot is available.
+    def decide_together(self, state: None, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray] | None:
+        """Decide many paths at once with shared tables (M4.12).
+
+        Returns None if the paths cannot share tables: in a gap, if a job can no longer be in time, or
+        with the guard of M4.3.
         """
-        job, numbers = view.job, pace(view.job, view.slot_hours)
-        slack = WORK_TOLERANCE * job.workload
-        rest = np.maximum(0.0, job.workload - paths.done)
-        in_reach = rest <= np.array(numbers.reach[slots_left(view)])[paths.n_previous] + slack
-        ahead = paths.done > view.slot * max(numbers.gain) + slack
-        apart = _never_let_go(view) and (ahead | ~in_reach).any()
-        if self._guards(job) or not view.observed or apart or (rest <= slack).any():
+        if self._guards(view.job) or not view.observed:
             return None
-        chosen = tables_in_force(view, self.forgetting).sizes(
-            slot=view.slot,
-            rest=rest,
-            before=paths.n_previous,
-            available=paths.available,
-            price=paths.price * view.slot_hours,
-        )
-        left = rest - np.array(numbers.work)[paths.n_previous, chosen]
-        kept = left <= np.array(numbers.reach[slots_left(view) - 1])[chosen] + slack
-        for p in np.flatnonzero(~kept & in_reach).tolist():
-            own = on_path(view, paths, p)
-            chosen[p] = priced_net(own, split(own, int(chosen[p]))).total
-        return chosen
+        if paths.guarded and not in_time(view, paths.done, paths.on_demand, paths.pending_hours).all():
+            return None
+        most = float(paths.done.max())
+        return held_tables_in_force(view, self.forgetting, paths.running(0), most).targets(view, paths)
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot, and whether the deadline is given up."""
@@ -347,6 +307,27 @@ def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: boo
     return tables
 
 
+def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, done: float) -> HeldTables:
+    """Return the tables in the world for the slot of ``view`` (M4.12), computed at first use; ``done`` is the most work done."""
+    belief, keep = _belief_in_force(view, forgetting, 0)
+    gap = running.gap_hours / view.slot_hours
+    ahead = _is_ahead(view, done)
+    key = ("held", belief, keep, running.guarded, gap, ahead)
+    tables = view.tables.get(key)
+    if not isinstance(tables, HeldTables):
+        job = view.job
+        tables = view.tables[key] = make_held_tables(
+            job,
+            times_of(job, view.slot_hours),
+            belief,
+            keep=keep,
+            guarded=running.guarded,
+            gap=gap,
+            ahead=ahead,
+        )
+    return tables
+
+
 def _belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
     """Return the belief behind the tables of the slot of ``view``, and the number of slots the tables cover."""
     beliefs, d = view.market_beliefs(), view.job.deadline_slots
@@ -369,9 +350,13 @@ def _anywhere(view: View) -> bool:
     """
     if not _never_let_go(view):
         return True
+    return _is_ahead(view, view.progress.done) or not deadline_in_reach(view)
+
+
+def _is_ahead(view: View, done: float) -> bool:
+    """Return whether more work is done than a job begun at slot 0 can have done."""
     fastest = max(pace(view.job, view.slot_hours).gain)
-    ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * view.job.workload
-    return ahead or not deadline_in_reach(view)
+    return done > (view.slot + view.elapsed) * fastest + WORK_TOLERANCE * view.job.workload
 
 
 def _let_go(kept: dict[tuple[object, ...], object]) -> None:

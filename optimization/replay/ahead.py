@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, Progress, on_demand_to_go
-from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Believed
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
 from slackwater.optimization.moving.definition import MarketsJob
@@ -188,6 +188,7 @@ def _ahead(
             gone = present == 0
             first.on_demand[gone], first.spot[gone] = now.standby.on_demand, now.standby.spot
     paths.decide(first)
+    always = always_worth_finishing(job, view.on_demand_usd, view.slot_hours)
     for slot in range(view.slot + 1, job.deadline_slots):
         paths.advance(start + slot * seconds)
         own = np.flatnonzero(paths.running)
@@ -199,6 +200,12 @@ def _ahead(
             n_previous=previous_size(job, paths.held[own]),
             price=prices[own, slot - view.slot - 1],
             available=counts[own, slot - view.slot - 1],
+            on_demand=paths.held_of(ON_DEMAND)[own],
+            spot=paths.held_of(SPOT)[own],
+            pending_hours=paths.pending[own] / 3600.0,
+            saved=paths.saved[own],
+            gap_hours=view.slot_hours,
+            guarded=view.on_demand.sold and always,
         )
         on_demand[own], spot[own] = wishes.at(slot, own, states, paths.paid[own])
         if view.on_demand.sold:
@@ -291,14 +298,14 @@ class _Wishes:
         job = self.view.job
         if slot >= job.deadline_slots:  # the last slot is left to the guard
             return np.zeros(len(own), dtype=np.int64), np.zeros(len(own), dtype=np.int64)
-        if isinstance(self.policy, Together):
+        if isinstance(self.policy, Together) and self.view.running is not None:
             first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
-            n = self.policy.decide_together(self.states[0], self.seen.view(job, first, slot), states)
-            if n is not None:
-                spot = np.minimum(n, usable_spot(states.available, states.price, self.view.on_demand_usd))
+            chosen = self.policy.decide_together(self.states[0], self.seen.view(job, first, slot), states)
+            if chosen is not None:
+                on_demand, spot = chosen
                 if not self.view.on_demand.sold:
-                    n = np.where(spot >= job.n_min, spot, 0)
-                return n - spot, spot
+                    on_demand, spot = np.zeros_like(spot), np.where(spot >= job.n_min, spot, 0)
+                return on_demand, spot
         on_demand, spot = np.zeros((2, len(own)), dtype=np.int64)
         for i, p in enumerate(own.tolist()):
             view = self._view(slot, i, states, float(paid[i]))
@@ -310,7 +317,9 @@ class _Wishes:
     def _view(self, slot: int, i: int, states: Paths, paid: float) -> View:
         progress = Progress(done=float(states.done[i]), n_previous=int(states.n_previous[i]), cost_usd=paid)
         shown = self.seen.view(self.view.job, progress, slot)
-        return replace(shown, price=float(states.price[i]), available=int(states.available[i]))
+        price, available = float(states.price[i]), int(states.available[i])
+        running = states.running(i) if self.view.running is not None else None
+        return replace(shown, price=price, available=available, running=running)
 
     def are_guarded(
         self,

@@ -37,13 +37,14 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import due_a_slot_earlier, markets_view
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy, View, belief_of
+from slackwater.optimization.policies.contract import PlansInWorld, Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.replay.run import Planning, Seen, catch_up, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
-from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.readings import market_readings, readings_inside
+from slackwater.optimization.world.simulation import WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
@@ -183,6 +184,8 @@ class LiveJob:
     order of the runs of ``job``; ``names`` are the names of the markets. Slots after ``slot`` are
     gaps. ``decided`` maps a slot to its decision, ``reported`` are the reports in ascending order,
     and ``places`` maps a slot to the reported market; in other slots the decided market applies.
+    ``within`` has for each market the counts read inside the job's slots, as far as they are known
+    (`market_readings`; empty: none).
     """
 
     job: MarketsJob
@@ -195,6 +198,7 @@ class LiveJob:
     forecasts: tuple[Forecast | None, ...] = (None,)
     reported: tuple[Reported, ...] = ()
     places: Mapping[int, int] = field(default_factory=dict)
+    within: tuple[np.ndarray | None, ...] = ()
 
     @property
     def run(self) -> Job:
@@ -253,7 +257,7 @@ class LiveJob:
         reported = self.reported if reported is None else reported
         seconds = self.step.total_seconds()
         known = min(self.slot + 1, self.run.deadline_slots)
-        starts = seconds * np.arange(known)
+        within = self.within or (None,) * len(self.seen)
         world = WorldRun(
             world_markets(
                 self.job,
@@ -262,12 +266,8 @@ class LiveJob:
                 sold=[seen.on_demand.sold for seen in self.seen],
             ),
             [
-                Readings(
-                    times=starts,
-                    available=np.array(seen.available[:known]),
-                    price=np.array(seen.price[:known]),
-                )
-                for seen in self.seen
+                market_readings(seen.until(known), None if inside is None else inside[:known])
+                for seen, inside in zip(self.seen, within, strict=True)
             ],
         )
         before: dict[int, Progress] = {}
@@ -422,6 +422,14 @@ def live_job(
         forecasts=tuple(forecast for _, forecast in found),
         reported=tuple(reported),
         places=dict(places or {}),
+        within=tuple(
+            None
+            if not len(history.slots)
+            else readings_inside(
+                history.within, round((start - history.slots[0]) / interval), run.deadline_slots
+            )
+            for run, history in zip(job.runs, histories, strict=True)
+        ),
     )
     if math.isinf(job.job.budget_usd):
         return live
@@ -565,10 +573,12 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     before, planned = live.views_for(policy, progress, earlier)
     whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
+    guard = Guard.of(whole, live.world())
+    if isinstance(policy, PlansInWorld) and math.isinf(live.run.budget_usd):
+        planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views
     wish, _ = asked.decide(state, plan)
     wished = checked(placement(0, wish), whole, policy.name)
-    guard = Guard.of(whole, live.world())
     allowed = guard.allow(wished)
     wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)

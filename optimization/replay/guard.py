@@ -44,6 +44,11 @@ class Guard:
             always=sold and view.never_let_go,
         )
 
+    def in_world(self) -> MarketsView:
+        """Return the view of a job in one market with its instances in the world, for a policy that plans there (M4.12)."""
+        running = self.run.running(next_at=self.next_at, guarded=self.always)
+        return replace(self.view, views=(replace(self.view.views[0], running=running),))
+
     def allow(self, wish: Placement) -> Placement:
         """Return the wish if it is safe or nothing is, else the closest safe target within the budget."""
         if not self.protects or self.run.is_finished:
@@ -101,5 +106,7 @@ def standby(
         )
         for one in (view, plan)
     )
-    wish, _ = policy.decide(state, planned.views[0])
-    return Guard.of(left, run).allow(checked(placement(0, wish), left, policy.name)).allocation
+    after = Guard.of(left, run)
+    plans = planned if plan.views[0].running is None else after.in_world()
+    wish, _ = policy.decide(state, plans.views[0])
+    return after.allow(checked(placement(0, wish), left, policy.name)).allocation

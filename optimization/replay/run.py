@@ -115,6 +115,16 @@ class Seen:
     availability_observed: bool = True
     quoted: tuple[float, ...] | None = None
 
+    def until(self, slots: int) -> Seen:
+        """Return the market in the first ``slots`` slots, with the beliefs of all."""
+        return replace(
+            self,
+            price=self.price[:slots],
+            available=self.available[:slots],
+            observed=self.observed[:slots],
+            quoted=None if self.quoted is None else self.quoted[:slots],
+        )
+
     def view(self, job: Job, progress: Progress, slot: int, newest: NewestReading | None = None) -> View:
         """Return the view of a policy at the start of ``slot``, or at its ``newest`` reading (M12.10)."""
         price, available, elapsed_hours = self.price[slot], self.available[slot], 0.0

@@ -38,13 +38,12 @@ from slackwater.optimization.selection.contract import Weights, normalised, util
 from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Model, Outcome
 from slackwater.optimization.window.twin import solve_window
 from slackwater.optimization.world.audit import audit_in_world
+from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     SECONDS_PER_HOUR,
     Launcher,
     WorldCase,
     WorldOutcome,
-    market_readings,
-    readings_inside,
     replay_in_world,
 )
 from slackwater.optimization.world.terms import on_demand_alone, world_terms
@@ -529,6 +528,15 @@ def score_job(
     )
 
 
+def ended_in_world(ended: EndedJob) -> WorldCase:
+    """Return an ended job in the world, with the readings inside its slots."""
+    within = ended.within or (None,) * len(ended.cases)
+    readings = [
+        market_readings(case.window, inside) for case, inside in zip(ended.cases, within, strict=True)
+    ]
+    return WorldCase(job=ended.job, cases=ended.cases, readings=tuple(readings))
+
+
 def replay_ended(
     ended: EndedJob,
     policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
@@ -538,14 +546,7 @@ def replay_ended(
 
     OD-only runs the constant number of `on_demand_only_in_world`. Every outcome is audited.
     """
-    within = ended.within or (None,) * len(ended.cases)
-    known = WorldCase(
-        job=ended.job,
-        cases=ended.cases,
-        readings=tuple(
-            market_readings(case.window, inside) for case, inside in zip(ended.cases, within, strict=True)
-        ),
-    )
+    known = ended_in_world(ended)
     if len(ended.cases) == 1 and ended.windows[0].on_demand.sold:
         size, _ = on_demand_only_in_world(ended.run, ended.windows[0])
         policies = [replace(one, size=size) if isinstance(one, OnDemandOnly) else one for one in policies]

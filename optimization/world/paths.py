@@ -115,10 +115,38 @@ class WorldPaths:
     @property
     def held(self) -> np.ndarray:
         """Instances held or requested, booting ones included, shape (paths,)."""
-        used = np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
-        sizes = np.where(used, np.abs(self._batches[..., world.SIZE]), 0.0)
-        held: np.ndarray = sizes.sum(axis=(1, 2)).astype(np.int64)
+        held: np.ndarray = self.held_of(world.SPOT) + self.held_of(world.ON_DEMAND)
         return held
+
+    def held_of(self, kind: int) -> np.ndarray:
+        """Return the instances of a kind that are held or requested, shape (paths,)."""
+        sizes = np.where(self._used, np.abs(self._batches[..., world.SIZE]), 0.0)
+        held: np.ndarray = sizes[:, kind].sum(axis=1).astype(np.int64)
+        return held
+
+    @property
+    def pending(self) -> np.ndarray:
+        """Seconds until all held or requested instances work, if none is lost, shape (paths,)."""
+        booting = self._used & (self._batches[..., world.SIZE] > 0.0)
+        up = np.where(booting, self._batches[..., world.UP], -np.inf).max(axis=(1, 2))
+        restart = self._arrays[6][self._counts[:, world.HERE], world.RESTART]
+        works_at = np.where(np.isfinite(up), up + restart, self._amounts[:, world.WORKS_AT])
+        return np.asarray(np.maximum(0.0, works_at - self._amounts[:, world.NOW]))
+
+    @property
+    def saved(self) -> np.ndarray:
+        """Work that a loss in this second would leave, shape (paths,)."""
+        saves = self._arrays[6][self._counts[:, world.HERE], world.NOTICE] > 0.0
+        saved: np.ndarray = np.where(saves, self._amounts[:, world.WORK], self._amounts[:, world.SAVED])
+        return saved
+
+    @property
+    def _used(self) -> np.ndarray:
+        """Which batches of instances there are, shape (paths, 2, room)."""
+        used: np.ndarray = (
+            np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
+        )
+        return used
 
     @property
     def paid(self) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.moving.adapter import for_markets
 from slackwater.optimization.moving.definition import (
     MarketsJob,
@@ -23,7 +22,7 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import Grounds, Sight, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.contract import PlansInWorld, Policy
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.replay.ahead import progress_at
 from slackwater.optimization.replay.guard import Guard
@@ -31,7 +30,6 @@ from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, sp
 from slackwater.optimization.window.plan import WORLD, Model, Outcome
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Readings, Standing, WorldRun
 from slackwater.optimization.world.terms import world_markets
-from slackwater.warehouse.errors import MarketError
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -104,46 +102,6 @@ class WorldCase:
             memo=memo,
             launches=[case.launches for case in self.cases],
         )
-
-
-def market_readings(window: MarketWindow, within: np.ndarray | None = None) -> Readings:
-    """Return the readings of a window, in seconds from its first slot: the slots, and the counts read between them.
-
-    ``within`` (slots, m) are the counts between the start of each slot and the next, evenly spaced
-    and oldest first, NaN where none was read; without them the slots are the only readings. Prices
-    are those of the slots. In a gap there is no spot.
-
-    Raises `MarketError` if window and ``within`` have different slots.
-    """
-    slots, seconds = len(window), window.slot_hours * SECONDS_PER_HOUR
-    between = np.full((slots, 0), np.nan) if within is None else np.asarray(within, dtype=float)
-    if between.ndim != 2 or len(between) != slots:
-        raise MarketError(f"readings of shape {between.shape} in {slots} slots", expected="one row per slot")
-    per_slot = between.shape[1] + 1
-    times = np.arange(slots)[:, None] * seconds + np.arange(per_slot) * (seconds / per_slot)
-    price = window.price if window.quoted is None else window.quoted
-    usd = np.where(window.observed, price, window.on_demand_usd)
-    counts = np.column_stack([window.available.astype(float), between])
-    counts[~window.observed] = 0.0
-    known = np.isfinite(counts)
-    return Readings(
-        times=times[known],
-        available=counts[known],
-        price=np.broadcast_to(usd[:, None], counts.shape)[known],
-    )
-
-
-def readings_inside(within: np.ndarray | None, first: int, slots: int) -> np.ndarray | None:
-    """Return the readings inside ``slots`` slots from ``first`` on, from those between each slot and the slot before.
-
-    ``within`` is `History.within`. The readings inside the last slot of a record are unknown.
-    """
-    if within is None:
-        return None
-    inside = np.full((slots, within.shape[1]), np.nan)
-    known = within[first + 1 : first + 1 + slots]
-    inside[: len(known)] = known
-    return inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +213,7 @@ def _run_policy(
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
+    in_world = guard and isinstance(policy, PlansInWorld)
     movable = for_markets(policy, of=len(seen))
     before = state = movable.start(job) if alone is None else alone.start(job.job)
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
@@ -266,7 +225,10 @@ def _run_policy(
         progress = progress_at(job, run, at)
         newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
         if alone is not None:
-            wish, state, own = grounds.decide_alone(alone, before, progress, slot, newest[0], planned=ahead)
+            running = run.running(next_at=next_at, guarded=always) if in_world else None
+            wish, state, own = grounds.decide_alone(
+                alone, before, progress, slot, newest[0], planned=ahead, running=running
+            )
             market, kept = 0, guard and (always or (sold and worth_finishing(own)))
         else:
             held, state, view = grounds.decide(movable, before, progress, slot, newest, planned=ahead)

@@ -19,6 +19,7 @@ import numpy as np
 
 from slackwater.optimization.kernels import world
 from slackwater.optimization.kernels.rules import Value, value_at
+from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 
@@ -507,6 +508,27 @@ class WorldRun:
     def works_at(self) -> float:
         """Time in seconds at which the group has restarted; in the past if it works."""
         return float(self._amounts[world.WORKS_AT])
+
+    @property
+    def pending(self) -> float:
+        """Seconds until all held or requested instances work, if none is lost."""
+        state = self._arrays[2]
+        used = np.arange(state.shape[1]) < self._counts[world.BATCHES : world.BATCHES + 2, None]
+        booting = used & (state[..., world.SIZE] > 0.0)
+        works_at = self.works_at
+        if booting.any():
+            works_at = float(state[..., world.UP][booting].max()) + self.terms.restart
+        return max(0.0, works_at - self.now)
+
+    def running(self, *, next_at: float, guarded: bool) -> Running:
+        """Return the instances as a policy reads them, which decides again at ``next_at`` seconds at the latest."""
+        return Running(
+            held=self.held,
+            pending_hours=self.pending / world.HOUR,
+            saved=self.saved,
+            gap_hours=(next_at - self.now) / world.HOUR,
+            guarded=guarded,
+        )
 
     @property
     def paid(self) -> tuple[float, float]:

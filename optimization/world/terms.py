@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates
+from slackwater.optimization.job.definition import Job, needed, rates, times_of
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
@@ -35,8 +36,7 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
     ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without
     times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
-    restart = (1.0 - job.mu_up) * slot_hours * HOUR
-    times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
+    times = times_of(job, slot_hours)
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
@@ -48,6 +48,22 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
         notice_saves=times.notice_saves,
         on_demand_wait=times.on_demand_wait,
         sold=sold,
+    )
+
+
+def planned_job(job: Job, *, slot_hours: float) -> Job:
+    """Return a guarded job as policies of the slot model plan it: due a slot earlier, with boot and restart (M12.11).
+
+    Spot runs safely only while a slot without any work leaves on-demand in time. A policy that plans
+    to the deadline itself would be cut off by the guard a slot before it. A change of size takes
+    boot and restart, or a restart when it shrinks.
+    """
+    times, seconds = times_of(job, slot_hours), slot_hours * HOUR
+    return replace(
+        job,
+        mu_up=1.0 - (times.boot + times.restart) / seconds,
+        mu_down=1.0 - times.restart / seconds,
+        deadline_slots=job.deadline_slots - 1,
     )
 
 

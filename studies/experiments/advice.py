@@ -28,10 +28,17 @@ from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.policies.contract import Policy, View
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
-from slackwater.optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
+from slackwater.optimization.replay.run import PlanMemo, spread
+from slackwater.optimization.replay.score import (
+    EndedJob,
+    ended_in_world,
+    on_demand_only_in_world,
+    replay_ended,
+    with_perfect_forecasts,
+)
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from slackwater.optimization.window.plan import Allocation, Outcome
+from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.bound import bound_in_world
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
     LAUNCHABLE,
@@ -202,7 +209,9 @@ def _request(
 #: replayed on the same forecasts.
 ADVICE, NO_PRIOR = "advice", "advice without prior"
 SELECTIONS = (ADVICE, NO_PRIOR)
-BEST_FIXED, HINDSIGHT = "best fixed policy afterwards", "hindsight"
+BEST_FIXED = "best fixed policy afterwards"
+#: Cost that no policy in the world can undercut (M12.14); no policy reaches it.
+BOUND = "bound"
 #: Policies shown in the tables.
 SHOWN = ("OD-only", "UP", "MSU", "MSU-trim")
 
@@ -233,7 +242,7 @@ class Advised:
 class Lived:
     """Simulated outcome of a job. Utilities are in units of its on-demand-only cost ``unit`` (USD).
 
-    ``worth``: the job's value in that unit. ``utility``: by name of the pool's policies, the selections and `HINDSIGHT`.
+    ``worth``: the job's value in that unit. ``utility``: by name of the pool's policies, the selections and `BOUND`.
     ``right``: utility of the deciding policies with perfect forecasts (None: no forecast was issued). ``apart``: number of slots
     in which the replay of the deciding policies differs from the advice. ``silent``: number of slots without a decision.
     """
@@ -414,22 +423,20 @@ def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
 
 
 def lived(one: Advised, _: None = None) -> Lived:
-    """Return the simulated outcome of a job that followed the advice, with the utilities of the other selections."""
+    """Return the outcome in the world of a job that followed the advice, with the utilities of the other selections."""
     ended, memo = one.ended, PlanMemo()
     (case,) = ended.cases
-    job, window, issued = case.job, case.window, case.forecasts or ()
-    unit = on_demand_only_cost(job, window)
-
-    def made(policies: Sequence[Policy[Any]], forecasts: Sequence[Any]) -> list[Outcome]:
-        return replay_pool(policies, job, window, forecasts=forecasts, record=case.record, memo=memo)
-
+    job = case.job
+    _size, unit = on_demand_only_in_world(job, case.window)
     selections = [led(leads) for leads in one.leads.values()]
-    real, *others = made([AsTold(told=one.told), *selections], issued)
+    real, *others = replay_ended(ended, [AsTold(told=one.told), *selections], memo)
     by_name = dict(zip(one.leads, others, strict=True))
-    ahead = max((len(f.price) for f in issued if f is not None), default=0)
-    right = (
-        made([selections[list(one.leads).index(ADVICE)]], perfect_forecasts(window, ahead)) if ahead else []
-    )
+    known = with_perfect_forecasts(case)
+    right = []
+    if known is not None:
+        right = replay_ended(
+            replace(ended, cases=(known,)), [selections[list(one.leads).index(ADVICE)]], memo
+        )
     utility = {name: outcome.utility_usd / unit for name, outcome in by_name.items()}
     again = by_name[ADVICE].allocations
     used = real.allocations
@@ -446,7 +453,7 @@ def lived(one: Advised, _: None = None) -> Lived:
             **one.pool,
             **utility,
             ADVICE: real.utility_usd / unit,
-            HINDSIGHT: hindsight(job, window).low / unit,
+            BOUND: bound_in_world(ended_in_world(ended)).utility_usd / unit,
         },
         right=right[0].utility_usd / unit if right else None,
         cost_usd=real.total_cost_usd,
@@ -461,26 +468,41 @@ def lived(one: Advised, _: None = None) -> Lived:
 # The experiment and its result.
 
 
-def advice_study(study: StudyOptions, *, processes: int | None = None, worth: float = VALUE_FACTOR) -> Answer:
+def advice_study(
+    study: StudyOptions,
+    *,
+    processes: int | None = None,
+    worth: float = VALUE_FACTOR,
+    days: float | None = None,
+) -> Answer:
     """Simulate every world of a folder and report the results."""
-    value = advice_answer(study, workers=study.workers(processes), worth=worth)
+    value = advice_answer(study, workers=study.workers(processes), worth=worth, days=days)
     return advice_report(value)
 
 
-def advice_answer(study: StudyOptions, *, workers: int, worth: float = VALUE_FACTOR) -> dict[str, Any]:
+def advice_answer(
+    study: StudyOptions, *, workers: int, worth: float = VALUE_FACTOR, days: float | None = None
+) -> dict[str, Any]:
     """Return all figures of the experiment as plain values; the same folder, seed and options give the same figures."""
     worlds = recorded_worlds(study.data)
     lives: list[Lived] = []
     for number, world in enumerate(worlds[:1] if study.fast else worlds):
-        lives += world_lived(study, world, number, workers=workers, worth=worth)
+        lives += world_lived(study, world, number, workers=workers, worth=worth, days=days)
     return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
 
 
 def world_lived(
-    study: StudyOptions, world: Recorded, number: int, *, workers: int, worth: float = VALUE_FACTOR
+    study: StudyOptions,
+    world: Recorded,
+    number: int,
+    *,
+    workers: int,
+    worth: float = VALUE_FACTOR,
+    days: float | None = None,
 ) -> list[Lived]:
-    """Return the outcomes of the jobs of a world, simulated in a temporary warehouse."""
-    until = min(world.ends, world.starts + pd.Timedelta(days=FAST_DAYS)) if study.fast else world.ends
+    """Return the outcomes of the jobs of a world, simulated in a temporary warehouse over its first ``days`` (None: all)."""
+    days = FAST_DAYS if days is None and study.fast else days
+    until = world.ends if days is None else min(world.ends, world.starts + pd.Timedelta(days=days))
     requests = jobs_of(world, until=until, rng=np.random.default_rng([study.seed, number]), worth=worth)
     with TemporaryDirectory(prefix="slackwater-advice-") as name:
         db = Path(name) / "warehouse.duckdb"
@@ -532,7 +554,7 @@ def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> di
 
 def best_fixed(lives: Sequence[Lived]) -> str:
     """Return the policy of the pool with the largest mean utility over these jobs."""
-    names = [name for name in lives[0].utility if name not in (*SELECTIONS, HINDSIGHT)]
+    names = [name for name in lives[0].utility if name not in (*SELECTIONS, BOUND)]
     return max(names, key=lambda name: float(np.mean([one.utility[name] for one in lives])))
 
 
@@ -547,7 +569,7 @@ def _blocks(lives: Sequence[Lived]) -> np.ndarray:
 def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any]:
     """Return means over the jobs of a world, with the interval of the difference between the advice and each alternative."""
     best = best_fixed(lives)
-    names = [*SELECTIONS, *SHOWN, best, HINDSIGHT]
+    names = [*SELECTIONS, *SHOWN, best, BOUND]
     values = _table(lives, names)
     drawn = resampled(values[:, :1] - values, blocks=_blocks(lives), rng=np.random.default_rng(seed))
     low, high = drawn.interval()
@@ -585,7 +607,7 @@ def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
 
 
 def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
-    """Return a breakdown of the gap between hindsight and the advice, as means over jobs.
+    """Return a breakdown of the gap between the bound and the advice, as means over jobs.
 
     ``fixed`` is the loss of the best fixed policy; ``choosing`` is the further loss of the advice compared with that policy, split
     into the first jobs, before any job had ended (``cold_start``), and the later jobs (``learning``). ``fixed`` and ``choosing``
@@ -593,7 +615,7 @@ def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
     have gained with perfect forecasts.
     """
     best = best_fixed(lives)
-    advice, fixed, most = _table(lives, [ADVICE, best, HINDSIGHT]).T
+    advice, fixed, most = _table(lives, [ADVICE, best, BOUND]).T
     first = _first_jobs(lives)
     behind = fixed - advice
     right = np.array([one.utility[ADVICE] if one.right is None else one.right for one in lives])
@@ -714,7 +736,7 @@ def _job_row(one: Lived) -> dict[str, Any]:
         "followed": sorted({told.policy for told in one.told if told is not None}),
         **{
             name.replace(" ", "_").replace("-", "_").lower(): one.utility[name]
-            for name in (*SELECTIONS, *SHOWN, HINDSIGHT)
+            for name in (*SELECTIONS, *SHOWN, BOUND)
         },
     }
 
@@ -724,7 +746,7 @@ ROWS = {
     "first_jobs": "in the first jobs",
 }  # fmt: skip
 LOST = {
-    "world": "world", "jobs": "jobs", "gap": "to hindsight", "fixed": "best fixed policy's", "choosing": "by choosing",
+    "world": "world", "jobs": "jobs", "gap": "to the bound", "fixed": "best fixed policy's", "choosing": "by choosing",
     "cold_start": "of it cold start", "learning": "of it learning", "forecast_error": "forecast error",
 }  # fmt: skip
 LATE = {
@@ -762,8 +784,8 @@ def advice_report(answer: dict[str, Any]) -> Answer:
         f"on-demand only, {-fixed['advice_ahead']:.4f} more ({-fixed['high']:.4f} to {-fixed['low']:.4f}) than "
         f"{whole['best_fixed']}, the best fixed policy afterwards; in the {whole['first_jobs']} jobs that began before any had "
         f"ended {-fixed['first_jobs']:.4f} more.",
-        f"UP paid {by['UP']['mean_cost']:.4f}, MSU-trim {by['MSU-trim']['mean_cost']:.4f}, hindsight "
-        f"{by[HINDSIGHT]['mean_cost']:.4f}.",
+        f"UP paid {by['UP']['mean_cost']:.4f}, MSU-trim {by['MSU-trim']['mean_cost']:.4f}, the bound is "
+        f"{by[BOUND]['mean_cost']:.4f}.",
         f"What was measured elsewhere is worth {by[NO_PRIOR]['advice_ahead']:.4f} a job ({by[NO_PRIOR]['low']:.4f} to "
         f"{by[NO_PRIOR]['high']:.4f}), {by[NO_PRIOR]['first_jobs']:.4f} in the first jobs.",
         f"{answer['silent_slots']} slots had no decision; in {answer['slots_apart']} the policies that decided, replayed "

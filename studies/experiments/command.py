@@ -81,11 +81,22 @@ def renting(*, study: StudyOptions) -> Answer:
     return renting_study(study)
 
 
-def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Run a job that may move between markets: multi-market policies compared with each single market and with hindsight."""
+def markets(
+    *,
+    study: StudyOptions,
+    processes: Processes = None,
+    starts: Annotated[
+        int | None,
+        option(
+            "Start times in each world (default: 72, with one instance per market 144).",
+            least=1,
+        ),
+    ] = None,
+) -> Answer:
+    """Run a job that may move between markets: multi-market policies compared with each single market and with a bound."""
     from slackwater.studies.experiments.markets import markets_study
 
-    return markets_study(study, processes=processes)
+    return markets_study(study, processes=processes, many=starts)
 
 
 def world(*, study: StudyOptions, processes: Processes = None) -> Answer:
@@ -113,8 +124,12 @@ def advice(
             least=0.1,
         ),
     ] = 1.5,
+    days: Annotated[
+        float | None,
+        option("Days of turns in each world (default: its whole record).", least=0.25),
+    ] = None,
 ) -> Answer:
     """Replay the decisions that turns would have made from an empty warehouse on, and compare them with the best fixed policy."""
     from slackwater.studies.experiments.advice import advice_study
 
-    return advice_study(study, processes=processes, worth=worth)
+    return advice_study(study, processes=processes, worth=worth, days=days)

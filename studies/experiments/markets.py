@@ -36,12 +36,11 @@ from slackwater.optimization.replay.run import Case, spread
 from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.bound import bound_in_world
+from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
     WorldOutcome,
-    market_readings,
-    readings_inside,
     replay_in_world,
 )
 from slackwater.optimization.world.simulation import Readings
@@ -150,13 +149,13 @@ class MoverRun:
     moves: float
 
 
-def markets_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
-    """Run E6 on a folder."""
+def markets_study(study: StudyOptions, *, processes: int | None = None, many: int | None = None) -> Answer:
+    """Run E6 on a folder; ``many`` start times in each world (None: `STARTS` or `SINGLE_STARTS`)."""
     say(f"read {study.data}")
     worlds, notes = measured_worlds(study.data)
     design = design_of([world for world, _ in worlds], fast=study.fast)
     drawn = [
-        draw for w in range(len(worlds)) for draw in draws_of(design.worlds[w], w, seed=study.seed, fast=study.fast)
+        draw for w in range(len(worlds)) for draw in draws_of(design.worlds[w], w, seed=study.seed, fast=study.fast, many=many)
     ]  # fmt: skip
     with progress("series forecast") as tell:
         ahead = tuple(
@@ -295,7 +294,7 @@ def move_name(taken: float, usd: float) -> str:
     return f"{taken:g} slots, ${usd:g}"
 
 
-def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJob]:
+def draws_of(world: World, number: int, *, seed: int, fast: bool, many: int | None = None) -> list[DrawnJob]:
     """Return jobs that begin in the second half: one start time is drawn in each of equally long intervals.
 
     Every start has a job of each size at the centre; sizes, loads and homes alternate. Raises `MarketError` if there are fewer
@@ -304,7 +303,7 @@ def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJ
     rng = np.random.default_rng([seed, 6, number])
     sizes, zones = sizes_of(world), len(world.counts)
     half, last = world.slots // 2, world.slots - DEADLINE + 1
-    many = FAST_STARTS if fast else STARTS if capacity(world) > 1 else SINGLE_STARTS
+    many = many or (FAST_STARTS if fast else STARTS if capacity(world) > 1 else SINGLE_STARTS)
     if last - half < many:
         raise MarketError(
             f"{world.name}: {last - half} slots to begin in", expected=f"at least {many} in the later half"

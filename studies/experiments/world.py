@@ -21,11 +21,10 @@ from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, PlanMemo, replay_pool, spread
+from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
-    market_readings,
-    readings_inside,
     replay_in_world,
 )
 from slackwater.studies.experiments.material import (
@@ -479,7 +478,7 @@ def world_report(answer: Mapping[str, Any]) -> Answer:
         ],
         notes=[
             "Counts are measured. Spot prices are assumed constant, or those recorded for the market (moving).",
-            "The plan is Stochastic(24) on its Markov chains, without issued forecasts. Its tables assume the slot model.",
+            "The plan is Stochastic(24) on its Markov chains, without issued forecasts, with the tables of the world.",
             "The jobs begin in the later half of each series. Two details of Reserve and Sizing were chosen "
             "on such jobs, nothing else.",
             "Blocks are series and days.",

@@ -6,7 +6,8 @@ from make import make_job, make_record, make_window
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.bound import bound_in_world
-from slackwater.optimization.world.replay import Launcher, WorldCase, market_readings, replay_in_world
+from slackwater.optimization.world.readings import market_readings
+from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 
 ON_DEMAND = (3.0, 3.2, 2.8)
 
@@ -50,8 +51,8 @@ def made(prices, counts, before):
     return windows, records
 
 
-def case_of(job, windows, records=None, forecasts=None):
-    """Return a multi-market job in the world, whose markets are read at slots."""
+def case_of(job, windows, records=None, forecasts=None, within=None):
+    """Return a multi-market job in the world, whose markets are read at slots and ``within`` them."""
     nothing = [None] * len(windows)
     return WorldCase(
         job=job,
@@ -61,13 +62,15 @@ def case_of(job, windows, records=None, forecasts=None):
                 job.runs, windows, forecasts or nothing, records or nothing, strict=True
             )
         ),
-        readings=tuple(market_readings(window) for window in windows),
+        readings=tuple(
+            market_readings(window, inside) for window, inside in zip(windows, within or nothing, strict=True)
+        ),
     )
 
 
-def replayed(policy, job, windows, *, records=None, forecasts=None, **options):
+def replayed(policy, job, windows, *, records=None, forecasts=None, within=None, **options):
     """Return the audited outcome of a policy in the world, decided at slots; it is no better than the bound."""
-    case = case_of(job, windows, records, forecasts)
+    case = case_of(job, windows, records, forecasts, within)
     (outcome,) = replay_in_world([policy], case, launcher=Launcher.SLOTS, **options)
     audit_in_world(case, outcome)
     assert outcome.utility_usd <= bound_in_world(case).utility_usd + 1e-6

@@ -476,7 +476,7 @@ def test_a_wrong_sink_is_refused_without_saying_its_address(tmp_path, terms, wor
 
 def test_two_sinks_of_one_name_are_refused(tmp_path):
     one = '[[sinks]]\nname = "s"\nkind = "file"\nfolder = "x"\n'
-    with pytest.raises(SettingsError, match="two sinks or alerts named 's'"):
+    with pytest.raises(SettingsError, match="two sinks, alerts or drivers named 's'"):
         read_settings(settings_file(tmp_path, one * 2))
 
 

@@ -262,8 +262,8 @@ def test_time_is_an_objective_of_its_own(store, model, filled):
     fast = fill(turn_at(store), asked(objective="time"), model)
     planned = [fast.winner, *(one.planned for one in fast.losers if one.planned)]
     assert fast.winner.expected.finish_slots <= 1.01 * min(one.expected.finish_slots for one in planned)
-    # The other winner is of another shortlist, and 20 paths are few.
-    assert fast.winner.expected.finish_slots <= 1.1 * filled.winner.expected.finish_slots
+    # The shortlists differ: they are made before the paths, by an estimate.
+    assert fast.winner.expected.finish_slots <= 1.03 * filled.winner.expected.finish_slots
 
 
 def test_what_is_given_is_kept(store, model):

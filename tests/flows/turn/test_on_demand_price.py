@@ -89,8 +89,12 @@ def test_the_origin_of_the_price_stands_with_the_decision_and_the_saving_is_rela
     assert row["on_demand_usd_per_hour"] == usd
     assert row["on_demand_from"].startswith(origin)
     assert row["on_demand_note"] is None
-    # A single instance for 41 slots of half an hour on demand; on spot the price is 11.8 instead.
-    assert row["saved_share"] == pytest.approx(1.0 - 11.8 / usd, abs=0.02)
+    # A single instance for 41 slots of half an hour on demand; spot at 11.8 may be lost on the way.
+    assert row["on_demand_only_usd"] == pytest.approx(20.5 * usd, rel=0.03)
+    assert row["saved_share"] == pytest.approx(
+        1.0 - row["expected_cost_usd"] / row["on_demand_only_usd"], abs=1e-3
+    )
+    assert 0.2 < row["saved_share"] < 1.0 - 11.8 / usd + 0.02
 
 
 def test_without_a_price_no_saving_is_printed_and_the_plan_says_what_it_assumes(place):

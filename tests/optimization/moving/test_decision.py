@@ -9,10 +9,12 @@ import pytest
 from make import make_history, make_multi_job
 from moving_markets import a_job, made, random_markets, replayed
 
+from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.definition import IDLE, Placement
-from slackwater.optimization.moving.policies import MeanField
+from slackwater.optimization.moving.definition import Placement
+from slackwater.optimization.moving.policies import Failover, MeanField
 from slackwater.optimization.policies.pace import LETS_GO
+from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation
@@ -24,7 +26,7 @@ EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
 
 
-def live_at(job, windows, records, slot, decided, reported=()):
+def live_at(job, windows, records, slot, decided, reported=(), within=()):
     seen = [
         see(run, window, None, record) for run, window, record in zip(job.runs, windows, records, strict=True)
     ]
@@ -37,6 +39,7 @@ def live_at(job, windows, records, slot, decided, reported=()):
         decided=decided,
         names=tuple(f"market-{m}" for m in range(len(seen))),
         reported=tuple(reported),
+        within=tuple(np.where(np.arange(8)[:, None] < slot, own, np.nan) for own in within),
     )
 
 
@@ -44,27 +47,45 @@ def decide_at(live):
     return decide(live, MeanField(), EFFORT)
 
 
-@pytest.mark.parametrize("home", [None, 0])
-def test_decided_slot_by_slot_it_is_the_replay(home):
-    job = make_multi_job(a_job(load=0.5), home=home)
-    for seed in range(3):
-        windows, records = random_markets(seed, 8, 3)
-        outcome = replayed(MeanField(), job, windows, records=records)
+@pytest.mark.parametrize(
+    ("policy", "markets", "home"),
+    [
+        (MeanField(), 3, None),
+        (MeanField(), 3, 0),
+        (Failover(), 3, 0),
+        (MeanField(), 1, 0),
+        (policy_named("UP"), 1, 0),
+        (policy_named("Stochastic(24)"), 1, 0),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["read at slots", "read inside too"])
+def test_decided_slot_by_slot_it_is_the_replay(policy, markets, home, inside):
+    """Also where spot is lost between slots, and where instances boot and restart."""
+    times = InstanceTimes(boot=300.0, restart=600.0, checkpoint=900.0)
+    for seed in range(2):
+        job = make_multi_job(replace(a_job(load=0.5), times=times), markets, home=home)
+        windows, records = random_markets(seed, 8, 3, markets=markets)
+        within = None
+        if inside:
+            within = [
+                np.random.default_rng([seed, m]).integers(0, 4, (8, 2)).astype(float) for m in range(markets)
+            ]
+        outcome = replayed(policy, job, windows, records=records, within=within)
         decided = {}
         for slot in range(8):
-            live = live_at(job, windows, records, slot, decided)
+            live = live_at(job, windows, records, slot, decided, within=within or ())
             if live.is_finished:
                 break
-            made_of = decide_at(live)
-            held = made_of.allocation.total > 0
-            decided[slot] = Placement(made_of.market, made_of.allocation) if held else IDLE
+            made_of = decide(live, policy, EFFORT)
+            decided[slot] = made_of.placement
             assert made_of.expected.late_probability == 0.0
-            assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
             assert made_of.probe_next is None
-        kept = [decided[slot] for slot in range(len(outcome.allocations))]
-        assert tuple(one.market for one in kept) == outcome.places
-        assert tuple(one.allocation for one in kept) == outcome.allocations
-        run = live_at(job, windows, records, 8, decided).world()
+            if markets > 1:
+                assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
+        assert tuple(decided[slot].allocation for slot in decided) == outcome.allocations
+        assert outcome.places in (None, tuple(one.market for one in decided.values()))
+        run = live_at(job, windows, records, 8, decided, within=within or ()).world()
         assert (run.finish, run.paid_usd) == (outcome.finish, outcome.cost_usd)
         assert outcome.on_time
 

@@ -303,18 +303,18 @@ def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
     for hard deadlines.
     """
     said: dict[bool, list[float]] = {False: [], True: []}
-    policy, rng = Stochastic(half_life_hours=6.0), np.random.default_rng(5)
+    policy, rng, job = Stochastic(half_life_hours=6.0), np.random.default_rng(5), a_job(0.7)
     for seed in range(12):
-        window, record = market(walk(chain_of(0.85), 412, rng))
-        view = see(a_job(), window, None, record).view(a_job(), Progress(), 0)
+        window, record = market(walk(chain_of(0.93), 412, rng))
+        view = see(job, window, None, record).view(job, Progress(), 0)
         rng_of = np.random.default_rng(seed)
         futures = view.belief(policy.forgetting).sample(11, paths=60, rng=rng_of)
         now = present_of(policy, view)
         held = simulate_ahead(now, *futures, rng=copy.deepcopy(rng_of)).late_probability
         expected = look_ahead(now, paths=60, rng=np.random.default_rng(seed))
         assert expected.paths == 60
-        said[held < 0.2].append(expected.late_probability - held)
-        sure = replace(view, job=replace(a_job(), must_finish=True))
+        said[held < 0.02].append(expected.late_probability - held)
+        sure = replace(view, job=replace(job, must_finish=True))
         one, other = (
             look_ahead(present_of(policy, sure), paths=60, rng=np.random.default_rng(seed)),
             simulate_ahead(present_of(policy, sure), *futures, rng=rng_of),

@@ -61,6 +61,9 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
             break
         # What the policy learns from the market stays as it was in the view.
         shown = replace(seen.view(JOB, progress_of(in_one_market(JOB), run), slot), beliefs=beliefs)
+        if now.plan.running is not None:
+            running = run.running(next_at=(slot + 1) * hour, guarded=now.plan.running.guarded)
+            shown = replace(shown, running=running)
         wish, state = policy.decide(state, shown)
         safe = run.guarded(wish, next_at=(slot + 1) * hour, deadline=12 * hour)
         is_safe = run.is_safe(safe, next_at=(slot + 1) * hour, deadline=12 * hour)
@@ -178,7 +181,7 @@ def test_a_look_ahead_makes_its_tables_once():
     policy, made = policy_named("Stochastic"), []
     for paths in (1, 40):
         view = learned_view(slot=2)
-        policy.decide(policy.start(JOB), view)
+        present_of(policy, view)
         live = dict(view.tables)
         ahead(policy, view, *futures(paths, 9))
         assert all(view.tables[key] is tables for key, tables in live.items())
@@ -267,6 +270,7 @@ def test_many_futures_decided_together_end_as_one_by_one(case):
         """The same policy without its joint decision over paths."""
 
         name, start, decide, explain = policy.name, policy.start, policy.decide, policy.explain
+        plans_in_world = True
 
     alone = ahead(OneByOne(), view, prices, counts)
     assert np.array_equal(together.finish, alone.finish, equal_nan=True)

@@ -24,7 +24,8 @@ from slackwater.optimization.replay.score import (
     score_job,
 )
 from slackwater.optimization.world.audit import audit_in_world
-from slackwater.optimization.world.replay import WorldCase, market_readings
+from slackwater.optimization.world.readings import market_readings
+from slackwater.optimization.world.replay import WorldCase
 from slackwater.warehouse.errors import AuditError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 

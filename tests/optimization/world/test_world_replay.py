@@ -14,12 +14,11 @@ from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
     decision_times,
-    market_readings,
-    readings_inside,
     replay_in_world,
     replay_world_batch,
 )

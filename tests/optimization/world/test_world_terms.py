@@ -9,7 +9,7 @@ from make import make_job, make_multi_job, request_terms
 from slackwater.optimization.job.definition import InstanceTimes, needed
 from slackwater.optimization.job.request import parse_request, slot_job
 from slackwater.optimization.world.simulation import WorldTerms
-from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
+from slackwater.optimization.world.terms import on_demand_alone, planned_job, world_markets, world_terms
 from slackwater.warehouse.history import Market
 
 
@@ -62,3 +62,11 @@ def test_on_demand_alone_is_the_cheapest_number_in_time():
     assert on_demand_alone(terms, 6 * 3600.0) == (1, pytest.approx(3.0 * 4.1))
     assert on_demand_alone(terms, 3 * 3600.0) == (2, pytest.approx(3.0 * 2 * 2.1))
     assert on_demand_alone(terms, 60.0) == (4, pytest.approx(3.0 * 4 * 1.1)), "none is in time"
+
+
+def test_policies_of_the_slot_model_plan_boot_and_restart_and_a_slot_less_where_the_guard_holds():
+    times = InstanceTimes(boot=180.0, restart=360.0, checkpoint=600.0)
+    job = make_job(times=times, deadline_slots=12, mu_up=1.0, mu_down=1.0)
+    planned = planned_job(job, slot_hours=0.5)
+    assert (planned.mu_up, planned.mu_down) == (pytest.approx(0.7), pytest.approx(0.8))
+    assert planned.deadline_slots == 11

@@ -53,12 +53,12 @@ def test_the_job_of_a_start_has_its_load_and_a_hard_deadline(starts):
     start = starts[0]
     kind = kinds_of(start)[0]
     case = world_case(start, kind)
-    job = case.case.job
+    job = case.cases[0].job
     most = job.throughput.rate(job.n_max) * start.slots * start.hours
     assert job.workload == pytest.approx(kind.load * most)
     assert job.must_finish
-    assert case.case.window.available.tolist() == start.counts[start.first :].tolist()
-    assert len(case.readings.times) == 3 * start.slots
+    assert case.cases[0].window.available.tolist() == start.counts[start.first :].tolist()
+    assert len(case.readings[0].times) == 3 * start.slots
 
 
 def test_no_replay_under_the_guard_is_late_and_some_without_it_are(starts):

@@ -1,0 +1,479 @@
+"""Backward induction of M4.12 over (slot, work left, instances held, count state, price level) in the world (ours).
+
+Unlike `kernels.induction` a slot knows which instances are held: every new instance costs a boot and
+a restart of the group, on-demand in place of spot too, and instances that are lost cost the restart
+of the others. The line of the exact guard is a constraint of every choice.
+
+*Holdings* are numbered: 0 holds nothing, 1 to M - 1 are the grid's sizes spot first, M to 2 M - 2
+the sizes on demand.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from slackwater.optimization.kernels.compiling import fast_part, kernel, part
+from slackwater.optimization.kernels.induction import mix
+from slackwater.optimization.kernels.rules import (
+    Value,
+    late_limit,
+    slot_cost,
+    spot_held,
+    spot_is_cheaper,
+    usable_spot,
+)
+
+#: Value of a choice that is not allowed, USD.
+NEVER = np.float32(-1e30)
+#: Fraction of a grid step, or of an amount of work, that is rounding.
+ROUNDING = 1e-6
+#: Share of a job's value by which a target must be better: the tables are in single precision.
+TIE = 1e-7
+#: On-demand instance-slots by which waiting must be better than running.
+WAIT_GAIN = 0.01
+
+
+class Held(NamedTuple):
+    """A job and its market as the kernels read them; money in USD per slot, work in work units, times in slots.
+
+    ``sizes`` (M,) ascend from 0, ``gain`` (M,) is their work in a slot. ``available`` (S,) and
+    ``price`` (K,) are the states of count and price, ``chain`` (T, S, S) and ``price_chain``
+    (T, K, K) their transitions from each slot to the next. ``fresh`` passes until a group with new
+    spot works (boot and restart), ``wait`` more until one with new on-demand does, ``restart`` until
+    one works that only lost instances. ``unsaved`` is the working time that a loss takes in the
+    mean. ``gap`` passes until the next decision at the latest. Where ``guarded``, the deadline is
+    kept whatever becomes of spot (M12.7). ``slack`` is the tolerance of work, ``step`` the distance
+    of the ``points`` of work left.
+    """
+
+    sizes: np.ndarray
+    gain: np.ndarray
+    available: np.ndarray
+    chain: np.ndarray
+    price: np.ndarray
+    price_chain: np.ndarray
+    on_demand: float
+    fresh: float
+    wait: float
+    restart: float
+    unsaved: float
+    gap: float
+    guarded: bool
+    value: Value
+    slot: int
+    slack: float
+    step: float
+    points: int
+
+
+@part
+def spot_limit(game: Held, left: float, on_demand: float) -> float:
+    """Return the most saved work left with which spot, or nothing, may run with ``left`` slots to go (M12.7).
+
+    ``on_demand`` is the work in a slot of the on-demand part of the target.
+    """
+    if not game.guarded:
+        return np.inf
+    most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
+    return max(most, on_demand * (left - max(game.gap, game.wait + game.fresh) - game.restart))
+
+
+@part
+def gain_of(game: Held, n: int) -> float:
+    """Return the work in a slot of ``n`` instances, between the sizes of the grid by interpolation; 0 below n_min."""
+    works = n >= game.sizes[1]
+    return float(np.interp(float(n), game.sizes.astype(np.float64), game.gain)) if works else 0.0
+
+
+@fast_part
+def raise_to(
+    out: np.ndarray,
+    i: int,
+    rows: np.ndarray,
+    k: int,
+    steps: float,
+    rate: float,
+    usd: float,
+    cost: float,
+    lost: float,
+    begin: int,
+    end: int,
+) -> None:
+    """Raise ``out[i, begin:end]`` to row ``k`` of ``rows`` after a slot with ``steps`` grid steps of work that costs ``cost`` USD.
+
+    Where the slot finishes the job it is worth ``usd`` and paid until then: ``lost`` slots without
+    work and the rest at ``rate`` grid steps a slot. Arrays are indexed in full, since slicing a row
+    would count references.
+    """
+    last = rows.shape[1] - 1
+    whole = int(np.floor(steps + ROUNDING))
+    share = np.float32(max(0.0, steps - whole))
+    paid = np.float32(cost)
+    done = min(end, max(begin, whole + 1))
+    if rate > 0.0:
+        first, slope = np.float32(usd - cost * lost), np.float32(cost / rate)
+        for h in range(begin, done):
+            worth = first - slope * np.float32(h)
+            out[i, h] = worth if worth > out[i, h] else out[i, h]
+    inside = max(done, min(end, last + whole + 1))
+    # Unsigned: an index that might be negative prevents vector instructions.
+    up, one = np.uint64(-whole), np.uint64(1)
+    for h in range(np.uint64(done), np.uint64(inside)):
+        high = rows[k, h + up]
+        worth = high + share * (rows[k, h + up - one] - high) - paid
+        out[i, h] = worth if worth > out[i, h] else out[i, h]
+    for h in range(inside, end):
+        worth = rows[k, last] - paid
+        out[i, h] = worth if worth > out[i, h] else out[i, h]
+
+
+@part
+def until(game: Held, limit: float, low: int, high: int) -> int:
+    """Return the end of the grid points with at most ``limit`` work left, in [low, high]."""
+    if limit >= game.points * game.step:
+        return high
+    return min(high, max(low, int(np.floor(limit / game.step + ROUNDING)) + 1))
+
+
+@part
+def on_demand_usd(game: Held, left: float, rest: float, n: int, lost: float) -> float:
+    """Return the USD of ``rest`` on size ``n`` of the grid on demand after ``lost`` slots, infinity if it is not in time."""
+    takes = lost + rest / game.gain[n]
+    return game.sizes[n] * game.on_demand * takes if takes <= left + ROUNDING else np.inf
+
+
+@part
+def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray) -> None:
+    """Write the values at the deadline, (S, K, holdings, points): of a late ending on demand where nothing is guarded."""
+    limit = late_limit(game.value) - game.value.deadline
+    for h in range(low, high):
+        rest = h * game.step
+        usd = game.value.usd
+        if rest > game.slack:
+            usd = -beyond
+            if not game.guarded:
+                usd = 0.0
+                for n in range(1, game.sizes.size):
+                    late = game.wait + game.fresh + rest / game.gain[n]
+                    worth = game.value.usd * max(0.0, 1.0 - late / limit)
+                    usd = max(usd, worth - late * game.sizes[n] * game.on_demand)
+        out[:, :, :, h] = usd
+
+
+@part
+def before_choice(
+    game: Held, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
+) -> None:
+    """Compute the values at the start of a slot, ``now`` (S, K, holdings, points), from ``after``, those after its choice.
+
+    ``lost`` (S, K, M, points) are those of spot-first sizes whose group has just lost instances.
+    """
+    sizes, left = game.sizes.size, float(game.value.deadline - t)
+    usd = game.value.usd
+    new, old = np.empty((1, game.points), np.float32), np.empty((1, game.points), np.float32)
+    ended = np.full((sizes, game.points), NEVER, np.float32)
+    for h in range(low, high if game.guarded else low):
+        # On demand to the end, from new instances (0) and from those that are held.
+        for n in range(1, sizes):
+            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
+            ended[0, h] = max(ended[0, h], usd - paid)
+            ended[n, h] = usd - on_demand_usd(game, left, h * game.step, n, 0.0)
+    idle = until(game, spot_limit(game, left, 0.0), low, high)
+    fresh, wait, restart = game.fresh, game.wait, game.restart
+    for s in range(game.available.size):
+        for x in range(game.price.size):
+            rows, out, left_over = after[s, x], now[s, x], lost[s, x]
+            new[0, low:high] = ended[0, low:high]
+            raise_to(new, 0, rows, 0, 0.0, 0.0, usd, 0.0, 0.0, low, idle)
+            for n in range(1, sizes):
+                rate = game.gain[n] / game.step
+                spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
+                on_demand = game.sizes[n] - spot
+                if spot > 0:
+                    limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
+                    gone = fresh + (wait if on_demand > 0 else 0.0)
+                    paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
+                    raise_to(new, 0, rows, n, (1.0 - gone) * rate, rate, usd, paid, gone, low, limit)
+                gone, k = fresh + wait, sizes - 1 + n
+                paid = game.sizes[n] * game.on_demand
+                raise_to(new, 0, rows, k, (1.0 - gone) * rate, rate, usd, paid, gone, low, high)
+            out[0, low:high] = new[0, low:high]
+            for kind in range(2):
+                old[0, low:high] = new[0, low:high]
+                for n in range(1, sizes):
+                    k = n + kind * (sizes - 1)
+                    rate = game.gain[n] / game.step
+                    spot = 0 if kind else min(game.sizes[n], game.available[s])
+                    if spot > 0 and not spot_is_cheaper(game.price[x], game.on_demand):
+                        out[k, low:high] = new[0, low:high]  # expensive spot is let go
+                        left_over[n, low:high] = new[0, low:high]
+                        continue
+                    limit, unsaved = high, high
+                    if spot > 0:
+                        most = spot_limit(game, left, gain_of(game, game.sizes[n] - spot))
+                        limit = until(game, most, low, high)
+                        unsaved = until(game, most - game.unsaved * game.gain[n], low, high)
+                    paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
+                    out[k, low:high] = old[0, low:high]
+                    if kind:
+                        for h in range(low, high):
+                            out[k, h] = max(out[k, h], ended[n, h])
+                    raise_to(out, k, rows, k, rate, rate, usd, paid, 0.0, low, unsaved)
+                    # Smaller groups keep their instances and restart.
+                    work = (1.0 - restart) * rate
+                    raise_to(old, 0, rows, k, work, rate, usd, paid, restart, low, limit)
+                    if kind == 0:
+                        left_over[n, low:high] = old[0, low:high]
+            if low == 0:
+                out[:, 0] = usd
+                left_over[:, 0] = usd
+
+
+@part
+def kept_size(game: Held, n: int, s: int, then: int) -> int:
+    """Return the size in the grid that is left of the spot-first size ``n`` when the count goes from state ``s`` to ``then``.
+
+    Negative: other instances are left than a spot-first size would have, as more spot came.
+    """
+    size = game.sizes[n]
+    spot = min(size, game.available[s])
+    if game.available[then] >= spot:
+        return n if size <= game.available[s] or then == s else -1
+    left = size - spot + game.available[then]
+    return int(np.searchsorted(game.sizes, left, side="right")) - 1
+
+
+@fast_part
+def before_reading(
+    game: Held, chain: np.ndarray, low: int, high: int, now: np.ndarray, lost: np.ndarray, out: np.ndarray
+) -> None:
+    """Compute the values ``out`` after a choice, before the next reading's count, from those ``now`` after it.
+
+    Both have shape (S, K, holdings, points), and are already expected over prices; ``chain`` (S, S)
+    are the transitions of the count.
+    """
+    states, levels, holdings, _ = out.shape
+    sizes = game.sizes.size
+    begin, end = np.uint64(low), np.uint64(high)
+    for s in range(states):
+        for k in range(holdings):
+            for x in range(levels):
+                for h in range(low, high):
+                    out[s, x, k, h] = np.float32(0.0)
+            for then in range(states):
+                share = chain[s, then]
+                if share == np.float32(0.0):
+                    continue
+                kept, gone = k, False
+                if 0 < k < sizes:
+                    kept = kept_size(game, k, s, then)
+                    gone = kept != k and kept > 0
+                    kept = max(kept, 0)
+                for x in range(levels):
+                    if 0 < k < sizes and game.available[s] == 0:  # no spot is held
+                        for h in range(begin, end):
+                            out[s, x, k, h] += share * now[then, x, k + sizes - 1, h]
+                    elif gone:
+                        for h in range(begin, end):
+                            out[s, x, k, h] += share * lost[then, x, kept, h]
+                    else:
+                        for h in range(begin, end):
+                            out[s, x, k, h] += share * now[then, x, kept, h]
+
+
+@part
+def over_prices(chain: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    """Compute the values ``out`` before the next price from those ``rows`` after it, both (S, K, sizes, points)."""
+    states, levels, sizes, points = rows.shape
+    for s in range(states):
+        mix(chain, rows[s].reshape((levels, sizes * points)), out[s].reshape((levels, sizes * points)))
+
+
+@kernel
+def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return expected values after the choice of each of the first ``keep`` slots, shape (keep, S, K, holdings, points).
+
+    ``low`` and ``high``, shapes (T + 1,), bound the points that matter at the start of each slot and
+    at the deadline; states with more work left are penalised. Single precision.
+    """
+    slots, states, _ = game.chain.shape
+    levels, sizes, points = game.price.size, game.sizes.size, game.points
+    holdings = 2 * sizes - 1
+    beyond = game.value.usd + float(game.sizes[-1]) * game.on_demand * late_limit(game.value)
+    kept = np.empty((keep, states, levels, holdings, points), np.float32)
+    now = np.empty((states, levels, holdings, points), np.float32)
+    after = np.empty((states, levels, holdings, points), np.float32)
+    lost = np.full((states, levels, sizes, points), NEVER, np.float32)
+    mixed = np.empty((states, levels, holdings, points) if levels > 1 else (0, 0, 0, 0), np.float32)
+    gone = np.empty((states, levels, sizes, points) if levels > 1 else (0, 0, 0, 0), np.float32)
+    last_values(game, int(low[slots]), int(high[slots]), beyond, now)
+    lost[:] = now[:, :, :sizes]
+    for i in range(slots - 1, -1, -1):
+        first, end = low[i + 1], high[i + 1]
+        if levels > 1:
+            over_prices(game.price_chain[i], now, mixed)
+            over_prices(game.price_chain[i], lost, gone)
+            before_reading(game, game.chain[i], first, end, mixed, gone, after)
+        else:
+            before_reading(game, game.chain[i], first, end, now, lost, after)
+        for s in range(states):
+            for x in range(levels):
+                for k in range(holdings):
+                    after[s, x, k, :first] = after[s, x, k, first]
+                    after[s, x, k, end:] = after[s, x, k, end - 1] - np.float32(beyond)
+        if i < keep:
+            kept[i] = after
+        if i == 0:
+            break
+        before_choice(game, game.slot + i, low[i], high[i], after, now, lost)
+    return kept
+
+
+class HeldState(NamedTuple):
+    """A decision: work left and the part of it that is not saved, instances held, slots until they work, count, price per slot.
+
+    ``share`` is the share of the slot that is left, ``left`` the slots to the deadline.
+    """
+
+    rest: float
+    unsaved: float
+    on_demand: int
+    spot: int
+    pending: float
+    available: int
+    price: float
+    share: float
+    left: float
+
+
+@part
+def value_of(
+    game: Held,
+    rows: np.ndarray,
+    held: np.ndarray,
+    gains: np.ndarray,
+    near: np.ndarray,
+    at: HeldState,
+    on_demand: int,
+    spot: int,
+) -> float:
+    """Return the value of a target less its cost in the slot, minus infinity where the guard would not allow it.
+
+    ``held`` (n,) are the allowed sizes with their work in a slot ``gains``; ``near`` (n,) is the
+    index of the nearest size of the grid.
+    """
+    n, usd = on_demand + spot, game.value.usd
+    j = int(np.searchsorted(held, n))
+    gain, same = gains[j], on_demand == at.on_demand and spot == at.spot
+    lost = at.pending if same else game.restart
+    if spot > at.spot or on_demand > at.on_demand:
+        lost = game.fresh + (game.wait if on_demand > at.on_demand else 0.0)
+    if n == 0:
+        lost = 0.0
+    if game.guarded and (spot > 0 or n == 0):
+        part_gain = gains[int(np.searchsorted(held, on_demand))] if on_demand >= held[1] else 0.0
+        limit = spot_limit(game, at.left, part_gain)
+        if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
+            return -np.inf
+    cost = on_demand * game.on_demand + spot * at.price
+    work = (at.share - lost) * gain
+    if on_demand >= at.on_demand and spot >= at.spot and not same:
+        m = at.on_demand + at.spot
+        if m > 0:  # the present group works until the new instances are up
+            k = int(np.searchsorted(held, m))
+            booting = min(at.share, game.fresh - game.restart)
+            if k < held.size and held[k] == m:
+                work += max(0.0, booting - at.pending) * gains[k]
+    left = at.rest - work
+    if left <= game.slack:
+        takes = at.share + min(0.0, left) / gain if gain > 0.0 else at.share
+        return usd - cost * takes
+    ended = -np.inf
+    if on_demand > 0 and spot == 0 and game.guarded:
+        # On demand to the end, paid to the second.
+        takes = lost + at.rest / gain
+        ended = usd - cost * takes if takes <= at.left + ROUNDING else -np.inf
+    k = near[j] if spot > 0 or n == 0 else near[j] + game.sizes.size - 1
+    place = left / game.step
+    low = int(place)
+    if low >= game.points - 1:
+        worth = float(rows[k, game.points - 1])
+    else:
+        worth = float(rows[k, low]) + (place - low) * (float(rows[k, low + 1]) - float(rows[k, low]))
+    return float(max(ended, worth - cost * at.share))
+
+
+@part
+def best_target(
+    game: Held, rows: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, at: HeldState
+) -> tuple[int, int]:
+    """Return the target (on-demand, spot) of highest value; ties: the present instances, then the least size.
+
+    Choices are the present instances, every allowed size spot first or on demand, and nothing, which
+    must be better by `WAIT_GAIN`.
+    """
+    slack = TIE * abs(game.value.usd)
+    best, on_demand, spot = -np.inf, 0, 0
+    present = at.on_demand + at.spot
+    k = int(np.searchsorted(held, present))
+    usable = usable_spot(at.available, at.price, game.on_demand)
+    if k < held.size and held[k] == present and at.spot <= usable:
+        best = value_of(game, rows, held, gains, near, at, at.on_demand, at.spot)
+        if present == 0:
+            best -= WAIT_GAIN * game.on_demand
+        if best > -np.inf:
+            on_demand, spot = at.on_demand, at.spot
+    for j in range(1, held.size):
+        n = held[j]
+        first = spot_held(n, at.available, at.price, game.on_demand)
+        for s in (first, 0):
+            worth = value_of(game, rows, held, gains, near, at, n - s, s)
+            if worth > best + slack:
+                best, on_demand, spot = worth, n - s, s
+            if first == 0:
+                break
+    worth = value_of(game, rows, held, gains, near, at, 0, 0) - WAIT_GAIN * game.on_demand
+    return (0, 0) if worth > best + slack else (on_demand, spot)
+
+
+@kernel
+def chosen_target(
+    game: Held, rows: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, at: HeldState
+) -> tuple[int, int]:
+    """Return `best_target` in a state; ``rows`` (holdings, points) are the values after the choice in that of the market."""
+    return best_target(game, rows, held, gains, near, at)
+
+
+@kernel
+def chosen_targets(
+    game: Held,
+    columns: np.ndarray,
+    held: np.ndarray,
+    gains: np.ndarray,
+    near: np.ndarray,
+    rest: np.ndarray,
+    unsaved: np.ndarray,
+    on_demand: np.ndarray,
+    spot: np.ndarray,
+    pending: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    share: float,
+    left: float,
+    states: np.ndarray,
+    levels: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `best_target` on many paths in a slot, shapes (paths,).
+
+    ``columns`` has shape (S, K, holdings, points); ``states`` and ``levels`` are the cell of each path.
+    """
+    chosen = np.empty((2, rest.size), np.int64)
+    for p in range(rest.size):
+        at = HeldState(
+            rest[p], unsaved[p], on_demand[p], spot[p], pending[p], available[p], price[p], share, left
+        )
+        rows = columns[states[p], levels[p]]
+        chosen[0, p], chosen[1, p] = best_target(game, rows, held, gains, near, at)
+    return chosen[0], chosen[1]

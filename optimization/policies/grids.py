@@ -1,0 +1,57 @@
+"""Grids of work left and of sizes in the value tables of policies (M4.6)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from slackwater.optimization.job.definition import Job
+from slackwater.optimization.kernels.holding import Held
+from slackwater.optimization.kernels.induction import Game
+from slackwater.optimization.kernels.rules import least_efficiency
+from slackwater.optimization.market.belief import MOST_STATES
+
+#: Maximal number of grid points of the work left with steps finer than a slot of one instance.
+FINE_POINTS = 240
+#: Maximal number of grid points with steps of a slot of one instance.
+MOST_POINTS = 600
+#: Maximal number of cells of an induction over all slots; longer jobs get a coarser grid.
+MOST_CELLS = 120_000_000
+FEWEST_POINTS = 60
+
+
+def spread_sizes(held: np.ndarray) -> np.ndarray:
+    """Return about `MOST_STATES` evenly spread sizes, including the smallest and the largest."""
+    places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
+    return np.concatenate([held[:1], held[np.unique(places)]])
+
+
+def band(job: Job, game: Game | Held) -> tuple[np.ndarray, np.ndarray]:
+    """Return the relevant points (first, end) at the start of each slot and at the deadline, shapes (T + 1,)."""
+    most = float(game.gain.max()) / game.step
+    begun = game.slot + np.arange(game.chain.shape[0] + 1)
+    low = np.floor(job.workload / game.step - begun * most).astype(np.int64) - 1
+    high = np.ceil((job.deadline_slots - begun + 1) * most).astype(np.int64) + 2
+    high = np.minimum(high, game.points)
+    return np.clip(low, 0, high - 2), high
+
+
+def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
+    """Return (step, points) of the grid of work left.
+
+    The grid runs from 0 to the workload plus the work that a restart longer than a slot can owe.
+    The step is a whole fraction of the work of an additional instance, so that a constant size
+    leads from grid point to grid point, and the limit of the work that can be finished in time is a
+    grid point.
+    """
+    owed = max(-least_efficiency(job.restart, n) for n in range(1, job.n_max + 1))
+    reach = job.workload + max(0.0, owed) * float(gain.max())
+    unit = float(np.diff(gain[1:]).min()) if len(gain) > 2 else float(gain[1])
+    if not unit > 1e-9 * reach:
+        unit = float(gain[gain > 0].min()) if (gain > 0).any() else reach
+    parts = [k for k in (20, 10, 5, 4, 2) if reach / unit * k <= min(most, FINE_POINTS)]
+    step = unit / (parts[0] if parts else 1)
+    if reach / step > most:
+        step = reach / most
+    return step, math.ceil(reach / step - 1e-9) + 2
