@@ -22,11 +22,13 @@ class DriverError(SlackwaterError):
     """A call of a driver that failed; the next pass repeats it."""
 
 
-class _Value(BaseModel):
+class FrozenModel(BaseModel):
+    """A value that is stored as JSON and never changes."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Instance(_Value):
+class Instance(FrozenModel):
     """An instance that the driver launched for a job.
 
     ``key`` is the decision that it was launched for, "" where the provider has no tags. ``since`` is
@@ -44,7 +46,7 @@ class Instance(_Value):
     end: End | None = None
 
 
-class Order(_Value):
+class Order(FrozenModel):
     """The instances that a job is to have, in one market and in no other.
 
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
@@ -81,7 +83,7 @@ class Order(_Value):
         return {JOB_TAG: self.job[:256], KEY_TAG: self.key, TOKEN_TAG: self.token}
 
 
-class Brought(_Value):
+class Brought(FrozenModel):
     """Outcome of a call: the instances that it launched, and why others were not granted ("": all were)."""
 
     launched: tuple[Instance, ...] = ()

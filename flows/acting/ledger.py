@@ -20,11 +20,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from slackwater.flows.acting.contract import Instance, Order, _Value, alive
+from slackwater.flows.acting.contract import FrozenModel, Instance, Order, alive
 from slackwater.warehouse.errors import StoreError
 
 
-class Ordered(_Value):
+class Ordered(FrozenModel):
     """An order, stored before the call of its driver."""
 
     event: Literal["ordered"] = "ordered"
@@ -35,7 +35,7 @@ class Ordered(_Value):
     why: str
 
 
-class Answered(_Value):
+class Answered(FrozenModel):
     """The return of the call for an order; ``refused``: why instances were not granted."""
 
     event: Literal["answered"] = "answered"
@@ -45,7 +45,7 @@ class Answered(_Value):
     refused: str = ""
 
 
-class Seen(_Value):
+class Seen(FrozenModel):
     """A change of the instances of a job: those that are new or ended since the last entry.
 
     ``key`` is the decision in force, ``spot_left`` the number of spot instances that are still held.
@@ -64,7 +64,7 @@ class Seen(_Value):
         return [one for one in self.instances if one.end == "lost"]
 
 
-class Recorded(_Value):
+class Recorded(FrozenModel):
     """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
 
     event: Literal["recorded"] = "recorded"

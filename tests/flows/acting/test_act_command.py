@@ -164,9 +164,9 @@ def test_interrupted_it_tells_that_instances_run_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_jobs_with_decisions_of_the_product_and_kills_lose_no_deadline_and_no_cent(tmp_path):
-    """Twelve jobs over two days: turns are left out or late, the actor is killed, the warehouse has the evidence."""
-    rng, kills = np.random.default_rng(5), Kills(np.random.default_rng(6), 0.03)
-    starts = {f"job-{k}": int(rng.integers(0, 48)) for k in range(12)}
+    """Three jobs: turns are left out, the actor is killed, and the warehouse has the evidence."""
+    rng, kills = np.random.default_rng(5), Kills(np.random.default_rng(6), 0.06)
+    starts = {f"job-{k}": int(rng.integers(0, 6)) for k in range(3)}
     with new_store(tmp_path) as store:
         for name, slot in starts.items():
             placed = make_request(
@@ -181,7 +181,7 @@ def test_jobs_with_decisions_of_the_product_and_kills_lose_no_deadline_and_no_ce
     db, limits = tmp_path / "w.duckdb", Limits(idle_slots=3, every=timedelta(minutes=5))
     world, acting = ActedWarehouse(db, SETTINGS), None
     cloud = DRIVERS["simulated"]({}, Place(name="s", db=db, world_of=world.world_of))
-    at, end = BEGIN, BEGIN + 62 * STEP  # the last job ends in slot 59
+    at, end = BEGIN, BEGIN + 19 * STEP  # the last job ends in slot 17
     while at < end:
         slot = round((at - BEGIN) / STEP, 6)
         if slot == int(slot) and rng.random() > 0.1:  # else the turn was killed
@@ -207,7 +207,7 @@ def test_jobs_with_decisions_of_the_product_and_kills_lose_no_deadline_and_no_ce
                 assert held["spot"] <= own.last.order.spot
                 assert held["on_demand"] <= own.last.order.on_demand
         at += pd.Timedelta(minutes=5)
-    assert kills.count > 50
+    assert kills.count > 10
     acting.ledger.close()
     with LaunchLedger(ledger_file(db), read_only=True) as ledger, open_store(db) as store:
         for name in starts:

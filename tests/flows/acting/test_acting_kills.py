@@ -14,7 +14,7 @@ from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import LaunchLedger, Seen, ledger_file
 
 
-def act_for(tmp_path, *, jobs, hours, chance, seed):
+def act_for(tmp_path, *, jobs, hours, chance, seed, minutes=5):
     """Act on jobs in simulated time, and check every promise after each pass and at the end."""
     works = {job.name: job for job in jobs}
     cloud = SimulatedDriver(tmp_path / "cloud", lambda job, now: works[job].world)
@@ -33,6 +33,7 @@ def act_for(tmp_path, *, jobs, hours, chance, seed):
                 assert sum(held.values()) == 0
 
     week = Week(tmp_path, world, cloud, Kills(np.random.default_rng(seed), chance), check=check)
+    week.every = timedelta(minutes=minutes)
     week.run(hours)
     return world, cloud, week
 
@@ -63,6 +64,6 @@ def test_a_day_with_kills_loses_no_deadline_and_no_cent(tmp_path):
 @pytest.mark.slow
 def test_a_week_of_20_jobs_with_kills_loses_no_deadline_and_no_cent(tmp_path):
     jobs = make_jobs(20, within_hours=144, hours=20, seed=3)
-    world, cloud, week = act_for(tmp_path, jobs=jobs, hours=168, chance=0.02, seed=4)
+    world, cloud, week = act_for(tmp_path, jobs=jobs, hours=168, chance=0.1, seed=4, minutes=10)
     assert week.kills.count > 300
     check_week(tmp_path, world, cloud, week, 168)

@@ -9,6 +9,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pytest
 from command_kit import call, printed
@@ -38,6 +39,7 @@ from slackwater.warehouse.observations import append, list_markets
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
 from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 HOUR = pd.Timedelta(hours=1)
 SECRET = "aws-secret-abcdefghijklmnop"
@@ -161,6 +163,30 @@ def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, unbroken
     assert (again.added, again.repeated) == (whole.added, whole.repeated) == (20, 0)
     pd.testing.assert_frame_equal(prices(store), expected)
     assert len(read_rows(store, "fetches")) == 1
+
+
+def test_a_fetch_that_an_older_version_left_unfinished_continues_after_the_upgrade(tmp_path, unbroken):
+    """Before schema step 0015 each page was stored with a row of the unfinished fetch."""
+    path, (_, expected) = tmp_path / "w.duckdb", unbroken
+    with serve(one_region(hours=10, page=4)) as server:
+        feed = aws_feed(server)
+        with pytest.MonkeyPatch.context() as patch, open_store(":memory:") as store:
+            kill_after_pages(patch, 2)
+            with pytest.raises(Stopped):
+                fetch(store, feed)
+            state = fetch_states(store)["spot"]
+        with duckdb.connect(str(path)) as old:
+            migrate(old, MIGRATIONS[: MIGRATIONS.index("0015_staged_pages")])
+            row = ["spot", AT.to_pydatetime(), "partial", 8, 0, 0, 2, state.watermark(), state.reason]
+            old.execute(f"INSERT INTO fetches VALUES ({', '.join('?' * len(row))})", row)
+        with open_store(path, say=lambda _: None) as store:
+            server.seen.clear()
+            again = fetch(store, feed)
+            assert (again.status, again.added) == ("done", 8 + 12)
+            assert len(server.seen) == 3  # the pages after the mark
+            found = prices(store)
+    keys = ["zone", "observed_at", "known_at", "price_usd"]
+    assert len(found) == len(found.merge(expected, on=keys)) == 12
 
 
 def kill_after_pages(monkeypatch, pages: int) -> None:

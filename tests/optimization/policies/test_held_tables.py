@@ -14,7 +14,8 @@ from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, see
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.replay import Launcher, WorldCase, market_readings, replay_in_world
+from slackwater.optimization.world.readings import market_readings
+from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 
 HOUR = 3600.0
 LONG = InstanceTimes(boot=120.0, restart=1500.0, checkpoint=0.0)
