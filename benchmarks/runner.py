@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TextIO
 
 CASES = (
-    "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
+    "solver", "replay", "cant_be_late", "region_windows", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed",
+    "workers",
     "backfill", "moving", "world",
 )  # fmt: skip
 #: Run only when named, because they take long.

@@ -89,7 +89,7 @@ class MultiRegionStrategy:
             for before, after in pairwise(counts):
                 self._ran[region] += step_hours * (before >= 1)
                 self._lost[region] += before >= 1 and after < 1
-        self._changes = 0
+        self._changes, self._gone = 0, False
         self._empty: dict[str, int] = {}
         self._acted, self._held_spot = (-1, Action(kind="stay")), False
         self._probed, self._tried = (-1, 0), -1
@@ -100,6 +100,10 @@ class MultiRegionStrategy:
         action = self._action(seen)
         if action.kind == "try":
             self._tried = seen.step
+        elif action.kind != "probe":
+            # Spot that other spot replaces at once is no change to on-demand.
+            self._changes += self._gone and seen.holding != "spot"
+            self._gone = False
         if action.kind == "probe":
             step, used = self._probed
             self._probed = (seen.step, used + 1 if step == seen.step else 1)
@@ -114,13 +118,14 @@ class MultiRegionStrategy:
             else:
                 self._empty[region] = seen.step
         step, action = self._acted
+        self._gone = self._gone and seen.holding != "spot"
         ran = action.kind == "try" or (action.kind == "stay" and self._held_spot)
         if step >= seen.step or action.region is None or not ran:
             return
         self._ran[action.region] += (seen.step - step) * self.hours
         if (seen.region, seen.holding) != (action.region, "spot"):
             self._lost[action.region] += 1
-            self._changes += 1
+            self._gone = True
 
     def _action(self, seen: Observation) -> Action:
         if seen.done_hours >= self.work_hours or seen.step >= self.steps:

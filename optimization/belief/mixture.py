@@ -10,6 +10,7 @@ from scipy.special import gammaln
 
 from slackwater.optimization.belief.archetypes import STATES, Archetypes
 from slackwater.optimization.belief.launches import HALF_LIFE_SLOTS, UNKNOWN, own_transitions
+from slackwater.optimization.kernels.belief import request_steps, walk_states
 
 #: Strength of an archetype beside own transitions, in slots.
 STRENGTH: Final = 4.0
@@ -75,19 +76,12 @@ class Mixture:
         They are the mean over the archetypes, weighted by the probability of each in the state: so
         the marginals from the present are those of the archetypes' mean rows.
         """
+        own, many = len(self.weight), len(self.weight) + len(self.others)
+        share, other = np.zeros((many, STATES)), np.zeros(many)
+        share[:own], other[own:] = self.weight[:, None] * self.now, self.others.weight
         rows = np.concatenate([self.rows, self.others.chain])
-        weight = np.concatenate([self.weight, LEAST * self.others.weight])
-        share = np.zeros((len(weight), STATES))
-        share[: len(self.weight)] = self.weight[:, None] * self.now
-        found = np.empty((slots, STATES, STATES))
-        for k in range(slots):
-            turned = _CHANGE * share.sum(axis=0)
-            share *= 1.0 - _CHANGE
-            share[len(self.weight) :] += self.others.weight[:, None] * turned
-            part = share + LEAST * weight[:, None]
-            found[k] = np.einsum("ai,aij->ij", part, rows) / part.sum(axis=0)[:, None]
-            share = np.einsum("ai,aij->aj", share, rows)
-        return found
+        least = LEAST * np.concatenate([self.weight, LEAST * self.others.weight])
+        return request_steps(rows, least, share, other, _TURNS, slots)
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states of the present and the next ``slots`` slots, shape (paths, 1 + slots).
@@ -96,24 +90,15 @@ class Mixture:
         """
         which = rng.permutation(_in_proportion(self.weight, paths, rng))
         rows = self.rows[which] if self.is_certain else _drawn_rows(self.strength[which], rng)
-        upto = np.cumsum(rows, axis=2)[:, :, :-1]
-        found = np.empty((paths, 1 + slots), dtype=np.int64)
-        first = np.cumsum(self.now[which], axis=1)[:, :-1]
-        rank = rng.random((1 + slots, paths, 1))
-        turns = rng.random((1 + slots, paths)) < _CHANGE
-        state = found[:, 0] = (first <= rank[0]).sum(axis=1)
-        every = np.arange(paths)
-        for k in range(1, 1 + slots):
-            turned = np.flatnonzero(turns[k])
-            if len(turned):
-                upto[turned] = np.cumsum(self._another(len(turned), rng), axis=2)[:, :, :-1]
-            state = found[:, k] = (upto[every, state] <= rank[k]).sum(axis=1)
-        return found
-
-    def _another(self, many: int, rng: np.random.Generator) -> np.ndarray:
-        """Return drawn rows of markets of which nothing is known, shape (many, 3, 3)."""
-        which = rng.choice(len(self.others), size=many, p=self.others.weight)
-        return _drawn_rows(np.maximum(STRENGTH * self.others.chain[which], LEAST), rng)
+        rank = rng.random((1 + slots, paths))
+        turns = rng.random((1 + slots, paths)) < _TURNS
+        turned = int(turns[1:].sum())
+        if turned:
+            another = rng.choice(len(self.others), size=turned, p=self.others.weight)
+            strength = np.maximum(STRENGTH * self.others.chain[another], LEAST)
+            rows = np.concatenate([rows, _drawn_rows(strength, rng)])
+        first = np.cumsum(self.now[which], axis=1)
+        return walk_states(first, np.cumsum(rows, axis=2), turns, rank)
 
     def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
         """Return ``many`` equally likely beliefs that this may turn into once the market is known."""
@@ -125,7 +110,7 @@ class Mixture:
         ]
 
 
-_CHANGE: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
+_TURNS: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
 
 
 def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> np.ndarray:

@@ -328,7 +328,7 @@ class Belief:
         chain = self.counts
         if self.unobserved is not None:
             for mixture in self.unobserved.drawn(many, rng):
-                yield believe_request(self, mixture, int(chain.count[-1]))
+                yield believe_request(self, mixture, int(chain.count[-1]), len(self.count_steps))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
         for law in in_common(self.count_law, hours, many):
@@ -543,8 +543,8 @@ def make_belief(
     )
 
 
-#: Slots ahead for which the chain of a request differs by slot.
-REQUEST_SLOTS = 96
+#: Most slots ahead for which the chain of a request differs by slot.
+REQUEST_SLOTS = 336
 
 
 def request_counts(request: int) -> np.ndarray:
@@ -556,11 +556,14 @@ def request_counts(request: int) -> np.ndarray:
     return np.array([0, request // 2, request])
 
 
-def believe_request(belief: Belief, mixture: Mixture, request: int) -> Belief:
-    """Return the belief with a count chain on none, part and all of ``request`` instances (M13.3)."""
+def believe_request(belief: Belief, mixture: Mixture, request: int, slots: int) -> Belief:
+    """Return the belief with a count chain on none, part and all of ``request`` instances (M13.3).
+
+    The chain differs by slot for the next ``slots`` slots.
+    """
     count, first = np.unique(request_counts(request), return_index=True)
     lump = (request_counts(request)[:, None] == count).astype(float)
-    steps = mixture.steps(REQUEST_SLOTS)[:, first] @ lump
+    steps = mixture.steps(slots)[:, first] @ lump
     return replace(
         belief,
         counts=CountChain(count=count, transition=steps[-1]),
@@ -642,7 +645,8 @@ class Believed:
                 self._common[key] = common
             known = make_belief(past, issued, now=now, forgetting=forgetting, common=common)
             if self.launches is not None:
-                known = believe_request(known, self.mixture(slot), self.launches.request)
+                ahead = min(REQUEST_SLOTS, max(1, len(self.price) - slot))
+                known = believe_request(known, self.mixture(slot), self.launches.request, ahead)
             self._made[slot, forgetting] = known
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.moving.definition import (
@@ -91,6 +92,7 @@ class Grounds:
         forecasts: Sequence[Forecasts | None] | None = None,
         sight: Sight = Sight.ALL,
         memo: PlanMemo | None = None,
+        launches: Sequence[Launches | None] | None = None,
     ) -> None:
         if len(windows) != len(job.runs) or len({window.slot_hours for window in windows}) != 1:
             raise MarketError(
@@ -103,9 +105,10 @@ class Grounds:
         if sight is not Sight.ALL:
             known = [None if record is None else _unseen(record) for record in known]
             ahead = [None] * len(windows)
+        tried = launches or (None,) * len(windows)
         cases = [
-            Case(job=run, window=window, forecasts=issued, record=record)
-            for run, window, issued, record in zip(job.runs, windows, ahead, known, strict=True)
+            Case(job=run, window=window, forecasts=issued, record=record, launches=own)
+            for run, window, issued, record, own in zip(job.runs, windows, ahead, known, tried, strict=True)
         ]
         self.seen = (memo or PlanMemo()).seen(cases)
         if sight is not Sight.ALL:

@@ -76,10 +76,10 @@ class PlanMemo:
 
     def seen(self, cases: Sequence[Case]) -> tuple[Seen, ...]:
         """Return `see` of each market, reusing those of an earlier replay of the identical job, markets and forecasts."""
-        asked = [part for case in cases for part in (case.job, case.window, case.forecasts, case.record)]
+        asked = [part for case in cases for part in case.parts]
         same = len(asked) == len(self._seen_of) and all(map(operator.is_, asked, self._seen_of))
         if not same:
-            self._seen = tuple(see(one.job, one.window, one.forecasts, one.record) for one in cases)
+            self._seen = tuple(see(*case.parts) for case in cases)
             self._seen_of = tuple(asked)
         return self._seen
 
@@ -430,12 +430,22 @@ LEAST_PARCELS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`."""
+    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`.
+
+    With ``launches`` policies believe them instead of the record (M13); only replays in the world
+    use them.
+    """
 
     job: Job
     window: MarketWindow
     forecasts: Forecasts | None = None
     record: Record | None = None
+    launches: Launches | None = None
+
+    @property
+    def parts(self) -> tuple[Job, MarketWindow, Forecasts | None, Record | None, Launches | None]:
+        """The arguments of `see`."""
+        return self.job, self.window, self.forecasts, self.record, self.launches
 
 
 def replay_batch(

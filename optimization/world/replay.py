@@ -100,6 +100,7 @@ class WorldCase:
             forecasts=[case.forecasts for case in self.cases],
             sight=sight,
             memo=memo,
+            launches=[case.launches for case in self.cases],
         )
 
 

@@ -106,6 +106,13 @@ def world(*, study: StudyOptions, processes: Processes = None) -> Answer:
     return world_study(study, processes=processes)
 
 
+def evidence(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Compare what jobs are told with what becomes of them, by how much is known of availability."""
+    from slackwater.studies.experiments.evidence import evidence_study
+
+    return evidence_study(study, processes=processes)
+
+
 def advice(
     *,
     study: StudyOptions,

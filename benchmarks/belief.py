@@ -1,0 +1,88 @@
+"""Decisions where availability is not observed (M13): one market, and a job with ten."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from slackwater.optimization.belief.archetypes import ALL, archetypes
+from slackwater.optimization.belief.launches import Launch, Launches
+from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.costs import even_moving
+from slackwater.optimization.moving.definition import MarketsJob, in_one_market
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import Effort, LiveJob, decide
+from slackwater.optimization.replay.run import see
+
+SLOTS, SLOT_HOURS, MARKETS = 20, 0.5, 10
+EFFORT = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
+JOB = Job(
+    name="belief",
+    workload=0.5 * SLOTS * SLOT_HOURS * 4,
+    deadline_slots=SLOTS,
+    n_min=1,
+    n_max=4,
+    throughput=Linear(),
+    mu_up=0.8,
+    mu_down=0.9,
+    value=100.0,
+    must_finish=True,
+    times=InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0),
+)
+
+
+def live(markets: int, turn: int) -> LiveJob:
+    """Return a job at its first slot in some markets with prices only; ``turn`` makes every call another market."""
+    runs = (JOB,) * markets
+    job = (
+        in_one_market(JOB, sold=True)
+        if markets == 1
+        else MarketsJob(runs=runs, moving=even_moving(markets, taken=0.1, usd=0.1))
+    )
+    prior = archetypes(JOB.n_max, SLOT_HOURS)
+    launches = Launches.of(JOB.n_max, [Launch(slot=0, state=ALL, held=turn % 7)], SLOTS, prior)
+    seen = []
+    for m in range(markets):
+        price = np.full(SLOTS, 0.25 + 0.01 * m + 1e-4 * turn)
+        window = market_window(
+            price,
+            np.full(SLOTS, 8.0),
+            on_demand_usd=1.0,
+            slot_hours=SLOT_HOURS,
+            availability_observed=False,
+        )
+        seen.append(see(JOB, window, None, None, launches))
+    return LiveJob(
+        job=job,
+        start=pd.Timestamp("2026-01-01", tz="UTC"),
+        step=pd.Timedelta(hours=SLOT_HOURS),
+        slot=0,
+        seen=tuple(seen),
+        decided={},
+        names=tuple(f"zone {m}" for m in range(markets)),
+        forecasts=(None,) * markets,
+    )
+
+
+def milliseconds(markets: int, policy: str, times: int = 9) -> dict[str, float]:
+    """Return CPU milliseconds of the first decision of this process, and the median of the next."""
+    found = []
+    for turn in range(times):
+        made = live(markets, turn)
+        begun = time.process_time()
+        decide(made, policy_named(policy), EFFORT)
+        found.append(1000.0 * (time.process_time() - begun))
+    return {"first_ms": found[0], "warm_ms": median(found[1:])}
+
+
+def run() -> dict[str, Any]:
+    """Measure a decision with 20 slots left and 200 sampled paths, in one market and in ten."""
+    return {
+        "one_market": milliseconds(1, "Stochastic(24)"),
+        "ten_markets": milliseconds(MARKETS, "MeanField"),
+    }

@@ -1,0 +1,68 @@
+"""Compiled loops of the belief about a request (M13.3): its transitions by slot, and walks of its states."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slackwater.optimization.kernels.compiling import kernel
+
+
+@kernel
+def request_steps(
+    rows: np.ndarray, weight: np.ndarray, share: np.ndarray, other: np.ndarray, turns: float, slots: int
+) -> np.ndarray:
+    """Return the mean transitions of a mixture of chains into each of the next ``slots`` slots, shape (slots, S, S).
+
+    ``rows`` (A, S, S) are the chains, ``weight`` (A,) their least weight in every state, and
+    ``share`` (A, S) the probabilities of chain and state, which change in place. In every slot a
+    part ``turns`` of each state turns into the chains ``other`` (A,).
+    """
+    many, states = share.shape
+    found = np.zeros((slots, states, states))
+    after = np.empty(states)
+    for k in range(slots):
+        for i in range(states):
+            total = 0.0
+            for a in range(many):
+                total += share[a, i]
+            own = 0.0
+            for a in range(many):
+                share[a, i] = (1.0 - turns) * share[a, i] + turns * total * other[a]
+                part = share[a, i] + weight[a]
+                own += part
+                for j in range(states):
+                    found[k, i, j] += part * rows[a, i, j]
+            for j in range(states):
+                found[k, i, j] /= own
+        for a in range(many):
+            after[:] = 0.0
+            for i in range(states):
+                for j in range(states):
+                    after[j] += share[a, i] * rows[a, i, j]
+            share[a] = after
+    return found
+
+
+@kernel
+def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Return walks of the states of chains, shape (paths, 1 + slots), from the cumulated ``first`` (paths, S) states.
+
+    ``rows`` (paths + turned, S, S) are cumulated: the chain of each path, then those of the paths
+    that turn, slot by slot. ``turns`` and ``rank`` have shape (1 + slots, paths).
+    """
+    many, paths = rank.shape
+    states = rows.shape[1]
+    found = np.empty((paths, many), dtype=np.int64)
+    chain = np.arange(paths)
+    another = paths
+    for k in range(many):
+        for p in range(paths):
+            if k and turns[k, p]:
+                chain[p] = another
+                another += 1
+            upto = rows[chain[p], found[p, k - 1]] if k else first[p]
+            state = 0
+            while state < states - 1 and upto[state] <= rank[k, p]:
+                state += 1
+            found[p, k] = state
+    return found

@@ -1,0 +1,66 @@
+"""``slackwater experiment evidence``: what each level knows, one start, and the figures of the answer."""
+
+import numpy as np
+import pytest
+from page_kit import rendered
+from tidy_folder import write_tidy
+
+from slackwater.optimization.belief.launches import UNKNOWN
+from slackwater.studies.experiments import evidence
+from slackwater.studies.experiments.evidence import (
+    KINDS,
+    WORTHS,
+    EvidenceRuns,
+    evidence_answer,
+    evidence_report,
+    job_case,
+    run_start,
+    with_evidence,
+)
+from slackwater.studies.experiments.world import stretches
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = write_tidy(tmp_path_factory.mktemp("evidence") / "tidy")
+    return stretches(folder, every_days=2, rng=np.random.default_rng(1))[0]
+
+
+def test_each_level_knows_more_of_the_time_before_the_job(start):
+    case = job_case(start, None)
+    known = {kind: with_evidence(case, start, kind).cases[0] for kind in KINDS}
+    launches = [known[kind].launches for kind in KINDS[:4]]
+    assert [one.first for one in launches] == [0, 0, 48, min(336, start.first)]
+    seen = [int((one.until(0) != UNKNOWN).sum()) for one in launches]
+    assert seen[:3] == [0, 1, 49]
+    assert seen[3] == pytest.approx(1 + launches[3].first / 8, abs=1)
+    assert launches[0].states.max() == UNKNOWN  # nothing is learned at level 0
+    assert [known[kind].record.first for kind in KINDS[4:]] == [48, start.first]
+    assert {known[kind].launches for kind in KINDS[4:]} == {None}
+
+
+def test_a_hard_deadline_is_met_and_expected_costs_are_ordered(start, monkeypatch):
+    monkeypatch.setattr(evidence, "KINDS", KINDS[1:2])
+    monkeypatch.setattr(evidence, "WORTHS", WORTHS[:2])
+    found = run_start(start)
+    assert found.shape == (1, 2, 6)
+    expected, low, high, risk, paid, late = found[0, 0]
+    assert (risk, late) == (0.0, 0.0)
+    assert 0.0 < low <= expected <= high
+    assert 0.0 < paid < 2.0
+
+
+def test_the_answer_has_a_row_for_each_level_and_worth():
+    rng = np.random.default_rng(1)
+    runs = rng.uniform(0.3, 0.9, (12, len(KINDS), len(WORTHS), 6))
+    runs[..., 5] = runs[..., 3] > 0.5
+    runs[:, :, 0, 4] = 1.1 * runs[:, :, 0, 0]
+    found = EvidenceRuns(runs=runs, block=np.arange(12).astype(str), series=("a",))
+    answer = evidence_answer(found, data="folder", seed=1, fast=False)
+    assert len(answer["levels"]) == len(KINDS) * len(WORTHS)
+    for row in answer["levels"][: len(KINDS)]:
+        assert row["expected_less_paid"] == pytest.approx(1 / 1.1 - 1)
+        assert row["interval"] == pytest.approx([1 / 1.1 - 1] * 2)
+    assert sum(row["jobs"] for row in answer["reliability"]) == 12 * len(KINDS) * (len(WORTHS) - 1)
+    text = rendered(evidence_report(answer))
+    assert all(kind in text for kind in KINDS)
