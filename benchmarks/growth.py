@@ -4,7 +4,7 @@ The year is made by compaction of time: a few turns run, then copies of their ro
 day by day, thinned as `slackwater compact` leaves them. ``SCALES`` are shares of the full size; the
 exponent of a figure is the slope between the two scales (1: proportional to the size).
 
-``SLACKWATER_GROWTH=1`` measures the full size alone, which takes hours.
+``FULL_GROWTH=1`` measures the full size alone, which takes hours.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OBSERVED_DAYS, FULL_DAYS = 15, 60
 
 
 def run() -> dict[str, Any]:
-    full = os.environ.get("SLACKWATER_GROWTH")
+    full = os.environ.get("FULL_GROWTH")
     found = {str(scale): measured(float(scale)) for scale in ([full] if full else SCALES)}
     if full:
         return {"sizes": found}

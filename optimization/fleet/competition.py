@@ -9,6 +9,7 @@ is left to it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,10 +32,11 @@ from slackwater.optimization.moving.definition import (
     is_multi_market,
 )
 from slackwater.optimization.moving.tables import MovingTables
-from slackwater.optimization.policies.contract import Policy, forgetting_of
+from slackwater.optimization.policies.contract import Policy, forgetting_of, plans_in_world
 from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
 from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, Undecided, decide
+from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import catch_up, checked
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
@@ -317,12 +319,15 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
         return Contender(job=decision.job, slack=slack, wish=NO_SPOT, claims=(NO_SPOT,))
     before, _ = live.views_for(policy, progress, earlier)
     state = catch_up(policy, live.run, [past.views[0] for past in before])
+    seen = view
+    if plans_in_world(policy) and math.isinf(live.run.budget_usd):
+        (seen,) = Guard.of(now, live.world()).in_world().views
     tables = tables_in_force(view, forgetting_of(policy))
     found = []
     for cap in [*np.unique(np.linspace(0, spot - 1, min(spot, MOST_CAPS)).astype(int)).tolist(), spot]:
         held = decision.allocation
         if cap < spot:
-            capped = view.left(cap)
+            capped = seen.left(cap)
             held = checked(policy.decide(state, capped)[0], capped, policy.name)
         rest = work_left(view) - slot_gain(view, held.total)
         found.append(Claim(market if held.spot else None, held.spot, tables.worth(view, held, rest)))

@@ -251,9 +251,16 @@ class Memoryless(Protocol):
 
 @runtime_checkable
 class PlansInWorld(Protocol):
-    """Policy that plans with the instances of the world (`View.running`), the exact guard and the deadline itself (M4.12)."""
+    """Policy that may plan with the instances of the world (`View.running`), the exact guard and the deadline itself (M4.12)."""
 
-    plans_in_world: bool
+    @property
+    def plans_in_world(self) -> bool:
+        """Whether it does: a policy that asks another does what that one does."""
+
+
+def plans_in_world(policy: object) -> bool:
+    """Return whether a policy plans in the world (M4.12); other policies see the job as it is planned (M12.11)."""
+    return isinstance(policy, PlansInWorld) and policy.plans_in_world
 
 
 def forgetting_of(policy: object) -> Forgetting:

@@ -37,7 +37,7 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import due_a_slot_earlier, markets_view
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import PlansInWorld, Policy, View, belief_of
+from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
@@ -574,7 +574,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     guard = Guard.of(whole, live.world())
-    if isinstance(policy, PlansInWorld) and math.isinf(live.run.budget_usd):
+    if plans_in_world(policy) and math.isinf(live.run.budget_usd):
         planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views
     wish, _ = asked.decide(state, plan)

@@ -14,7 +14,7 @@ from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.request import job_on
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.committed_horizon import Solve
-from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.contract import Policy, View, plans_in_world
 from slackwater.optimization.replay.ahead import Expected
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
 from slackwater.optimization.replay.run import Planning
@@ -55,6 +55,11 @@ class Misjudged(Generic[S]):
     def name(self) -> str:
         """Name of the policy that decides."""
         return self.policy.name
+
+    @property
+    def plans_in_world(self) -> bool:
+        """Whether the policy plans in the world."""
+        return plans_in_world(self.policy)
 
     def start(self, job: Job) -> S:
         """Return the policy's state for the believed job."""
@@ -127,8 +132,16 @@ def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Scr
 def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
     """Return the best ``most`` candidates that are in time, at most `MOST_OF_A_KIND` of a kind.
 
-    For each market and number of GPUs only the best batch and number format is included.
+    For each market and number of GPUs only the best batch and number format is included. For the objective time the cheapest
+    are included as well: a policy waits for spot within the deadline, and so a cheaper candidate may finish first.
     """
+    best = _best_of(screened, most=most, objective=objective)
+    if objective == "time":
+        best += [one for one in _best_of(screened, most=most, objective="cost") if one not in best]
+    return best
+
+
+def _best_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
     ranked = sorted((one for one in screened if one.in_time), key=lambda one: _rank(one, objective))
     kinds: dict[tuple[str, int], int] = {}
     seen: set[tuple[str, int]] = set()

@@ -22,7 +22,7 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import Grounds, Sight, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import PlansInWorld, Policy
+from slackwater.optimization.policies.contract import Policy, plans_in_world
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.replay.ahead import progress_at
 from slackwater.optimization.replay.guard import Guard
@@ -213,7 +213,7 @@ def _run_policy(
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
-    in_world = guard and isinstance(policy, PlansInWorld)
+    in_world = guard and plans_in_world(policy)
     movable = for_markets(policy, of=len(seen))
     before = state = movable.start(job) if alone is None else alone.start(job.job)
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)

@@ -26,7 +26,8 @@ from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.contract import Policy, View, plans_in_world
+from slackwater.optimization.policies.pace import always_worth_finishing
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, spread
 from slackwater.optimization.replay.score import (
@@ -39,6 +40,7 @@ from slackwater.optimization.replay.score import (
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.bound import bound_in_world
+from slackwater.optimization.world.terms import planned_job
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
     LAUNCHABLE,
@@ -286,26 +288,45 @@ class AsTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """Policy that follows the policy named in ``leads`` for each slot; every policy decides in every slot, to update its state."""
+    """Policy that follows the policy named in ``leads`` for each slot; every policy decides in every slot, to update its state.
+
+    Each sees the job as in a turn: in the world where it plans there, else as it is planned (M12.11).
+    """
 
     policies: tuple[Policy[Any], ...]
     leads: tuple[str, ...]
     name: str = ADVICE
+    plans_in_world: bool = True
 
     def start(self, job: Any) -> tuple[Any, ...]:
-        """Return the states of all policies."""
-        return tuple(policy.start(job) for policy in self.policies)
+        """Return the states of all policies, and the caches of the job as it is planned."""
+        return (*(policy.start(job) for policy in self.policies), ({}, {}))
 
     def decide(self, state: tuple[Any, ...], view: View) -> tuple[Allocation, tuple[Any, ...]]:
         """Return the allocation of the slot's leader."""
+        *states, caches = state
+        planned = _as_planned(view, caches)
         made = {
-            policy.name: policy.decide(own, view) for policy, own in zip(self.policies, state, strict=True)
+            policy.name: policy.decide(own, view if plans_in_world(policy) else planned)
+            for policy, own in zip(self.policies, states, strict=True)
         }
-        return made[self.leads[view.slot]][0], tuple(after for _, after in made.values())
+        return made[self.leads[view.slot]][0], (*(after for _, after in made.values()), caches)
 
     def explain(self, state: tuple[Any, ...], view: View, allocation: Allocation) -> str:
         """Return the name of the slot's leader."""
         return self.leads[view.slot]
+
+
+def _as_planned(view: View, caches: tuple[dict[Any, Any], dict[Any, Any]]) -> View:
+    """Return the view of a slot for policies of the slot model."""
+    if view.running is None:
+        return view
+    job, due = view.job, view.job.deadline_slots
+    kept = view.on_demand.sold and always_worth_finishing(job, view.on_demand_usd, view.slot_hours)
+    planned = planned_job(job, slot_hours=view.slot_hours)
+    if due < 2 or not kept or view.slot >= planned.deadline_slots:
+        return replace(view, running=None)
+    return replace(view, job=planned, running=None, windows=caches[0], tables=caches[1])
 
 
 def led(leads: Sequence[str]) -> Led:

@@ -22,26 +22,30 @@ def world():
     )
 
 
-def test_jobs_of_one_zone_and_movers_hold_no_more_together_than_there_is(world):
-    case = CASES["3 of one zone and 2 movers on 3"]
-    jobs = entrants(world, case, WARM_SLOTS, np.random.default_rng(3))
-    assert [len(job.zones) for job in jobs] == [1, 1, 1, 3, 3]
-    apart, refused, asked = alone(world, jobs)
-    assert 0 < refused < asked
-    shared = together(jobs)
-    for held in (apart, shared):
-        used: dict[tuple[int, str], int] = {}
-        for job, own in zip(jobs, held, strict=True):
-            for slot, (market, allocation) in enumerate(own):
-                if market is not None:
-                    at = job.first + slot, job.zones[market]
-                    used[at] = used.get(at, 0) + allocation.spot
-        assert max(used.values()) <= 4
-    apart_usd, shared_usd = (
-        sum(job.outcome(own)[0] for job, own in zip(jobs, held, strict=True)) for held in (apart, shared)
-    )
+def test_jobs_together_hold_no_more_than_there_is_and_cost_less(world):
+    apart_usd = shared_usd = 0.0
+    for name in ("3 of one zone and 2 movers on 3", "5 movers on 3", "5 of one zone on 2"):
+        jobs = entrants(world, CASES[name], WARM_SLOTS, np.random.default_rng(3))
+        apart, refused, asked = alone(world, jobs)
+        assert 0 < refused < asked
+        shared = together(jobs)
+        for held in (apart, shared):
+            used: dict[tuple[int, str], int] = {}
+            for job, own in zip(jobs, held, strict=True):
+                for slot, (market, allocation) in enumerate(own):
+                    if market is not None:
+                        at = job.first + slot, job.zones[market]
+                        used[at] = used.get(at, 0) + allocation.spot
+            assert max(used.values()) <= 4
+        apart_usd += sum(job.outcome(own)[0] for job, own in zip(jobs, apart, strict=True))
+        shared_usd += sum(job.outcome(own)[0] for job, own in zip(jobs, shared, strict=True))
+        assert not any(job.outcome(own)[1] for job, own in zip(jobs, shared, strict=True))
     assert shared_usd < apart_usd
-    assert not any(job.outcome(own)[1] for job, own in zip(jobs, shared, strict=True))
+
+
+def test_a_case_has_its_jobs_of_one_zone_first(world):
+    jobs = entrants(world, CASES["3 of one zone and 2 movers on 3"], WARM_SLOTS, np.random.default_rng(3))
+    assert [len(job.zones) for job in jobs] == [1, 1, 1, 3, 3]
 
 
 def test_starts_of_a_half_leave_room_for_the_longest_job(world):

@@ -19,7 +19,7 @@ from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, in_one_market, placement
-from slackwater.optimization.policies.contract import PlansInWorld, Policy, View
+from slackwater.optimization.policies.contract import Policy, View, plans_in_world
 from slackwater.optimization.replay.ahead import Present
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import checked
@@ -127,7 +127,7 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
         job=in_one_market(view.job, sold=sold), progress=view.progress, slot=view.slot, views=(view,), seen=(True,)
     )  # fmt: skip
     guard, plan = Guard.of(whole, run), view
-    if isinstance(policy, PlansInWorld):
+    if plans_in_world(policy):
         plan = guard.in_world().views[0]
     wish = checked(policy.decide(state, plan)[0], view, policy.name)
     target = guard.allow(placement(0, wish)).allocation

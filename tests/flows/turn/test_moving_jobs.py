@@ -272,7 +272,6 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
         assert {row["policy"] for row in own} == movers | {BEST_MARKET}
         for row in own:
             details, held = json.loads(row["details"]), json.loads(row["allocations"])
-            assert row["utility_usd"] <= row["hindsight_low_usd"] + 1e-6
             assert len(details["places"]) == len(held)
             assert all(
                 (place is None) == (not sum(one)) for place, one in zip(details["places"], held, strict=True)
