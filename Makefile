@@ -13,7 +13,7 @@ run: $(STAMP)
 	$(BIN)/slackwater run
 
 test: $(STAMP)
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Two workers, however many cores there are: the slow tests start processes of their own.
 test-all: $(STAMP)
@@ -61,7 +61,7 @@ test-newest:
 	build/newest/bin/uv pip install --quiet --python build/newest/bin/python --upgrade --group test --group build
 	build/newest/bin/uv pip install --quiet --python build/newest/bin/python --upgrade --no-build-isolation --editable '.[serve]'
 	build/newest/bin/uv pip list --python build/newest/bin/python --outdated
-	build/newest/bin/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
+	build/newest/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 clean:
 	rm -rf $(VENV) build dist reports .prefect .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
