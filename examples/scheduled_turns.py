@@ -25,7 +25,7 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.engine.flows import ADDRESS, KIND
+from slackwater.flows.executor import ADDRESS, KIND
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.warehouse.errors import StoreError
 from slackwater.warehouse.issued import read_rows
