@@ -384,11 +384,12 @@ def pace_text(view: View) -> str:
 
 
 def spot_text(view: View) -> str:
-    """Return, for example, ``5 of 8 spot instances are available at 0.31 of on-demand``."""
+    """Return, for example, ``5 of 8 spot instances are available at 0.31 of on-demand``; a count that nobody saw is "assumed"."""
     if view.above_ceiling:
         return f"spot costs {usd_price(view.quoted)} USD, above the job's highest of {usd_price(view.job.max_spot_usd)}"
     there = min(view.available, view.job.n_max)
-    text = f"{there} of {view.job.n_max} spot instances are {'left for this job' if view.others else 'available'}"
+    seen = "available" if view.availability_observed else "assumed to be available"
+    text = f"{there} of {view.job.n_max} spot instances are {'left for this job' if view.others else seen}"
     return f"{text} at {price_text(view)}" if there else text
 
 

@@ -24,6 +24,7 @@ from slackwater.optimization import (
 from slackwater.optimization.job.definition import RateTable, on_demand_to_go
 from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap, Commitments
+from slackwater.optimization.policies.pace import spot_text
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import replay
@@ -363,3 +364,11 @@ def test_uniform_progress_stays_on_demand_through_every_outage(name, seed):
     left = [after for before, after in itertools.pairwise(held) if before.on_demand and not after.on_demand]
     assert all(after.spot for after in left)
     assert any(a.on_demand for a in held)
+
+
+def test_a_count_that_nobody_saw_is_told_as_assumed():
+    seen = view(slot=5, available=3)
+    assert "spot instances are available at" in spot_text(seen)
+    assert "spot instances are assumed to be available at" in spot_text(
+        replace(seen, availability_observed=False)
+    )
