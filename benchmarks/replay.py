@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear, Progress
+from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.market.window import MarketWindow, market_window, record_of
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.ahead import Present, simulate_ahead
@@ -122,7 +123,7 @@ def look_ahead() -> float:
     target, _ = policy.decide(policy.start(work), view)
     present = Present(policy=policy, state=policy.start(work), view=view, plan=view, run=run, target=target)
     begun = time.perf_counter()
-    simulate_ahead(present, prices, counts, rng=rng)
+    simulate_ahead(present, MarketPaths(price=prices, count=counts), rng=rng)
     return time.perf_counter() - begun
 
 

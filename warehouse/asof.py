@@ -808,6 +808,7 @@ def _paths_asked(
     asked: list[SeriesRequest] = []
     if chosen.counts is not None and request.assumptions.counts_from is None:
         asked.append(_count_asked(grid, chosen.counts))
+        asked += _read_asked(grid, chosen.counts)
         asked += within_asked(grid, chosen.counts) if request.within else []
     if chosen.price is not None and request.assumptions.price_from is None:
         asked.append(_price_asked(reader, grid, chosen.price, chosen.known))
@@ -835,6 +836,8 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     ]
     within = request.within and counts.series is chosen.counts
     between = within_asked(grid, chosen.counts) if within else []
+    own = chosen.counts if counts.series is chosen.counts else None
+    read = [reader.path(one) for one in (_read_asked(grid, own) if own is not None else [])]
     return History(
         market=market,
         step=request.step,
@@ -851,6 +854,7 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         + price.words
         + on_demand.assumed,
         within=readings_within(grid, [reader.path(path) for path in between]),
+        count_is_read=~np.isnan(read[0].values) if read else None,
         newest_count=_newest(counts.series),
         newest_price=_newest(price.series),
         count_max_age=_max_age(counts.series, grid),
@@ -981,6 +985,17 @@ class _ChosenSeries:
 def _count_asked(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
     """Return the request for counts on the grid."""
     return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
+
+
+#: Age in slots from which a count that still holds was not read for the slot (ours).
+READ_SLOTS = 1.5
+
+
+def _read_asked(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:
+    """Return the request for the counts that were read for their slots; none if all that hold were."""
+    asked = _count_asked(grid, series)
+    age_us = int(READ_SLOTS * grid.step_us)
+    return [replace(asked, age_us=age_us)] if asked.age_us > age_us else []
 
 
 def _price_asked(

@@ -104,6 +104,9 @@ class History:
     the slot before, oldest first, NaN where there is no reading: a probe every 10 minutes gives a
     half-hour slot m = 2 readings in addition to its value.
 
+    ``count_is_read`` (slots,), if given, is False where the count of a slot is an older reading that
+    still holds (M1.3); None: every known count was read for its slot.
+
     ``on_demand_usd`` is a stand-in if, according to ``on_demand``, no price is known or nothing is
     sold on demand.
 
@@ -124,6 +127,7 @@ class History:
     source: str = ""
     assumptions: tuple[str, ...] = ()
     within: np.ndarray | None = None
+    count_is_read: np.ndarray | None = None
     newest_count: pd.Timestamp | None = None
     newest_price: pd.Timestamp | None = None
     count_max_age: pd.Timedelta | None = None
@@ -177,6 +181,21 @@ class History:
         """Length of a slot in hours (Delta of M2.4)."""
         return self.step / pd.Timedelta(hours=1)
 
+    def with_counts_read(self) -> History:
+        """Return the history with gaps in place of counts that were read for an earlier slot."""
+        if self.count_is_read is None:
+            return self
+        counts = np.where(self.count_is_read, self.available, np.nan)
+        return replace(self, frame=self.frame.assign(**{AVAILABLE: counts}))
+
+    def with_counts_assumed(self, count: int) -> History:
+        """Return the history with ``count`` instances in slots with a price whose count was not read."""
+        counts = self.with_counts_read().available
+        unread = np.isnan(counts) & ~np.isnan(self.price)
+        if not unread.any():
+            return self
+        return replace(self, frame=self.frame.assign(**{AVAILABLE: np.where(unread, count, counts)}))
+
     def until(self, at: pd.Timestamp) -> History:
         """Return the same history as known at ``at``: later slots are cut off, values learned later become gaps.
 
@@ -197,7 +216,7 @@ class History:
         # observations.
         seen = int(np.nanmax(counts)) if np.isfinite(counts).any() else 0
         capacity = self.capacity if self.capacity_stated else seen
-        within = self.within
+        within, read = self.within, self.count_is_read
         if within is not None:
             within = np.where(late.to_numpy(dtype=bool)[:, None], np.nan, within[: len(frame)])
         return replace(
@@ -206,6 +225,7 @@ class History:
             frame=frame,
             capacity=capacity,
             within=within,
+            count_is_read=None if read is None else read[: len(frame)],
             newest_count=_unless_later(self.newest_count, at),
             newest_price=_unless_later(self.newest_price, at),
             contradicted=(),

@@ -275,7 +275,7 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
 
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where the availability of spot was not observed, else None."""
-    if job.history.availability_observed:
+    if not made.evidence.is_assumed:
         return None
     where = (
         f"{job.history.market.key} and {len(job.places) - 1} other markets"

@@ -18,6 +18,8 @@ STATES: Final = 3
 #: Sizes of requests, and lengths of slots in minutes, for which transitions are shipped.
 REQUESTS: Final = (1, 2, 4, 8, 16)
 STEPS: Final = (10, 30, 60)
+#: Length of the parts of a slot in which instances come and go, in minutes, and most parts of a slot.
+PART_MINUTES, MOST_PARTS = 10.0, 6
 #: Strength of the pooled chain in the rows of an archetype, in slots.
 TOWARD_POOLED: Final = 2.0
 #: Probability of a transition that no measured market made.
@@ -34,12 +36,15 @@ class Archetypes:
     """Chains of the measured markets for a request and a slot length.
 
     ``chain`` (A, 3, 3) are the transitions per slot, ``weight`` (A,) the probabilities of the
-    archetypes before any evidence, and ``share`` (A, 3) the share of time in each state.
+    archetypes before any evidence, and ``share`` (A, 3) the share of time in each state. ``inside``
+    (A, 3, 3) are the transitions per part, ``parts`` of which are a slot.
     """
 
     chain: np.ndarray
     weight: np.ndarray
     share: np.ndarray
+    inside: np.ndarray
+    parts: int
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -80,28 +85,50 @@ def archetypes(request: int, slot_hours: float, without: Collection[str] = ()) -
 
 @cache
 def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archetypes:
-    step = max((one for one in STEPS if one <= minutes), default=STEPS[0])
+    counted = _counted(request, minutes, without)
+    kinds = Counter(series[:2] for series in counted)
+    weight = np.array([1.0 / kinds[series[:2]] for series in counted])
+    weight /= weight.sum()
+    parts = int(min(MOST_PARTS, max(1.0, minutes // PART_MINUTES)))
+    inside = _counted(request, minutes / parts, without)
+    found = np.array(list(counted.values()))
+    nothing = np.zeros((STATES, STATES))
+    return Archetypes(
+        chain=_chains(found, weight, minutes),
+        weight=weight,
+        share=found.sum(axis=2) / found.sum(axis=(1, 2))[:, None],
+        inside=_chains(
+            np.array([inside.get(series, nothing) for series in counted]), weight, minutes / parts
+        ),
+        parts=parts,
+    )
+
+
+def _shipped(minutes: float) -> int:
+    """Return the longest slot length that is shipped and not longer, else the shortest."""
+    return max((step for step in STEPS if step <= minutes), default=STEPS[0])
+
+
+def _counted(request: int, minutes: float, without: frozenset[str]) -> dict[tuple[str, ...], np.ndarray]:
+    """Return by series the numbers of transitions for the shipped request nearest in ratio."""
     chosen: dict[tuple[str, ...], _Row] = {}
     for row in _rows():
-        if row.step != step or row.series[-1] in without or not row.counted.any():
+        if row.step != _shipped(minutes) or row.series[-1] in without or not row.counted.any():
             continue
         known = chosen.get(row.series)
         if known is None or _distance(row.request, request) < _distance(known.request, request):
             chosen[row.series] = row
-    counted = np.array([row.counted for row in chosen.values()])
-    kinds = Counter(series[:2] for series in chosen)
-    weight = np.array([1.0 / kinds[series[:2]] for series in chosen])
-    weight /= weight.sum()
-    length = counted.sum(axis=(1, 2))
+    return {series: row.counted for series, row in chosen.items()}
+
+
+def _chains(counted: np.ndarray, weight: np.ndarray, minutes: float) -> np.ndarray:
+    """Return the chains per ``minutes`` with these numbers of transitions, shrunk to the pooled chain."""
+    length = np.maximum(counted.sum(axis=(1, 2)), 1e-9)
     pooled = (counted / length[:, None, None] * weight[:, None, None]).sum(axis=0) + UNSEEN
     pooled /= pooled.sum(axis=1, keepdims=True)
     chain = counted + TOWARD_POOLED * pooled
     chain /= chain.sum(axis=2, keepdims=True)
-    return Archetypes(
-        chain=_longer(chain, minutes / step),
-        weight=weight,
-        share=counted.sum(axis=2) / length[:, None],
-    )
+    return _longer(chain, minutes / _shipped(minutes))
 
 
 def _distance(n: int, request: int) -> float:

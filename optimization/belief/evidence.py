@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+
+import pandas as pd
+
+from slackwater.warehouse.amounts import duration
 
 #: Levels: prices only; own launches; placement scores; counts now and then; counts in every slot.
 PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
-#: What each level says in a sentence.
-WORDS: Final = {
-    PRICES: "availability not observed, assumed from {markets} measured markets",
-    LAUNCHES: "availability not observed, assumed from {launches} and {markets} measured markets",
-    SCORES: "availability not observed, assumed from placement scores, {launches} and {markets} measured markets",
-    PROBES: "no recent count of available instances",
-    COUNTS: "availability observed",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence of availability behind a decision: its level, own launches and measured markets.
+    """Evidence of availability behind a decision: its level, own launches, counts and measured markets.
+
+    ``counts`` are those before the slot, the newest ``count_age_hours`` old (None: no count).
 
     >>> str(Evidence(level=LAUNCHES, launches=3, markets=32))
     'availability not observed, assumed from 3 own launches and 32 measured markets'
+    >>> str(Evidence(level=PROBES, counts=40, count_age_hours=6.0, markets=32))
+    'availability not observed for 6 h, assumed from 40 counts and 32 measured markets'
     """
 
     level: int
     launches: int = 0
+    counts: int = 0
+    count_age_hours: float | None = None
     markets: int = 0
 
+    @property
+    def is_assumed(self) -> bool:
+        """Whether availability is assumed from measured markets."""
+        return self.markets > 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known or assumed of the availability in the slot."""
+        return self.level == COUNTS or self.is_assumed
+
     def __str__(self) -> str:
-        own = f"{self.launches} own launch{'' if self.launches == 1 else 'es'}"
-        return WORDS[self.level].format(launches=own, markets=self.markets)
+        if self.level == COUNTS:
+            return "availability observed"
+        if not self.is_known:
+            return "no recent count of available instances"
+        parts = [
+            f"{many} {name}{'' if many == 1 else 's'}"
+            for many, name in (
+                (self.counts, "count"),
+                (self.launches, "own launch" if self.launches == 1 else "own launche"),
+                (self.markets, "measured market"),
+            )
+            if many
+        ]
+        age = (
+            ""
+            if self.count_age_hours is None
+            else f" for {duration(pd.Timedelta(hours=self.count_age_hours))}"
+        )
+        words = " and ".join([part for part in (", ".join(parts[:-1]), *parts[-1:]) if part])
+        return f"availability not observed{age}, assumed from {words}"

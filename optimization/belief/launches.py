@@ -1,4 +1,4 @@
-"""Launches of a user as evidence of availability: what became of a request, slot by slot (M13.1)."""
+"""Own launches and counts as evidence of availability: the state of a request, slot by slot (M13.1)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.optimization.belief.archetypes import ALL, NONE, PART, STATES, Archetypes
+from slackwater.optimization.belief.archetypes import (
+    ALL,
+    NONE,
+    PART,
+    STATES,
+    Archetypes,
+    request_states,
+)
 
 #: State of a slot in which nothing is known of the request.
 UNKNOWN: Final = -1
 #: Half-life of transitions between own launches, in slots.
 HALF_LIFE_SLOTS: Final = 24.0
+#: Slots whose evidence is read; older transitions have a weight below .001.
+MOST_SLOTS: Final = 240
 #: Launches further apart than this many slots show no transition.
 MOST_APART: Final = 24
 
@@ -43,34 +52,93 @@ class Launch:
 class Launches:
     """States of a request of ``request`` instances in consecutive slots, `UNKNOWN` where nothing is known.
 
-    Element ``first`` is slot 0 of the job. ``prior`` are the archetypes of such a request.
+    Element ``first`` is slot 0 of the job. ``is_counted`` are the slots whose count was read.
+    ``prior`` are the archetypes of such a request, ``counts`` (3,) the instances that stand for
+    none, part and all of it.
     """
 
     request: int
     states: np.ndarray
     prior: Archetypes
     first: int = 0
+    is_counted: np.ndarray
+    counts: np.ndarray
 
     @classmethod
-    def of(cls, request: int, launches: Iterable[Launch], slots: int, prior: Archetypes) -> Launches:
-        """Return the launches of a job of ``slots`` slots; of several in a slot the last counts."""
+    def of(
+        cls,
+        request: int,
+        launches: Iterable[Launch],
+        slots: int,
+        prior: Archetypes,
+        counts: np.ndarray | None = None,
+        first: int = 0,
+    ) -> Launches:
+        """Return the evidence of a job of ``slots`` slots; of several launches in a slot the last is used.
+
+        ``counts`` are those read for consecutive slots, NaN where none was read; element ``first``
+        is slot 0 of the job. A launch is used before a count.
+        """
         known = list(launches)
-        first = max([0, *(one.held - one.slot for one in known)])
-        states = np.full(first + slots, UNKNOWN)
+        read = np.full(slots, np.nan) if counts is None else counts
+        before = max([first, *(one.held - one.slot for one in known)])
+        every = np.full(before + slots, np.nan)
+        every[before - first : before - first + len(read)] = read[: first + slots]
+        is_counted = np.isfinite(every)
+        states = np.where(is_counted, request_states(every, request), UNKNOWN)
         for one in known:
-            place = first + one.slot
+            place = before + one.slot
             states[place - one.held : place] = ALL
         for one in known:
-            states[first + one.slot] = one.state
-        return cls(request=request, states=states, prior=prior, first=first)
+            states[before + one.slot] = one.state
+        return cls(
+            request=request,
+            states=states,
+            prior=prior,
+            first=before,
+            is_counted=is_counted,
+            counts=_typical_counts(every[is_counted], request),
+        )
 
     def until(self, slot: int) -> np.ndarray:
         """Return the states up to the job's slot ``slot``, which is the last element."""
         return self.states[: self.first + slot + 1]
 
     def known(self, slot: int) -> int:
-        """Return the number of slots with a known state up to ``slot``."""
-        return int((self.until(slot) != UNKNOWN).sum())
+        """Return the number of slots up to ``slot`` whose state is known from own launches."""
+        own = (self.until(slot) != UNKNOWN) & ~self.is_counted[: self.first + slot + 1]
+        return int(own.sum())
+
+    def counted(self, slot: int) -> int:
+        """Return the number of counts up to ``slot``."""
+        return int(self.is_counted[: self.first + slot + 1].sum())
+
+    def is_read(self, slot: int) -> bool:
+        """Return whether the count of the job's slot ``slot`` was read."""
+        return bool(self.is_counted[self.first + slot])
+
+    def age(self, slot: int) -> int:
+        """Return the age of the newest count in ``slot``, in slots; there must be a count."""
+        return self.first + slot - int(np.flatnonzero(self.is_counted[: self.first + slot + 1])[-1])
+
+
+def request_counts(request: int) -> np.ndarray:
+    """Return the counts that stand for none, part and all of a request without any count, shape (3,).
+
+    >>> request_counts(8), request_counts(1)
+    (array([0, 4, 8]), array([0, 0, 1]))
+    """
+    return np.array([0, request // 2, request])
+
+
+def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
+    """Return the median count in each state of a request, shape (3,); without a count that of `request_counts`."""
+    found, states = request_counts(request), request_states(counts, request)
+    for state in (PART, ALL):
+        own = counts[states == state]
+        if len(own):
+            found[state] = int(np.median(own))
+    return found
 
 
 def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
@@ -80,6 +148,7 @@ def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
     transition, spread over the slots between them as ``chain`` (3, 3) makes it likely.
     """
     found = np.zeros((STATES, STATES))
+    states = states[-MOST_SLOTS:]
     known = np.flatnonzero(states != UNKNOWN)
     if len(known) < 2:
         return found
@@ -88,8 +157,12 @@ def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
     before, after = states[known[:-1]], states[known[1:]]
     near = apart == 1
     np.add.at(found, (before[near], after[near]), weight[near])
-    for k in np.flatnonzero((apart > 1) & (apart <= MOST_APART)):
-        found += weight[k] * _between(int(before[k]), int(after[k]), int(apart[k]), chain)
+    far = (apart > 1) & (apart <= MOST_APART)
+    pairs = np.column_stack([before, after, apart])[far]
+    for pair in np.unique(pairs, axis=0):
+        same = (pairs == pair).all(axis=1)
+        first, last, slots = pair.tolist()
+        found += weight[far][same].sum() * _between(first, last, slots, chain)
     return found
 
 

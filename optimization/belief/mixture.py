@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from slackwater.optimization.belief.archetypes import STATES, Archetypes
 from slackwater.optimization.belief.launches import HALF_LIFE_SLOTS, UNKNOWN, own_transitions
-from slackwater.optimization.kernels.belief import request_steps, walk_states
+from slackwater.optimization.kernels.belief import request_steps, walk_inside, walk_states
 
 #: Strength of an archetype beside own transitions, in slots.
 STRENGTH: Final = 4.0
@@ -26,12 +26,13 @@ class Mixture:
     """Belief about the states of a request: archetypes with their weight (A,), and their present state (A, 3).
 
     ``strength`` (A, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
-    archetype; where ``is_certain`` the rows are these, normalised. ``known`` is the number of slots
-    with own launches. In every slot the market turns, with the half-life `CHANGE_SLOTS`, into one of
+    archetype; where ``is_certain`` the rows are these, normalised. ``inside`` (A, 3, 3) are the
+    transitions per part of a slot, ``known`` is the number of slots with a known state. In every slot the market turns, with the half-life `CHANGE_SLOTS`, into one of
     ``others``, the archetypes without any evidence.
     """
 
     others: Archetypes
+    inside: np.ndarray
     weight: np.ndarray
     strength: np.ndarray
     now: np.ndarray
@@ -57,7 +58,12 @@ class Mixture:
             ahead = np.linalg.matrix_power(rows, len(states) - 1 - int(known[-1]))
             now = ahead[:, states[known[-1]], :]
         return cls(
-            others=archetypes, weight=weight / weight.sum(), strength=strength, now=now, known=len(known)
+            others=archetypes,
+            inside=archetypes.inside,
+            weight=weight / weight.sum(),
+            strength=strength,
+            now=now,
+            known=len(known),
         )
 
     @property
@@ -100,12 +106,27 @@ class Mixture:
         first = np.cumsum(self.now[which], axis=1)
         return walk_states(first, np.cumsum(rows, axis=2), turns, rank)
 
+    def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
+
+        They are those of the mixture's mean chain per part of a slot, given the states at both ends.
+        """
+        chain = np.tensordot(self.weight, self.inside, axes=1)
+        return walk_inside(states, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
+
     def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
         """Return ``many`` equally likely beliefs that this may turn into once the market is known."""
         which = _in_proportion(self.weight, many, rng)
         rows = _drawn_rows(self.strength[which], rng)
         return [
-            replace(self, weight=np.ones(1), strength=rows[[i]], now=self.now[[a]], is_certain=True)
+            replace(
+                self,
+                inside=self.inside[[a]],
+                weight=np.ones(1),
+                strength=rows[[i]],
+                now=self.now[[a]],
+                is_certain=True,
+            )
             for i, a in enumerate(which.tolist())
         ]
 

@@ -66,3 +66,35 @@ def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np
                 state += 1
             found[p, k] = state
     return found
+
+
+@kernel
+def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Return states between the ends of slots, shape of ``rank`` (paths, slots, parts - 1).
+
+    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part.
+    """
+    paths, slots, inner = rank.shape
+    size = len(chain)
+    onward = np.empty((inner + 1, size, size))
+    onward[0] = np.eye(size)
+    for k in range(inner):
+        onward[k + 1] = chain @ onward[k]
+    found = np.empty(rank.shape, dtype=np.int64)
+    for p in range(paths):
+        for t in range(slots):
+            state, end = states[p, t], states[p, t + 1]
+            for k in range(inner):
+                total = 0.0
+                for j in range(size):
+                    total += chain[state, j] * onward[inner - k, j, end]
+                left = rank[p, t, k] * total
+                j = 0
+                while j < size - 1:
+                    left -= chain[state, j] * onward[inner - k, j, end]
+                    if left < 0.0:
+                        break
+                    j += 1
+                state = j
+                found[p, t, k] = state
+    return found

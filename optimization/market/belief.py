@@ -21,13 +21,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
-from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, Evidence
+from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.kernels.induction import tilt
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.market.window import Past, PointForecast, Record
-from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 #: Largest number of count states of a chain and of sizes of a table: 20 captured 0.002 more of E1's
 #: headroom at seven times the work.
@@ -235,6 +235,57 @@ MOST_KEPT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestBelief:
+    """Belief about a request of ``size`` instances: its mixture, for the next ``slots`` slots (M13.3).
+
+    ``counts`` (3,) stand for none, part and all of the request. ``is_counted``: the count of the
+    present slot was read.
+    """
+
+    mixture: Mixture
+    size: int
+    counts: np.ndarray
+    slots: int
+    is_counted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MarketPaths:
+    """Sampled paths of a market: ``price`` (USD per instance-hour) and ``count`` of the slots after the present, (paths, slots).
+
+    ``present`` (paths,) are sampled counts of the present slot, None where it is read. ``within``
+    (paths, slots, m) are the counts at m evenly spaced times before each of the slots, None: no such
+    readings.
+    """
+
+    price: np.ndarray
+    count: np.ndarray
+    present: np.ndarray | None = None
+    within: np.ndarray | None = None
+
+    def cut(self, slots: int) -> MarketPaths:
+        """Return the first ``slots`` slots."""
+        within = None if self.within is None else self.within[:, :slots]
+        return replace(self, price=self.price[:, :slots], count=self.count[:, :slots], within=within)
+
+    def left(self, taken: int) -> MarketPaths:
+        """Return the paths of the instances that are left after others take ``taken`` in every later slot."""
+        within = None if self.within is None else np.maximum(self.within - taken, 0)
+        return replace(self, count=np.maximum(self.count - taken, 0), within=within)
+
+    def in_parts(self, first: np.ndarray, parts: int) -> np.ndarray:
+        """Return the counts at the ends of ``parts`` parts of every slot, (paths, slots * parts); ``first`` is the present."""
+        many, slots = self.count.shape
+        found = np.empty((many, slots, parts), dtype=np.int64)
+        before = np.column_stack([first, self.count])[:, :-1]
+        found[:] = before[:, :, None]
+        if self.within is not None:
+            found[:, :, :-1] = self.within
+        found[:, :, -1] = self.count
+        return found.reshape(many, slots * parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:
     """Belief, in a given slot, about the slots after it.
 
@@ -246,8 +297,9 @@ class Belief:
     ``price_quantiles`` (h, 19) its price quantiles at `LEVELS`. ``slot`` counts from the first slot
     of the job or market.
 
-    Where availability is not observed, ``unobserved`` is the belief about a request, and the count
-    chain has its states (M13); there is no count distribution then.
+    ``request`` is the belief about a request (M13), from which paths are sampled; None: they are
+    walks on the count chain. Where availability is not observed, the count chain has its states too,
+    and there is no count distribution.
     """
 
     slot: int
@@ -261,7 +313,7 @@ class Belief:
     price_steps: np.ndarray
     count_law: np.ndarray
     price_quantiles: np.ndarray
-    unobserved: Mixture | None = None
+    request: RequestBelief | None = None
 
     @property
     def horizon(self) -> int:
@@ -322,13 +374,13 @@ class Belief:
 
         The rows of the count chain are drawn from the Dirichlet distribution of their transitions,
         given their ``weight``. The count distribution is split by `in_common`: a variant with few
-        instances has few in many slots. Where availability is not observed, each variant is a
-        market of its own (M13.4).
+        instances has few in many slots. With a belief about a request, each variant is a market of
+        its own (M13.4).
         """
         chain = self.counts
-        if self.unobserved is not None:
-            for mixture in self.unobserved.drawn(many, rng):
-                yield believe_request(self, mixture, int(chain.count[-1]), len(self.count_steps))
+        if self.request is not None:
+            for mixture in self.request.mixture.drawn(many, rng):
+                yield believe_request(self, replace(self.request, mixture=mixture))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
         for law in in_common(self.count_law, hours, many):
@@ -344,39 +396,33 @@ class Belief:
                 count_law=law,
             )
 
-    def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Sample paths of prices (USD per instance-hour) and counts of the next ``slots`` slots, both of shape (paths, slots).
+    def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> MarketPaths:
+        """Sample paths of the next ``slots`` slots; raises `SettingsError` for fewer than 1 path.
 
-        Count and price are independent. Where a state represents several values, a path keeps the
-        same rank among them in every slot: within the horizon the values of each slot follow the
-        forecast's distribution without extra variation between slots. Raises `SettingsError` for
-        fewer than 1 path.
+        Count and price are independent. Where a state of the chains represents several values, a
+        path keeps the same rank among them in every slot: within the horizon the values of each slot
+        follow the forecast's distribution without extra variation between slots.
         """
-        prices, counts, _ = self.sample_with_present(slots, paths=paths, rng=rng)
-        return prices, counts
-
-    def sample_with_present(
-        self, slots: int, *, paths: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return `sample` and the sampled counts of the present slot, shape (paths,); None where the present is read."""
         if paths < 1:
             raise SettingsError(f"{paths} sampled futures", expected="at least one")
         counts = np.empty((paths, slots), dtype=np.int64)
         prices = np.empty((paths, slots))
-        present = None
-        if self.unobserved is None:
+        present = within = None
+        if self.request is None:
             states = _walks(self.count_now, self.count_transitions(slots), paths, rng)
         else:
-            asked = request_counts(int(self.counts.count[-1]))
-            sampled = asked[self.unobserved.sample(slots, paths=paths, rng=rng)]
-            present, counts[:] = sampled[:, 0], sampled[:, 1:]
+            asked, mixture = self.request.counts, self.request.mixture
+            sampled = mixture.sample(slots, paths=paths, rng=rng)
+            within = asked[mixture.sample_inside(sampled, rng)]
+            counts[:] = asked[sampled[:, 1:]]
+            present = None if self.request.is_counted else asked[sampled[:, 0]]
         levels = _walks(self.price_now, self.price_transitions(slots), paths, rng)
         ranks = rng.random((2, paths))
         below = np.concatenate([np.zeros((self.horizon, 1)), np.cumsum(self.count_law, axis=1)], axis=1)
         shares = price_law(self.price_quantiles, self.prices)
         floors = np.cumsum(shares, axis=1) - shares
         for k in range(slots):
-            if present is None:
+            if self.request is None:
                 counts[:, k] = (
                     self._count_at(below[k], states[:, k], ranks[0])
                     if k < self.horizon
@@ -387,7 +433,7 @@ class Belief:
                 continue
             at = floors[k, levels[:, k]] + ranks[1] * shares[k, levels[:, k]]
             prices[:, k] = np.interp(at, LEVELS, self.price_quantiles[k])
-        return prices, counts, present
+        return MarketPaths(price=prices, count=counts, present=present, within=within)
 
     def _count_at(self, below: np.ndarray, states: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         """Return the counts at the given ranks within their states, for the distribution with P(count < n) = ``below[n]``."""
@@ -547,30 +593,19 @@ def make_belief(
 REQUEST_SLOTS = 336
 
 
-def request_counts(request: int) -> np.ndarray:
-    """Return the counts that stand for none, part and all of a request, shape (3,).
-
-    >>> request_counts(8), request_counts(1)
-    (array([0, 4, 8]), array([0, 0, 1]))
-    """
-    return np.array([0, request // 2, request])
-
-
-def believe_request(belief: Belief, mixture: Mixture, request: int, slots: int) -> Belief:
-    """Return the belief with a count chain on none, part and all of ``request`` instances (M13.3).
-
-    The chain differs by slot for the next ``slots`` slots.
-    """
-    count, first = np.unique(request_counts(request), return_index=True)
-    lump = (request_counts(request)[:, None] == count).astype(float)
-    steps = mixture.steps(slots)[:, first] @ lump
+def believe_request(belief: Belief, request: RequestBelief) -> Belief:
+    """Return the belief with a count chain on none, part and all of a request, which differs by slot (M13.3)."""
+    counts = np.minimum(request.counts, request.size)
+    count, first = np.unique(counts, return_index=True)
+    lump = (counts[:, None] == count).astype(float)
+    steps = request.mixture.steps(request.slots)[:, first] @ lump
     return replace(
         belief,
         counts=CountChain(count=count, transition=steps[-1]),
-        count_now=mixture.present @ lump,
+        count_now=request.mixture.present @ lump,
         count_steps=steps,
-        count_law=np.zeros((0, request + 1)),
-        unobserved=mixture,
+        count_law=np.zeros((0, int(count[-1]) + 1)),
+        request=request,
     )
 
 
@@ -611,7 +646,7 @@ class Believed:
 
     ``price`` and ``available`` (slots,) are those of the job's slots, NaN in gaps; ``forecasts``
     are the forecasts in force in each slot. ``record`` holds the data before the job, None if there
-    are none; ``launches`` are those of the user where availability is not observed (M13), else None.
+    are none; ``launches`` are the evidence of a request (M13), None in replays.
     In a look-ahead, ``held`` is the belief used for all later slots: simulated slots add
     no information, so its transitions apply from every state reached.
     """
@@ -645,8 +680,11 @@ class Believed:
                 self._common[key] = common
             known = make_belief(past, issued, now=now, forgetting=forgetting, common=common)
             if self.launches is not None:
-                ahead = min(REQUEST_SLOTS, max(1, len(self.price) - slot))
-                known = believe_request(known, self.mixture(slot), self.launches.request, ahead)
+                request = self._request(self.launches, slot)
+                if request.is_counted:
+                    known = replace(known, request=request)
+                else:
+                    known = believe_request(known, request)
             self._made[slot, forgetting] = known
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]
@@ -655,18 +693,28 @@ class Believed:
         return known
 
     def evidence(self, slot: int) -> Evidence:
-        """Return the evidence of availability in ``slot`` where it is not observed."""
-        if self.launches is None:
+        """Return the evidence of availability in ``slot`` where its count was not read."""
+        own = self.launches
+        if own is None:
             return Evidence(level=PRICES)
-        known = self.launches.known(slot)
-        markets = len(self.launches.prior)
-        return Evidence(level=LAUNCHES if known else PRICES, launches=known, markets=markets)
+        launches, counts = own.known(slot), own.counted(slot)
+        return Evidence(
+            level=PROBES if counts else LAUNCHES if launches else PRICES,
+            launches=launches,
+            counts=counts,
+            count_age_hours=own.age(slot) * self.slot_hours if counts else None,
+            markets=len(own.prior),
+        )
 
-    def mixture(self, slot: int) -> Mixture:
-        """Return the belief about the request of `launches` as known in ``slot`` (M13.3)."""
-        if self.launches is None:
-            raise MarketError("a market without launches", expected="launches of a request")
-        return Mixture.of(self.launches.prior, self.launches.until(slot))
+    def _request(self, own: Launches, slot: int) -> RequestBelief:
+        """Return the belief about the request of the launches as known in ``slot`` (M13.3)."""
+        return RequestBelief(
+            mixture=Mixture.of(own.prior, own.until(slot)),
+            size=own.request,
+            counts=own.counts,
+            slots=min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
+            is_counted=own.is_read(slot),
+        )
 
     def _now(self, slot: int) -> Now:
         return Now(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.belief.evidence import PROBES
 from slackwater.optimization.job.definition import Progress, needed
 from slackwater.optimization.kernels.moving import ending_at
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
@@ -89,7 +88,7 @@ def decide_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
-        risk_known=guarded or live.run.must_finish or any(own.evidence.level != PROBES for own in view.views),
+        risk_known=guarded or live.run.must_finish or any(own.evidence.is_known for own in view.views),
         guarded=guarded,
         evidence=min(
             (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
@@ -236,15 +235,13 @@ def expected_ahead(
     seconds, deadline_slots = view.slot_hours * 3600.0, job.job.deadline_slots
     later = whole.slots_left - 1
     sampled = [
-        own.belief(MEAN_FIELD.forgetting).sample_with_present(later, paths=many, rng=rng)
-        for own in view.views
+        own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(int(taken))
+        for own, taken in zip(view.views, tables.taken, strict=True)
     ]
-    present = [one[2] for one in sampled]
-    price = np.stack([one[0] for one in sampled], axis=1)
-    left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
-    each = list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0))
-    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present))
-    if any(one is not None for one in present):
+    price = np.stack([one.price for one in sampled], axis=1)
+    left = np.stack([one.count for one in sampled], axis=1)
+    paths = WorldPaths(run, later_readings(run, seconds, sampled, rng))
+    if any(one.present is not None for one in sampled):
         paths.advance(run.now)
     here = run.market if target.market is None else target.market
     held = target.allocation
@@ -275,9 +272,9 @@ def _wishes(
     paths: WorldPaths,
     slot: int,
     own: np.ndarray,
-    known: tuple[np.ndarray, np.ndarray],
+    known: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Targets:
-    """Return the targets of the mean-field policy on the paths ``own``; ``known`` are prices and counts, (own, M)."""
+    """Return the targets of the mean-field policy on the paths ``own``; ``known`` are prices, their levels and counts, (own, M)."""
     wished = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
     if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
         return wished
@@ -285,7 +282,7 @@ def _wishes(
     rest = view.job.job.workload - paths.work
     market, n = tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
     to = np.where(n > 0, market, paths.market[own])
-    price, available = (one[np.arange(len(own)), to] for one in known)
+    price, _, available = (one[np.arange(len(own)), to] for one in known)
     on_demand_usd = np.array([one.on_demand_usd for one in view.views])[to]
     spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
     sold = np.array([one.on_demand.sold for one in view.views])[to]

@@ -9,7 +9,7 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Progress, on_demand_to_go
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
-from slackwater.optimization.market.belief import Belief, Believed
+from slackwater.optimization.market.belief import Belief, Believed, MarketPaths
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
@@ -105,32 +105,23 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
     later = view.job.deadline_slots - view.slot - 1
     belief = belief_of(now.policy, view)
     if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
-        prices, counts, present = belief.sample_with_present(later, paths=paths, rng=rng)
-        return simulate_ahead(now, prices, counts, rng=rng, present=present)
+        return simulate_ahead(now, belief.sample(later, paths=paths, rng=rng), rng=rng)
     parts = []
     for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
         many = len(range(share, paths, DRAWN))
-        prices, counts, present = held.sample_with_present(later, paths=many, rng=rng)
+        sampled = held.sample(later, paths=many, rng=rng)
         # The tables of a variant do not apply to the next.
         apart = replace(now, plan=replace(now.plan, tables=dict(now.plan.tables)))
-        parts.append(_ahead(apart, held, *_cut(view, prices, counts), rng, present))
+        parts.append(_ahead(apart, held, sampled, rng))
     cost, finish, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
 
 
-def simulate_ahead(
-    now: Present,
-    price_paths: np.ndarray,
-    count_paths: np.ndarray,
-    *,
-    rng: np.random.Generator,
-    present: np.ndarray | None = None,
-) -> Expected:
+def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generator) -> Expected:
     """Run the policy from its present state over sampled paths, in the world and under the exact guard.
 
-    ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this
-    slot), at least up to the deadline; the slot of the view is as observed. A count that changes
-    between two slots changes at a uniformly random second between them (M12.12).
+    The paths reach at least to the deadline; the slot of the view is as observed. A count that
+    changes between two readings changes at a uniformly random second between them (M12.12).
 
     In later slots the policy reads the forecast of the view shifted to that slot: a *static
     vintage*, since later forecasts are unknown (ours). The record and the belief of the view are
@@ -143,41 +134,33 @@ def simulate_ahead(
     `MarketError` for paths of another shape, `PolicyError` and `JobError` as `replay` does.
     """
     view = now.view
-    prices, counts = _cut(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
-    cost, finish, value = _ahead(now, belief_of(now.policy, view), prices, counts, rng, present)
-    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
-
-
-def _cut(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the paths cut at the deadline, shapes (paths, slots after this slot); raises `MarketError` for a wrong shape."""
-    later = view.job.deadline_slots - view.slot - 1
-    if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
+    later, (many, slots) = view.job.deadline_slots - view.slot - 1, sampled.count.shape
+    if sampled.price.shape != (many, slots) or slots < later or not many:
         raise MarketError(
-            f"price paths of shape {prices.shape}, count paths of {counts.shape}",
+            f"price paths of shape {sampled.price.shape}, count paths of {sampled.count.shape}",
             expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
         )
-    return prices[:, :later], counts[:, :later].astype(np.int64)
+    cost, finish, value = _ahead(now, belief_of(now.policy, view), sampled.cut(later), rng)
+    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
 
 
 def _ahead(
     now: Present,
     held: Belief,
-    prices: np.ndarray,
-    counts: np.ndarray,
+    sampled: MarketPaths,
     rng: np.random.Generator,
-    present: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
 
-    ``held`` is the belief in the slots after that of the view, ``present`` the sampled counts of its
-    slot where they are not observed. Where such a path has no spot at all, the standby applies at
-    once.
+    ``held`` is the belief in the slots after that of the view. Where a path has no spot at all in the
+    present slot, the standby applies at once.
     """
     view, job = now.view, now.view.job
+    prices, counts, present = sampled.price, sampled.count, sampled.present
     seconds = view.slot_hours * 3600.0
     start = now.run.now - view.slot * seconds
     deadline = start + job.deadline_slots * seconds
-    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng, [present]))
+    paths = WorldPaths(now.run, later_readings(now.run, seconds, [sampled], rng))
     wishes = _Wishes.of(now, held, len(prices))
     many = len(prices)
     here = np.zeros(many, dtype=np.int64)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import archetypes
-from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
+from slackwater.optimization.belief.evidence import COUNTS, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_told
@@ -459,15 +459,23 @@ def _observed_market(
     """Return the observations of a market for a run up to ``now``, and the forecast issued then."""
     grid = pd.date_range(start, periods=run.deadline_slots, freq=history.step)
     ceiling = spot_ceiling(run, history)
-    window = ceiling.window(history.frame.reindex(grid), history, run.value)
+    request = min(run.n_max, history.capacity)
+    window = ceiling.window(history.with_counts_assumed(request).frame.reindex(grid), history, run.value)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
     points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
-    launches = None
-    if not history.availability_observed:
-        request = min(run.n_max, history.capacity)
-        prior = archetypes(request, history.slot_hours)
-        launches = Launches.of(request, tried, run.deadline_slots, prior)
+    read = market_record(history.with_counts_read(), (), first=start, last=now, known_by=now)
+    launches = Launches.of(
+        request,
+        tried,
+        run.deadline_slots,
+        archetypes(request, history.slot_hours),
+        counts=read.available if history.availability_observed else None,
+        first=read.first if history.availability_observed else 0,
+    )
+    slot = round((now - start) / history.step)
+    if slot < run.deadline_slots and window.observed[slot] and not launches.is_read(slot):
+        window = replace(window, availability_observed=False)
     return see(run, window, points, record, launches), issued.get(now)
 
 
@@ -597,7 +605,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
         risk_known=guard.holds(allowed)
-        or view.evidence.level != PROBES
+        or view.evidence.is_known
         or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
         guarded=guard.holds(allowed),
         standby=lost,

@@ -9,39 +9,34 @@ import numpy as np
 
 from slackwater.optimization.kernels import paths as steps
 from slackwater.optimization.kernels import world
+from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Targets, WorldRun
 
 
 def later_readings(
-    run: WorldRun,
-    seconds: float,
-    counts: Sequence[np.ndarray],
-    prices: Sequence[np.ndarray],
-    rng: np.random.Generator,
-    present: Sequence[np.ndarray | None] | None = None,
+    run: WorldRun, seconds: float, sampled: Sequence[MarketPaths], rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the readings of paths known at slot starts only: times in seconds, counts and prices (M12.12).
+    """Return the readings of sampled paths of each market: times in seconds, counts and prices (M12.12).
 
-    ``counts`` and ``prices`` (USD per instance-hour) are for each market those at the starts of the
-    slots after the present, a slot every ``seconds``, shape (paths, slots). A count that differs
-    from that of the slot before changed at a uniformly random second between the two. The result
-    has shape (paths, 3, markets, 1 + slots); the first reading is the present one.
-
-    ``present`` has for each market the sampled counts of the present, shape (paths,), where it was
-    not read (None: it was). Then every market has a second reading at the present.
+    A slot lasts ``seconds``. A count that differs from that of the reading before changed at a
+    uniformly random second between the two. The result has shape (paths, 3, markets, 1 + readings);
+    the first reading is the present one. Where the present of any market was not read, every market
+    has a second reading at the present.
     """
-    many, slots = counts[0].shape
     times, available, price = [], [], []
-    again = present is not None and any(one is not None for one in present)
-    for m, (count, usd) in enumerate(zip(counts, prices, strict=True)):
+    again = any(one.present is not None for one in sampled)
+    parts = 1 + max(0 if one.within is None else one.within.shape[2] for one in sampled)
+    for m, one in enumerate(sampled):
         there, now_usd = run.seen(m)
-        at = np.tile(run.now + seconds * np.arange(slots + 1), (many, 1))
-        own = None if present is None else present[m]
-        known = np.column_stack([np.full(many, there) if own is None else own, count])
-        # Never at the start of the slot before, which has its own reading.
-        early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, count.shape), 0.0)
-        at[:, 1:] -= early * seconds
-        paid = np.column_stack([np.full(many, now_usd), usd])
+        many, slots = one.count.shape
+        at = np.tile(run.now + seconds / parts * np.arange(slots * parts + 1), (many, 1))
+        first = np.full(many, there) if one.present is None else one.present
+        known = np.column_stack([first, one.in_parts(first, parts)])
+        # Never at the start of the part before, which has its own reading.
+        early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, known[:, 1:].shape), 0.0)
+        at[:, 1:] -= early * seconds / parts
+        paid = np.column_stack([np.full(many, now_usd), one.price])
+        paid = np.repeat(paid, parts, axis=1)[:, : slots * parts + 1]
         if again:
             at, paid = np.column_stack([at[:, :1], at]), np.column_stack([paid[:, :1], paid])
             known = np.column_stack([np.full(many, there), known])

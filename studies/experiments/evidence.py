@@ -13,7 +13,7 @@ import pandas as pd
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Notes, Section, numbers
 from slackwater.optimization.belief.archetypes import archetypes, request_states
-from slackwater.optimization.belief.launches import UNKNOWN, Launches
+from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide
@@ -66,45 +66,52 @@ def unit_usd(job: Any, slot_hours: float) -> float:
     return on_demand_alone(terms, job.deadline_slots * slot_hours * 3600.0)[1]
 
 
-def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> WorldCase:
-    """Return the case with what is known of availability: launches in the zone left out of the archetypes, or counts."""
-    ((own,), first) = case.cases, stretch.first
+def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> tuple[WorldCase, Launches]:
+    """Return the case with what is known of availability, and the evidence of its request at the first slot.
+
+    The zone is left out of the archetypes. With counts in every slot the policy plans on them alone.
+    """
+    ((own,), first, counts) = case.cases, stretch.first, stretch.counts
     job = own.job
-    if kind.startswith("4"):
-        keep = DAY if "24 h" in kind else first
-        record = own.record
-        if record is None or keep >= first:
-            return case
-        cut = slice(first - keep, None)
-        short = replace(
-            record,
-            price=record.price[cut],
-            available=record.available[cut],
-            peers=record.peers[:, cut],
-            first=keep,
-        )
-        return replace(case, cases=(replace(own, record=short),))
-    counts = stretch.counts
-    known = np.where(np.isnan(counts), UNKNOWN, request_states(counts, job.n_max))
-    before = {"1, launches for 24 h": DAY, "3, a probe every 4 h for a week": WEEK}.get(kind, 0)
-    states = known[max(0, first - before) :].copy()
-    begins = len(states) - (len(known) - first)
-    if kind.startswith("3"):
-        probed = np.arange(begins) % PROBED_EVERY == 0
-        states[:begins][~probed] = UNKNOWN
-    elif kind.startswith("0"):
-        states[:] = UNKNOWN
     zone = Market.parse(stretch.series.split("@")[0]).zone
     prior = archetypes(job.n_max, stretch.hours, (zone,))
-    launches = Launches(request=job.n_max, states=states, prior=prior, first=begins)
-    return replace(case, cases=(replace(own, launches=launches),))
+    if kind.startswith("4"):
+        keep = min(first, DAY if "24 h" in kind else first)
+        cut = slice(first - keep, None)
+        evidence = Launches.of(job.n_max, (), stretch.slots, prior, counts=counts[cut], first=keep)
+        if own.record is not None:
+            short = replace(
+                own.record,
+                price=own.record.price[cut],
+                available=own.record.available[cut],
+                peers=own.record.peers[:, cut],
+                first=keep,
+            )
+            own = replace(own, record=short)
+        return replace(case, cases=(own,)), evidence
+    states = request_states(counts, job.n_max)
+    known = np.flatnonzero(np.isfinite(counts)) - first
+    before = {"1, launches for 24 h": DAY, "3, a probe every 4 h for a week": WEEK}.get(kind, 0)
+    begins = min(first, before)
+    if kind.startswith("0"):
+        known = known[:0]
+    elif kind.startswith("3"):
+        known = known[known >= 0]
+    launches = [Launch(slot=int(k), state=int(states[first + k])) for k in known if k >= -begins]
+    read = None
+    if kind.startswith("3"):
+        read = counts[first - begins :].copy()
+        read[np.arange(len(read)) % PROBED_EVERY != 0] = np.nan
+        read[begins:] = np.nan
+    evidence = Launches.of(job.n_max, launches, stretch.slots, prior, counts=read, first=begins)
+    return replace(case, cases=(replace(own, launches=evidence),)), evidence
 
 
-def first_decision(case: WorldCase, start: pd.Timestamp) -> Decision:
+def first_decision(case: WorldCase, evidence: Launches, start: pd.Timestamp) -> Decision:
     """Return the decision of the first slot with its expected outcome."""
     (known,) = case.cases
     window = known.window
-    if known.launches is not None:
+    if not evidence.is_read(0):
         window = replace(
             window,
             available=np.full(len(window), known.job.n_max, dtype=np.int64),
@@ -116,7 +123,7 @@ def first_decision(case: WorldCase, start: pd.Timestamp) -> Decision:
         start=start,
         step=pd.Timedelta(hours=window.slot_hours),
         slot=0,
-        seen=(see(known.job, window, None, known.record, known.launches),),
+        seen=(see(known.job, window, None, known.record, evidence),),
         decided={},
     )
     return decide(live, policy_named(POLICY), EFFORT)
@@ -131,9 +138,9 @@ def run_start(stretch: Stretch, shared: None = None) -> np.ndarray:
     policy = policy_named(POLICY)
     for k, kind in enumerate(KINDS):
         for w, worth in enumerate(WORTHS):
-            case = with_evidence(job_case(stretch, worth), stretch, kind)
+            case, evidence = with_evidence(job_case(stretch, worth), stretch, kind)
             unit = unit_usd(case.cases[0].job, stretch.hours)
-            told = first_decision(case, stretch.start).expected
+            told = first_decision(case, evidence, stretch.start).expected
             (outcome,) = replay_in_world([policy], case, launcher=Launcher.SLOTS, memo=PlanMemo())
             usd = [told.cost_usd, told.cost_p10_usd, told.cost_p90_usd]
             found[k, w, :3] = np.array(usd) / unit

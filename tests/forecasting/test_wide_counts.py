@@ -40,7 +40,8 @@ def test_a_belief_plans_any_job_on_a_market_of_any_size():
     belief = make_belief(past, point, now=now, forgetting=Forgetting())
     assert belief.chance_of_spot(8) > 0.9 > belief.chance_of_spot(9)
     assert belief.count_law.shape == (4, WIDEST_LAW + 1)
-    prices, counts = belief.sample(10, paths=20, rng=np.random.default_rng(1))
+    paths = belief.sample(10, paths=20, rng=np.random.default_rng(1))
+    prices, counts = paths.price, paths.count
     assert prices.shape == counts.shape == (20, 10)
     chain, _ = belief.for_size(1024, 10)
     assert chain.count[-1] <= 1024

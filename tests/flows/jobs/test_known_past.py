@@ -293,5 +293,5 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
             assert decision.reason.count("P(spot") == 1
             assert "chance of" not in decision.reason
             assert live.chance_of_spot(n) == pytest.approx(chance, abs=1e-6)
-            _, counts = live.sample(1, paths=4000, rng=np.random.default_rng(0))
+            counts = live.sample(1, paths=4000, rng=np.random.default_rng(0)).count
             assert (counts[:, 0] >= n).mean() == pytest.approx(chance, abs=0.03)

@@ -9,6 +9,7 @@ from make import make_history, make_multi_job, make_window, present_of
 from moving_markets import a_job, random_markets, replayed
 
 from slackwater.optimization.job.definition import Progress
+from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.market.window import plan_price
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
@@ -132,7 +133,11 @@ def test_the_futures_of_a_running_job_hold_spot_alone():
         prices = np.full((20, job.deadline_slots - 1), float(window.price[0]))
         counts = rng.integers(0, job.n_max + 1, prices.shape)
         for policy in (Stochastic(), UniformProgress(), policy_named("MSU")):
-            expected = simulate_ahead(present_of(policy, view), prices, counts, rng=np.random.default_rng(0))
+            expected = simulate_ahead(
+                present_of(policy, view),
+                MarketPaths(price=prices, count=counts),
+                rng=np.random.default_rng(0),
+            )
             assert expected.cost_p90_usd <= job.n_max * job.deadline_slots * float(window.price[0])
 
 

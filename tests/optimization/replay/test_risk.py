@@ -9,6 +9,7 @@ import pytest
 from make import make_job, make_record, make_window, present_of
 
 from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pace import worth_finishing
@@ -38,7 +39,7 @@ class Halfway:
 
 def ahead(policy, view, prices, counts):
     """Return the expected outcome of a policy from a view on, over given paths."""
-    return simulate_ahead(present_of(policy, view), prices, counts, rng=Halfway())
+    return simulate_ahead(present_of(policy, view), MarketPaths(price=prices, count=counts), rng=Halfway())
 
 
 @pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only", "Stochastic"])
@@ -49,7 +50,9 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
     prices, counts = window.price[None, 1:], window.available[None, 1:]
     expected = ahead(policy, view, prices, counts)
     now, hour = present_of(policy, view), 3600.0
-    times, available, price = later_readings(now.run, hour, [counts], [prices], Halfway())[0, :, 0]
+    times, available, price = later_readings(
+        now.run, hour, [MarketPaths(price=prices, count=counts)], Halfway()
+    )[0, :, 0]
     run = now.run.copy([Readings(times=times, available=available, price=price)])
     state = policy.decide(now.state, view)[1]
     run.decide(now.target)
