@@ -27,8 +27,9 @@ class Mixture:
 
     ``strength`` (A, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
     archetype; where ``is_certain`` the rows are these, normalised. ``inside`` (A, 3, 3) are the
-    transitions per part of a slot, ``known`` is the number of slots with a known state. In every slot the market turns, with the half-life `CHANGE_SLOTS`, into one of
-    ``others``, the archetypes without any evidence.
+    transitions per part of a slot, ``known`` is the number of slots with a known state. In every
+    slot the market turns, with the half-life `CHANGE_SLOTS`, into one of ``others``, the archetypes
+    without any evidence.
     """
 
     others: Archetypes

@@ -681,10 +681,9 @@ class Believed:
             known = make_belief(past, issued, now=now, forgetting=forgetting, common=common)
             if self.launches is not None:
                 request = self._request(self.launches, slot)
-                if request.is_counted:
-                    known = replace(known, request=request)
-                else:
-                    known = believe_request(known, request)
+                known = (
+                    replace(known, request=request) if request.is_counted else believe_request(known, request)
+                )
             self._made[slot, forgetting] = known
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba.typed import List
 
 from slackwater.optimization.job.definition import Job, needed, rates
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.moving import (
     Ground,
     MarketLaw,
+    MarketsNow,
+    MovingPaths,
+    MovingTable,
     Stand,
     WorkGrid,
     choose,
@@ -41,19 +43,14 @@ MOST_POINTS = 240
 class MovingTables:
     """Expected values after the first slots from ``slot`` on, USD.
 
-    ``after[m]`` (slots, S, K, J, points) is for each market, ``nowhere`` (slots, points) for a job
-    without a place. ``ground`` has the sizes of the tables, ``full`` all sizes of the job; ``near``
-    (M, A) maps each size of ``full`` to the nearest size of ``ground``. In every later slot other
+    ``ground`` has the sizes of ``table``, ``full`` all sizes of the job. In every later slot other
     jobs take ``taken`` (M,) instances of each market first; ``counts`` are the remaining instances.
     """
 
     job: MarketsJob
     ground: Ground
     full: Ground
-    near: np.ndarray
-    grid: WorkGrid
-    after: List
-    nowhere: np.ndarray
+    table: MovingTable
     counts: tuple[CountChain, ...]
     prices: tuple[PriceChain, ...]
     now: tuple[np.ndarray, ...]
@@ -74,21 +71,8 @@ class MovingTables:
             [chain.index(usd) for chain, usd in zip(self.prices, price.tolist(), strict=True)], np.int64
         )
         there = [own.available if seen else -1 for own, seen in zip(view.views, view.seen, strict=True)]
-        found, by_state = options(
-            self.full,
-            self.grid,
-            self.after,
-            self.nowhere,
-            view.slot - self.slot,
-            self.near,
-            _stand(view),
-            np.array(there, np.int64),
-            self._others(view),
-            price,
-            listed(self.now),
-            levels,
-            self._counts(),
-        )
+        seen = MarketsNow(np.array(there, np.int64), self._others(view), price, levels)
+        found, by_state = options(self.full, self.table, view.slot - self.slot, _stand(view), seen)
         return np.asarray(found), np.asarray(by_state)
 
     def credited(self, view: MarketsView, worth: np.ndarray) -> np.ndarray:
@@ -125,25 +109,30 @@ class MovingTables:
         view: MarketsView,
         slot: int,
         stand: tuple[np.ndarray, np.ndarray, np.ndarray],
-        market: tuple[np.ndarray, np.ndarray],
+        market: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return (market, instances) as `best` on many paths in a later slot, each (paths,); market M is none.
 
         ``stand`` are place, previous size and work left, (paths,); ``market`` the prices in USD per
-        instance-hour and the counts left by other jobs, (paths, M). The present belief is fixed to
-        the end, and all markets are observed in every slot.
+        instance-hour, their `levels`, and the counts left by other jobs, (paths, M). The present
+        belief is fixed to the end, and all markets are observed in every slot.
         """
         place, before, rest = stand
-        price, available = market[0] * view.slot_hours, market[1].astype(np.int64)
-        levels = np.stack([chain.indices(price[:, m]) for m, chain in enumerate(self.prices)], axis=1)
-        return choose_on_paths(
-            self.full, self.grid, self.after, self.nowhere, slot - self.slot, self.near, self._counts(), slot,
-            place.astype(np.int64), before.astype(np.int64), rest, price, available, levels.astype(np.int64),
-            view.promise, ROUNDING * view.job.job.value,
+        price, levels, available = market
+        paths = MovingPaths(
+            slot, place.astype(np.int64), before.astype(np.int64), rest, available,
+            price * view.slot_hours, levels,
         )  # fmt: skip
+        rounding = ROUNDING * view.job.job.value
+        return choose_on_paths(self.full, self.table, slot - self.slot, paths, view.promise, rounding)
 
-    def _counts(self) -> List:
-        return listed([chain.count.astype(np.int64) for chain in self.counts])
+    def levels(self, price: np.ndarray, slot_hours: float) -> np.ndarray:
+        """Return the price level of every market on paths ``price`` (paths, M, slots), in USD per instance-hour."""
+        many, markets, slots = price.shape
+        found = np.empty((many, markets, slots), np.int64)
+        for m, chain in enumerate(self.prices):
+            found[:, m] = chain.indices(price[:, m].ravel() * slot_hours).reshape(many, slots)
+        return found
 
     def _others(self, view: MarketsView) -> np.ndarray:
         """Return the spot beyond the available spot: with it the state of a market matches the counts of later slots."""
@@ -231,10 +220,14 @@ def make_moving_tables(
         job=job,
         ground=ground,
         full=full,
-        near=near,
-        grid=grid,
-        after=listed(after),
-        nowhere=nowhere,
+        table=MovingTable(
+            grid,
+            listed(after),
+            nowhere,
+            near,
+            listed([chain.count.astype(np.int64) for chain in counts]),
+            listed(now),
+        ),
         counts=tuple(counts),
         prices=tuple(prices),
         now=tuple(now),

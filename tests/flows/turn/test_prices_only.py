@@ -89,14 +89,18 @@ def test_a_start_is_not_put_off_for_a_saving_that_is_noise(folder, tmp_path, dea
     assert (row["on_demand"], row["spot"] > 0) == (0, True)
 
 
-def test_the_zones_are_compared_by_price_without_a_chance_of_spot(folder):
+def test_the_zones_are_compared_by_price_and_their_chance_of_spot_is_assumed(folder):
     found = call(
         "markets", "--for", folder / "several.toml", "--db", folder / "w.duckdb", "--at", AT, "--json"
     )
     rows = json.loads(found.out)["markets"]
     assert [row["market"].split("/")[2] for row in rows] == ["us-east-1a", "us-east-1b", "us-east-1c"]
     assert [row["price_usd"] for row in rows] == sorted(row["price_usd"] for row in rows)
-    assert {(row["chance_of_spot"], row["available"]) for row in rows} == {(None, None)}
+    assert {row["available"] for row in rows} == {None}
+    assert all(0.5 < row["chance_of_spot"] < 1.0 for row in rows)
+    assert all(
+        row["reason"].endswith("; availability not observed, assumed from 32 measured markets") for row in rows
+    )
 
 
 def test_a_forecast_states_prices_and_no_counts(folder, tmp_path):

@@ -28,15 +28,17 @@ def start(tmp_path_factory):
 
 def test_each_level_knows_more_of_the_time_before_the_job(start):
     case = job_case(start, None)
-    known = {kind: with_evidence(case, start, kind).cases[0] for kind in KINDS}
-    launches = [known[kind].launches for kind in KINDS[:4]]
-    assert [one.first for one in launches] == [0, 0, 48, min(336, start.first)]
-    seen = [int((one.until(0) != UNKNOWN).sum()) for one in launches]
-    assert seen[:3] == [0, 1, 49]
-    assert seen[3] == pytest.approx(1 + launches[3].first / 8, abs=1)
-    assert launches[0].states.max() == UNKNOWN  # nothing is learned at level 0
-    assert [known[kind].record.first for kind in KINDS[4:]] == [48, start.first]
-    assert {known[kind].launches for kind in KINDS[4:]} == {None}
+    made = {kind: with_evidence(case, start, kind) for kind in KINDS}
+    known = [evidence for _, evidence in made.values()]
+    assert [one.first for one in known[:4]] == [0, 0, 48, min(336, start.first)]
+    assert [one.known(0) for one in known[:4]] == [0, 1, 49, 1]
+    assert known[0].states.max() == UNKNOWN  # nothing is learned at level 0
+    assert known[3].counted(0) == pytest.approx(known[3].first / 8, abs=1)
+    assert [one.counted(0) for one in known[4:]] == [49, start.first + 1]
+    assert [one.is_read(0) for one in known] == [False] * 4 + [True] * 2
+    cases = [found.cases[0] for found, _ in made.values()]
+    assert [one.record.first for one in cases[4:]] == [48, start.first]
+    assert [one.launches is None for one in cases] == [False] * 4 + [True] * 2
 
 
 def test_a_hard_deadline_is_met_and_expected_costs_are_ordered(start, monkeypatch):
