@@ -54,7 +54,7 @@ class Launches:
 
     Element ``first`` is slot 0 of the job. ``is_counted`` are the slots whose count was read.
     ``prior`` are the archetypes of such a request, ``counts`` (3,) the instances that stand for
-    none, part and all of it.
+    none, part and all of it, ``newest_hours`` the age of the newest count now, None without a count.
     """
 
     request: int
@@ -63,6 +63,7 @@ class Launches:
     first: int = 0
     is_counted: np.ndarray
     counts: np.ndarray
+    newest_hours: float | None = None
 
     @classmethod
     def of(
@@ -73,6 +74,7 @@ class Launches:
         prior: Archetypes,
         counts: np.ndarray | None = None,
         first: int = 0,
+        newest_hours: float | None = None,
     ) -> Launches:
         """Return the evidence of a job of ``slots`` slots; of several launches in a slot the last is used.
 
@@ -98,6 +100,7 @@ class Launches:
             first=before,
             is_counted=is_counted,
             counts=_typical_counts(every[is_counted], request),
+            newest_hours=newest_hours,
         )
 
     def until(self, slot: int) -> np.ndarray:
@@ -116,10 +119,6 @@ class Launches:
     def is_read(self, slot: int) -> bool:
         """Return whether the count of the job's slot ``slot`` was read."""
         return bool(self.is_counted[self.first + slot])
-
-    def age(self, slot: int) -> int:
-        """Return the age of the newest count in ``slot``, in slots; there must be a count."""
-        return self.first + slot - int(np.flatnonzero(self.is_counted[: self.first + slot + 1])[-1])
 
 
 def request_counts(request: int) -> np.ndarray:

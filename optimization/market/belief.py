@@ -701,7 +701,7 @@ class Believed:
             level=PROBES if counts else LAUNCHES if launches else PRICES,
             launches=launches,
             counts=counts,
-            count_age_hours=own.age(slot) * self.slot_hours if counts else None,
+            count_age_hours=own.newest_hours,
             markets=len(own.prior),
         )
 

@@ -465,6 +465,7 @@ def _observed_market(
     points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     read = market_record(history.with_counts_read(), (), first=start, last=now, known_by=now)
+    newest = history.newest_count
     launches = Launches.of(
         request,
         tried,
@@ -472,6 +473,7 @@ def _observed_market(
         archetypes(request, history.slot_hours),
         counts=read.available if history.availability_observed else None,
         first=read.first if history.availability_observed else 0,
+        newest_hours=None if newest is None else (now - newest) / pd.Timedelta(hours=1),
     )
     slot = round((now - start) / history.step)
     if slot < run.deadline_slots and window.observed[slot] and not launches.is_read(slot):

@@ -99,7 +99,8 @@ def test_the_zones_are_compared_by_price_and_their_chance_of_spot_is_assumed(fol
     assert {row["available"] for row in rows} == {None}
     assert all(0.5 < row["chance_of_spot"] < 1.0 for row in rows)
     assert all(
-        row["reason"].endswith("; availability not observed, assumed from 32 measured markets") for row in rows
+        row["reason"].endswith("; availability not observed, assumed from 32 measured markets")
+        for row in rows
     )
 
 
