@@ -243,7 +243,8 @@ def expected_ahead(
     price = np.stack([one[0] for one in sampled], axis=1)
     left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
     each = list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0))
-    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present))
+    rest = (view.slot + 1) * seconds - run.now
+    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present, first=rest))
     if any(one is not None for one in present):
         paths.advance(run.now)
     here = run.market if target.market is None else target.market

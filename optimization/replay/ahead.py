@@ -81,7 +81,7 @@ class Present:
     """A running job at its decision: policy and state, view, run in the world, and the target decided there.
 
     ``plan`` is the view by which the policy plans (`LiveJob.planned_views`), ``standby`` the target if
-    there is no spot.
+    there is no spot. The decision is ``elapsed`` seconds after the start of its slot.
     """
 
     policy: Policy[Any]
@@ -91,6 +91,7 @@ class Present:
     run: WorldRun
     target: Allocation
     standby: Allocation | None = None
+    elapsed: float = 0.0
 
 
 def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
@@ -175,9 +176,12 @@ def _ahead(
     """
     view, job = now.view, now.view.job
     seconds = view.slot_hours * 3600.0
-    start = now.run.now - view.slot * seconds
+    start = now.run.now - now.elapsed - view.slot * seconds
     deadline = start + job.deadline_slots * seconds
-    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng, [present]))
+    readings = later_readings(
+        now.run, seconds, [counts], [prices], rng, [present], first=seconds - now.elapsed
+    )
+    paths = WorldPaths(now.run, readings)
     wishes = _Wishes.of(now, held, len(prices))
     many = len(prices)
     here = np.zeros(many, dtype=np.int64)
