@@ -492,6 +492,14 @@ class Settings(BaseModel):
     solver_seconds: float = Field(
         10.0, ge=0.01, le=3600, description="time limit of a live solve, seconds (M3.4)"
     )
+    report_token_env: str | None = Field(
+        None,
+        description="environment variable with the token for reports by HTTP; without it `slackwater ui` takes none",
+    )
+    report_behind_tls: bool = Field(
+        False,
+        description="a proxy with TLS is in front of `slackwater ui`: it takes reports at addresses other than loopback",
+    )
     seed: int = Field(
         7, ge=0, lt=2**63, description="random seed of the simulated market and of the sampled scenarios"
     )
