@@ -655,6 +655,7 @@ OTHER_VARIABLES = {
     ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
     f"{PREFIX}JOB": "name of the job, in a task that the driver skypilot launches",
     f"{PREFIX}KEY": "key of the decision, in such a task",
+    f"{PREFIX}REPORT_TOKEN": "token with which the callback of a trainer posts its reports",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",

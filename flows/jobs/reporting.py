@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from slackwater.flows.command import parsed_time
 from slackwater.flows.config import Settings
@@ -35,7 +35,7 @@ from slackwater.warehouse.store.connection import Store
 class GivenReport(BaseModel):
     """A report as given: the options of `slackwater job report`, or the JSON object of a request; None: not reported."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     at: str | None = None
     known_at: str | None = None
@@ -55,7 +55,7 @@ class GivenReport(BaseModel):
     asked: int | None = None
     lost: int | None = None
     held_minutes: float | None = None
-    note: str = Field("", max_length=10_000)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
