@@ -69,7 +69,7 @@ def open_jobs(
                     peers=[peers.get(one, ()) for one in markets],
                     reports=ledger.reports.get(name, ()),
                     by=(None, "") if by is None else by.of(job.request),
-                    fresh=turn.fresh,
+                    fresh=turn.freshness,
                 )
             )
         except RAISED as error:
