@@ -241,6 +241,23 @@ def tables() -> dict[str, Relation]:
                 "details": "JSON of all fields of the decision.",
             },
         ),
+        "revisions": Relation(
+            words="Decisions for the rest of a slot, made by `slackwater act` after spot was lost in it (M12.15): each "
+            "replaces the decision of the slot from `revised_at` on. Never changed.",
+            columns={
+                "job": decided["job"],
+                "slot": "Start of the slot, UTC: joins `decisions` together with the job.",
+                "revised_at": "Time of the decision, UTC.",
+                "lost_at": "Time of the newest loss of spot before it, UTC.",
+                "spot_left": "Spot instances that were left after the loss.",
+                "policy": decided["policy"],
+                "market": MARKET,
+                "on_demand": "On-demand instances to run until the slot ends.",
+                "spot": "Spot instances to run until the slot ends.",
+                "reason": decided["reason"],
+                "details": "JSON of all fields of the decision.",
+            },
+        ),
         "outcomes": Relation(
             words="Simulated outcome of every policy on each ended job, in hindsight (M5.1). "
             "`job_outcomes` also has the savings.",

@@ -44,6 +44,7 @@ MIGRATIONS = (
     "0014_measured_times",
     "0015_staged_pages",
     "0016_launches",
+    "0017_revisions",
 )
 
 #: Tables that are neither exported nor published: the record of steps, and pages of fetches that
@@ -329,6 +330,7 @@ TABLES: Mapping[str, TableRule] = {
     "jobs": TableRule(key=("name",)),
     "terms": TableRule(key=("job", "known_at", "revision")),
     "decisions": _from("slot", "job", "slot"),
+    "revisions": _from("revised_at", "job", "slot", "revised_at"),
     "outcomes": _from("scored_at", "job", "policy"),
     "weights": _from("scored_at", "round", "policy"),
     "runs": _from("logical_at", "run", "stage", "status"),
