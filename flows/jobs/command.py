@@ -131,7 +131,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
-    old = turn.fresh.stale(newest, places[0].at)
+    old = turn.freshness.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
