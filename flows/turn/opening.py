@@ -70,7 +70,7 @@ def open_jobs(
                     reports=ledger.reports.get(name, ()),
                     revisions=ledger.revisions.get(name, ()),
                     by=(None, "") if by is None else by.of(job.request),
-                    fresh=turn.fresh,
+                    fresh=turn.freshness,
                 )
             )
         except RAISED as error:
