@@ -22,7 +22,7 @@ from slackwater.flows.command import (
     parsed_duration,
     parsed_time,
 )
-from slackwater.flows.ledger.fields import folded, outcome_table
+from slackwater.flows.ledger.fields import folded, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
 from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
@@ -433,15 +433,12 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         "late_probability",
         "ending",
         "market",
-        "sizes",
-        "work",
-        start="start (UTC)",
         deadline="deadline (UTC)",
-        origin="origin",
     )
+    columns["market"] = Column(heading="where", format=zone_of)
     columns["late_probability"] = Column(
-        heading="risk of missing deadline", format=lambda value: "" if value is None else percent(value)
-    )
+        heading="risk", words="Risk of missing the deadline.", format=lambda value: "" if value is None else percent(value),
+    )  # fmt: skip
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
     missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
