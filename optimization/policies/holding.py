@@ -11,22 +11,17 @@ from slackwater.optimization.job.definition import InstanceTimes, Job, needed, r
 from slackwater.optimization.kernels.holding import (
     Held,
     HeldState,
+    HeldStates,
     chosen_target,
     chosen_targets,
     induct_held,
 )
-from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
+from slackwater.optimization.kernels.induction import Choices
+from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.policies.contract import Paths, Running, View
-from slackwater.optimization.policies.grids import (
-    FEWEST_POINTS,
-    MOST_CELLS,
-    MOST_POINTS,
-    band,
-    spread_sizes,
-    work_grid,
-)
+from slackwater.optimization.policies.grids import band, table_grid
 from slackwater.optimization.policies.pace import WORK_TOLERANCE
-from slackwater.optimization.window.plan import Allocation, sizes
+from slackwater.optimization.window.plan import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +29,7 @@ class HeldTables:
     """Expected values after the choice of each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
     ``after`` has shape (slots, S, K, holdings, points), as returned by `kernels.holding.induct_held`.
-    ``counts`` and ``prices`` map a count and a price (per slot) to their states. ``near`` (n,) is
-    the index of the nearest size of the grid for each size of the job.
+    ``counts`` and ``prices`` map a count and a price (per slot) to their states.
     """
 
     job: Job
@@ -43,9 +37,7 @@ class HeldTables:
     counts: CountChain
     prices: PriceChain
     after: np.ndarray
-    all_sizes: np.ndarray
-    all_gains: np.ndarray
-    near: np.ndarray
+    choices: Choices
 
     def target(self, view: View, running: Running) -> Allocation:
         """Return the target of highest value in the slot of ``view``."""
@@ -64,18 +56,26 @@ class HeldTables:
             1.0 - view.elapsed,
             view.hours_left / view.slot_hours,
         )
-        on_demand, spot = chosen_target(self.game, column, self.all_sizes, self.all_gains, self.near, at)
+        on_demand, spot = chosen_target(self.game, column, self.choices, at)
         return Allocation(int(on_demand), int(spot))
 
     def targets(self, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray]:
         """Return the on-demand and spot instances of `target` on many paths in one slot, shapes (paths,)."""
         price = paths.price * view.slot_hours
-        return chosen_targets(
-            self.game, self.after[view.slot - self.game.slot], self.all_sizes, self.all_gains, self.near,
-            view.job.workload - paths.done, paths.done - paths.saved, paths.on_demand, paths.spot,
-            paths.pending_hours / view.slot_hours, paths.available, price, 1.0 - view.elapsed,
-            view.hours_left / view.slot_hours, self.counts.indices(paths.available), self.prices.indices(price),
-        )  # fmt: skip
+        at = HeldStates(
+            view.job.workload - paths.done,
+            paths.done - paths.saved,
+            paths.on_demand,
+            paths.spot,
+            paths.pending_hours / view.slot_hours,
+            paths.available,
+            price,
+            1.0 - view.elapsed,
+            view.hours_left / view.slot_hours,
+            self.counts.indices(paths.available),
+            self.prices.indices(price),
+        )
+        return chosen_targets(self.game, self.after[view.slot - self.game.slot], self.choices, at)
 
 
 def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
@@ -107,25 +107,16 @@ def make_held_tables(
     left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
     at slot 0 has left.
     """
-    slot, slot_hours = belief.slot, belief.slot_hours
-    slots = job.deadline_slots - slot
-    counts, chain = belief.for_size(job.n_max, slots)
-    prices = belief.prices.per_slot(slot_hours)
-    held = sizes(job)
-    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
-    hourly = rates(job.throughput, job.n_max)
-    gain = hourly[chosen] * slot_hours
-    cells = 2 * slots * len(counts.count) * len(prices.level_usd) * len(chosen)
-    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
-    seconds = slot_hours * 3600.0
+    slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief, holdings=2)
+    seconds = belief.slot_hours * 3600.0
     game = Held(
-        sizes=chosen,
-        gain=gain,
-        available=counts.count.astype(np.int64),
-        chain=np.array(chain, dtype=np.float32, order="C"),
-        price=np.array(prices.level_usd, dtype=float),
+        sizes=grid.sizes,
+        gain=grid.gain,
+        available=grid.counts.count.astype(np.int64),
+        chain=np.array(grid.chain, dtype=np.float32, order="C"),
+        price=np.array(grid.prices.level_usd, dtype=float),
         price_chain=np.array(belief.price_transitions(slots), dtype=np.float32, order="C"),
-        on_demand=float(belief.on_demand_usd * slot_hours),
+        on_demand=float(belief.on_demand_usd * belief.slot_hours),
         fresh=(times.boot + times.restart) / seconds,
         wait=times.on_demand_wait / seconds,
         restart=times.restart / seconds,
@@ -133,19 +124,18 @@ def make_held_tables(
         gap=gap,
         guarded=guarded,
         value=job.worth,
-        slot=slot,
+        slot=belief.slot,
         slack=job.workload - needed(job.workload),
-        step=step,
-        points=points,
+        step=grid.step,
+        points=grid.points,
     )
-    low, high = band(job, game) if guarded else (np.zeros(slots + 1, np.int64), np.full(slots + 1, points))
+    everywhere = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
+    low, high = band(job, game) if guarded else everywhere
     return HeldTables(
         job=job,
         game=game,
-        counts=counts,
-        prices=prices,
+        counts=grid.counts,
+        prices=grid.prices,
         after=induct_held(game, min(keep, slots), np.zeros_like(low) if ahead else low, high),
-        all_sizes=held,
-        all_gains=hourly[held] * slot_hours,
-        near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
+        choices=grid.choices,
     )
