@@ -477,6 +477,7 @@ def show(
     from slackwater.flows.jobs.predicted import reports_shown
     from slackwater.flows.ledger.decisions import decisions_of
     from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
@@ -513,10 +514,13 @@ def show(
         outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
     )
     missed = ending is not None and ending.is_missed
+    about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""
+    if ending is None and decisions:
+        about = unless_over(decisions[-1], now(), headline(decisions[-1], now()))
     return Answer(
         title=f"Job {name}",
         value=value,
-        about=f"Job {name} {ending.words()}." if ending is not None and not missed else "",
+        about=about,
         banner=Banner("Missed:", f"job {name} {ending.words()}") if ending is not None and missed else None,
         blocks=blocks,
         notes=not_replayed(job),
@@ -557,7 +561,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     return [
         *blocks,
         Table(
-            "Times of the instances", value["times"], keyed("provider", "key", "value", "origin", "source")
+            "Times of the instances", value["times"], keyed("key", "value", "origin", "source", "provider")
         ),
         outcomes,
         Section(heading, [f"Sizes: {value['sizes']}. Work: {value['work']}.", request]),

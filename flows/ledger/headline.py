@@ -350,6 +350,12 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
     )
 
 
+def unless_over(row: Mapping[str, Any], now: datetime, told: str) -> str:
+    """Return a text on a decision; after the note that its slot has ended, if it has."""
+    over = over_since(row, now)
+    return f"{over} It was: {told}" if over else told
+
+
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return further facts of a decision as rows of a name and a value."""
     kinds = (("spot", "spot"), ("on_demand", "on-demand"))
