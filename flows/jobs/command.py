@@ -41,6 +41,10 @@ REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "difference",
     "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
 }  # fmt: skip
+REVISION_COLUMNS = {
+    "revised_at": "decided at (UTC)", "lost_at": "spot lost at", "spot_left": "spot left", "on_demand": "on-demand",
+    "spot": "spot", "reason": "why",
+}  # fmt: skip
 #: Keys of an outcome in the JSON answer, and further keys for multi-market jobs.
 OUTCOME_KEYS = (
     "policy", "model", "cost_usd", "on_demand_only_usd", "saved_usd", "saved_share", "on_time", "finish_slots", "spot_share",
@@ -131,7 +135,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
-    old = turn.fresh.stale(newest, places[0].at)
+    old = turn.freshness.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
@@ -475,7 +479,7 @@ def show(
     from slackwater.flows.delivery import deliveries_of
     from slackwater.flows.jobs.change import not_replayed, terms_rows
     from slackwater.flows.jobs.predicted import reports_shown
-    from slackwater.flows.ledger.decisions import decisions_of
+    from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
     from slackwater.flows.ledger.endings import ending_of
     from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
@@ -490,6 +494,7 @@ def show(
         versions = terms_of(store, job)
         decisions = decisions_of(store, name)
         reports = reports_shown(store, job, decisions, session.config)
+        revisions = revisions_by_job(store, [name])[name]
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = outcomes_of(store, job)
         own = reports_by_job(store, [name])[name]
@@ -503,6 +508,7 @@ def show(
         "terms": terms_rows(versions),
         "times": times_rows(job.request, measured_times(own)),
         "decisions": decisions,
+        "revisions": revisions,
         "reports": reports,
         "deliveries": deliveries,
         "outcomes": [_outcome(row) for row in outcomes],
@@ -539,6 +545,12 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
     blocks: list[Block] = [*decision_blocks(f"Decisions{several}", newest_first)]
+    if value["revisions"]:
+        blocks.append(
+            Table(
+                "Decided again within a slot, after spot was lost", value["revisions"][::-1], REVISION_COLUMNS
+            )
+        )
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [

@@ -398,6 +398,18 @@ COMMENT ON COLUMN decisions.on_demand IS 'On-demand instances to run in the slot
 COMMENT ON COLUMN decisions.spot IS 'Spot instances to run in the slot.';
 COMMENT ON COLUMN decisions.reason IS 'Reason for the decision, in a sentence.';
 COMMENT ON COLUMN decisions.details IS 'JSON of all fields of the decision.';
+COMMENT ON TABLE revisions IS 'Decisions for the rest of a slot, made by `slackwater act` after spot was lost in it (M12.15): each replaces the decision of the slot from `revised_at` on. Never changed.';
+COMMENT ON COLUMN revisions.job IS 'Name of the job, as given by its owner.';
+COMMENT ON COLUMN revisions.slot IS 'Start of the slot, UTC: joins `decisions` together with the job.';
+COMMENT ON COLUMN revisions.revised_at IS 'Time of the decision, UTC.';
+COMMENT ON COLUMN revisions.lost_at IS 'Time of the newest loss of spot before it, UTC.';
+COMMENT ON COLUMN revisions.spot_left IS 'Spot instances that were left after the loss.';
+COMMENT ON COLUMN revisions.policy IS 'Policy that made the decision.';
+COMMENT ON COLUMN revisions.market IS 'provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results.';
+COMMENT ON COLUMN revisions.on_demand IS 'On-demand instances to run until the slot ends.';
+COMMENT ON COLUMN revisions.spot IS 'Spot instances to run until the slot ends.';
+COMMENT ON COLUMN revisions.reason IS 'Reason for the decision, in a sentence.';
+COMMENT ON COLUMN revisions.details IS 'JSON of all fields of the decision.';
 COMMENT ON TABLE outcomes IS 'Simulated outcome of every policy on each ended job, in hindsight (M5.1). `job_outcomes` also has the savings.';
 COMMENT ON COLUMN outcomes.job IS 'Name of the job: joins `jobs.name`.';
 COMMENT ON COLUMN outcomes.policy IS 'Name of the policy.';
