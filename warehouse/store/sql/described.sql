@@ -470,6 +470,7 @@ COMMENT ON COLUMN reports.asked IS 'Spot instances asked for; null if not report
 COMMENT ON COLUMN reports.granted IS 'Spot instances granted of those asked for; null if not reported.';
 COMMENT ON COLUMN reports.lost IS 'Spot instances lost at this time; null if not reported.';
 COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time; null if not reported.';
+COMMENT ON COLUMN reports.checkpoint_minutes IS 'Measured minutes of work between two checkpoints; null if not reported.';
 COMMENT ON TABLE deliveries IS 'Delivery of each decision to each webhook or folder.';
 COMMENT ON COLUMN deliveries.sink IS 'Name of the webhook or folder.';
 COMMENT ON COLUMN deliveries.job IS 'Name of the job: joins `jobs.name`.';
