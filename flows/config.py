@@ -482,6 +482,14 @@ class Settings(Section):
     solver_seconds: float = Field(
         10.0, ge=0.01, le=3600, description="time limit of a live solve, seconds (M3.4)"
     )
+    report_token_env: str | None = Field(
+        None,
+        description="environment variable with the token for reports by HTTP; without it `slackwater ui` takes none",
+    )
+    report_behind_tls: bool = Field(
+        False,
+        description="a proxy with TLS is in front of `slackwater ui`: it takes reports at addresses other than loopback",
+    )
     seed: int = Field(
         7, ge=0, lt=2**63, description="random seed of the simulated market and of the sampled scenarios"
     )
@@ -637,6 +645,7 @@ OTHER_VARIABLES = {
     ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
     f"{PREFIX}JOB": "name of the job, in a task that the driver skypilot launches",
     f"{PREFIX}KEY": "key of the decision, in such a task",
+    f"{PREFIX}REPORT_TOKEN": "token with which the callback of a trainer posts its reports",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",

@@ -339,6 +339,7 @@ def tables() -> dict[str, Relation]:
                 "granted": "Spot instances granted of those asked for; null if not reported.",
                 "lost": "Spot instances lost at this time; null if not reported.",
                 "held_minutes": "Minutes that the spot instances had been held until this time; null if not reported.",
+                "checkpoint_minutes": "Measured minutes of work between two checkpoints; null if not reported.",
             },
         ),
         "deliveries": Relation(

@@ -45,6 +45,7 @@ MIGRATIONS = (
     "0015_staged_pages",
     "0016_launches",
     "0017_revisions",
+    "0018_checkpoint_minutes",
 )
 
 #: Tables that are neither exported nor published: the record of steps, and pages of fetches that
