@@ -236,7 +236,8 @@ def expected_ahead(
         own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(int(taken))
         for own, taken in zip(view.views, tables.taken, strict=True)
     ]
-    paths = WorldPaths(run, later_readings(run, seconds, sampled, rng))
+    rest = (view.slot + 1) * seconds - run.now
+    paths = WorldPaths(run, later_readings(run, seconds, sampled, rng, first=rest))
     if any(one.present is not None for one in sampled):
         paths.advance(run.now)
     market = run.market if target.market is None else target.market

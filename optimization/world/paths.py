@@ -14,14 +14,20 @@ from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Targets, 
 
 
 def later_readings(
-    run: WorldRun, seconds: float, sampled: Sequence[MarketPaths], rng: np.random.Generator
+    run: WorldRun,
+    seconds: float,
+    sampled: Sequence[MarketPaths],
+    rng: np.random.Generator,
+    *,
+    first: float | None = None,
 ) -> np.ndarray:
     """Return the readings of sampled paths of each market: times in seconds, counts and prices (M12.12).
 
-    A slot lasts ``seconds``. A count that differs from that of the reading before changed at a
-    uniformly random second between the two. The result has shape (paths, 3, markets, 1 + readings);
-    the first reading is the present one. Where the present of any market was not read, every market
-    has a second reading at the present.
+    A slot lasts ``seconds``; the next begins ``first`` seconds after the present (None: ``seconds``,
+    as the present is the start of a slot). A count that differs from that of the reading before
+    changed at a uniformly random second between the two. The result has shape (paths, 3, markets, 1 +
+    readings); the first reading is the present one. Where the present of any market was not read,
+    every market has a second reading at the present.
     """
     times, available, price = [], [], []
     again = any(one.present is not None for one in sampled)
@@ -29,12 +35,14 @@ def later_readings(
     for m, one in enumerate(sampled):
         there, now_usd = run.seen(m)
         many, slots = one.count.shape
-        at = np.tile(run.now + seconds / parts * np.arange(slots * parts + 1), (many, 1))
-        first = np.full(many, there) if one.present is None else one.present
-        known = np.column_stack([first, one.in_parts(first, parts)])
+        lengths = np.append(seconds if first is None else first, np.full(max(0, slots - 1), seconds))[:slots]
+        gaps = np.repeat(lengths / parts, parts)
+        at = np.tile(run.now + np.append(0.0, gaps.cumsum()), (many, 1))
+        now = np.full(many, there) if one.present is None else one.present
+        known = np.column_stack([now, one.in_parts(now, parts)])
         # Never at the start of the part before, which has its own reading.
         early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, known[:, 1:].shape), 0.0)
-        at[:, 1:] -= early * seconds / parts
+        at[:, 1:] -= early * gaps
         paid = np.column_stack([np.full(many, now_usd), one.price])
         paid = np.repeat(paid, parts, axis=1)[:, : slots * parts + 1]
         if again:

@@ -425,7 +425,7 @@ def test_sources_that_contradict_each_other_are_told(tmp_path, monkeypatch):
     )
 
 
-def test_a_market_unseen_for_a_day_has_no_chance_of_spot(tmp_path):
+def test_of_a_market_unseen_for_a_day_the_chance_of_spot_is_that_of_measured_markets(tmp_path):
     late = AT + pd.Timedelta(days=1)
     with open_store(tmp_path / "w.duckdb") as store:
         fill(store, "us-west-2a")
@@ -443,7 +443,8 @@ def test_a_market_unseen_for_a_day_has_no_chance_of_spot(tmp_path):
         work = find_work(turn, [request], scored=())
         forecast_turns([turn], [work])
         (row,) = decide_jobs([turn], [work], read_pool(turn))[0].rows
-    assert "P(spot" not in row["reason"]
-    assert "was not observed in this slot" in row["reason"]
-    assert row["late_probability"] is None
+    assert "P(spot" in row["reason"]
+    assert row["evidence"] == 3
+    assert row["evidence_basis"].startswith("availability not observed for 24 h, assumed from ")
+    assert 0.0 <= row["late_probability"] <= 1.0
     assert "24 hours before this slot" in row["stale"]
