@@ -62,7 +62,9 @@ def check_markets(text):
         # At least the higher price of the slot for the instances that would start there.
         assert float(extra) > (spot_price(zone, NOW) - SPOT) * HOURS * int(spot)
     assert set(re.findall(r"on-demand price: \$([\d.]+)", text)) == {str(ON_DEMAND)}
-    assert set(re.findall(r"chance of spot next slot: (\w+)", text)) == {"unknown"}
+    # Of a first instance, in the mean of the measured markets.
+    assert set(re.findall(r"chance of spot next slot: (\d+) %", text)) == {"67"}
+    assert text.count("availability not observed, assumed from 32 measured markets") == len(ZONES)
 
 
 def check_plan(text):
