@@ -44,8 +44,9 @@ class Held(NamedTuple):
     spot works (boot and restart), ``wait`` more until one with new on-demand does, ``restart`` until
     one works that only lost instances. ``unsaved`` is the working time that a loss takes in the
     mean. ``gap`` passes until the next decision at the latest. Where ``guarded``, the deadline is
-    kept whatever becomes of spot (M12.7). ``slack`` is the tolerance of work, ``step`` the distance
-    of the ``points`` of work left.
+    kept whatever becomes of spot (M12.7). In another market ``other_gain`` is done in a slot on
+    demand (0: in none), ``other_wait`` after the request. ``slack`` is the tolerance of work,
+    ``step`` the distance of the ``points`` of work left.
     """
 
     sizes: np.ndarray
@@ -66,6 +67,8 @@ class Held(NamedTuple):
     slack: float
     step: float
     points: int
+    other_gain: float = 0.0
+    other_wait: float = 0.0
 
 
 @part
@@ -77,6 +80,7 @@ def spot_limit(game: Held, left: float, on_demand: float) -> float:
     if not game.guarded:
         return np.inf
     most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
+    most = max(most, game.other_gain * (left - game.gap - game.other_wait))
     return max(most, on_demand * (left - max(game.gap, game.wait + game.fresh) - game.restart))
 
 

@@ -21,11 +21,14 @@ from slackwater.optimization.moving.definition import (
     Placement,
     fastest_way,
     net,
+    placement,
     priced_net,
 )
 from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
+from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.baselines import behind, changeovers, kept
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
+from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.window.plan import Allocation
 
 
@@ -64,6 +67,7 @@ class MeanField:
     half_life_hours: float = Forgetting().own_hours
     draws: int = DRAWS
     name: str = field(default="MeanField", init=False)
+    plans_in_world: bool = field(default=True, init=False, repr=False, compare=False)
 
     @property
     def forgetting(self) -> Forgetting:
@@ -97,6 +101,11 @@ class MeanField:
 
     def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
+        if view.instances is not None and len(view.views) == 1:
+            alone = Stochastic(half_life_hours=self.half_life_hours)
+            return placement(0, alone.decide(None, view.views[0])[0]), None
+        if view.instances is not None:
+            return world_tables_in_force(view, self.forgetting, draws=self.draws).target(view), None
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:

@@ -199,7 +199,7 @@ def make_moving_tables(
         price = belief.prices.per_slot(hours)
         counts.append(chain)
         prices.append(price)
-        now.append(_lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
+        now.append(lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
         chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         price_chains.append(belief.price_transitions(slots))
@@ -221,7 +221,7 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _sampled_states(
+        sampled_states(
             [belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now
         ),
         job.home is None,
@@ -288,14 +288,14 @@ def _grid(
     )
 
 
-def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
+def lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
     """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
     found = np.zeros(len(chain.count))
     np.add.at(found, chain.indices(counts), now)
     return found
 
 
-def _sampled_states(
+def sampled_states(
     price_now: list[np.ndarray],
     count_now: list[np.ndarray],
     price_steps: list[np.ndarray],

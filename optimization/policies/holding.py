@@ -90,6 +90,78 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
     return needed(job.workload) - done <= np.maximum(anew, kept) * (1.0 + WORK_TOLERANCE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMarket:
+    """A market of a job as the tables see it: the sizes that stand for all sizes, and the states of count and price.
+
+    ``gain`` is the work of ``sizes`` in a slot; ``all_sizes``, ``all_gains`` and ``near`` are those
+    of `HeldTables`. ``chain`` are the transitions of the count from each slot to the next.
+    """
+
+    job: Job
+    belief: Belief
+    slots: int
+    counts: CountChain
+    chain: np.ndarray
+    prices: PriceChain
+    sizes: np.ndarray
+    gain: np.ndarray
+    all_sizes: np.ndarray
+    all_gains: np.ndarray
+    near: np.ndarray
+
+    @classmethod
+    def of(cls, job: Job, belief: Belief, taken: int = 0) -> HeldMarket:
+        """Return the market of ``belief``, from its slot to the deadline; other jobs take ``taken`` instances first."""
+        slots = job.deadline_slots - belief.slot
+        counts, chain = belief.for_size(job.n_max, slots, taken)
+        held = sizes(job)
+        chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
+        hourly = rates(job.throughput, job.n_max) * belief.slot_hours
+        return cls(
+            job=job,
+            belief=belief,
+            slots=slots,
+            counts=counts,
+            chain=np.array(chain, dtype=np.float32, order="C"),
+            prices=belief.prices.per_slot(belief.slot_hours),
+            sizes=chosen,
+            gain=hourly[chosen],
+            all_sizes=held,
+            all_gains=hourly[held],
+            near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
+        )
+
+    @property
+    def cells(self) -> int:
+        """Cells of the induction at each amount of work left."""
+        return 2 * self.slots * len(self.counts.count) * len(self.prices.level_usd) * len(self.sizes)
+
+    def game(self, times: InstanceTimes, grid: tuple[float, int], *, guarded: bool, gap: float) -> Held:
+        """Return the market as the kernels read it, on a grid (step, points) of work left; it is the only one."""
+        job, belief, seconds = self.job, self.belief, self.belief.slot_hours * 3600.0
+        return Held(
+            sizes=self.sizes,
+            gain=self.gain,
+            available=self.counts.count.astype(np.int64),
+            chain=self.chain,
+            price=np.array(self.prices.level_usd, dtype=float),
+            price_chain=np.array(belief.price_transitions(self.slots), dtype=np.float32, order="C"),
+            on_demand=float(belief.on_demand_usd * belief.slot_hours),
+            fresh=(times.boot + times.restart) / seconds,
+            wait=times.on_demand_wait / seconds,
+            restart=times.restart / seconds,
+            unsaved=0.0 if times.notice_saves else times.checkpoint / 2.0 / seconds,
+            gap=gap,
+            guarded=guarded,
+            value=job.worth,
+            slot=belief.slot,
+            slack=job.workload - needed(job.workload),
+            step=grid[0],
+            points=grid[1],
+        )
+
+
 def make_held_tables(
     job: Job,
     times: InstanceTimes,
@@ -107,45 +179,19 @@ def make_held_tables(
     left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
     at slot 0 has left.
     """
-    slot, slot_hours = belief.slot, belief.slot_hours
-    slots = job.deadline_slots - slot
-    counts, chain = belief.for_size(job.n_max, slots)
-    prices = belief.prices.per_slot(slot_hours)
-    held = sizes(job)
-    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
-    hourly = rates(job.throughput, job.n_max)
-    gain = hourly[chosen] * slot_hours
-    cells = 2 * slots * len(counts.count) * len(prices.level_usd) * len(chosen)
-    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
-    seconds = slot_hours * 3600.0
-    game = Held(
-        sizes=chosen,
-        gain=gain,
-        available=counts.count.astype(np.int64),
-        chain=np.array(chain, dtype=np.float32, order="C"),
-        price=np.array(prices.level_usd, dtype=float),
-        price_chain=np.array(belief.price_transitions(slots), dtype=np.float32, order="C"),
-        on_demand=float(belief.on_demand_usd * slot_hours),
-        fresh=(times.boot + times.restart) / seconds,
-        wait=times.on_demand_wait / seconds,
-        restart=times.restart / seconds,
-        unsaved=0.0 if times.notice_saves else times.checkpoint / 2.0 / seconds,
-        gap=gap,
-        guarded=guarded,
-        value=job.worth,
-        slot=slot,
-        slack=job.workload - needed(job.workload),
-        step=step,
-        points=points,
-    )
-    low, high = band(job, game) if guarded else (np.zeros(slots + 1, np.int64), np.full(slots + 1, points))
+    own = HeldMarket.of(job, belief)
+    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // own.cells))
+    game = own.game(times, work_grid(job, own.gain, most=most), guarded=guarded, gap=gap)
+    low, high = np.zeros(own.slots + 1, np.int64), np.full(own.slots + 1, game.points)
+    if guarded:
+        low, high = band(job, game)
     return HeldTables(
         job=job,
         game=game,
-        counts=counts,
-        prices=prices,
-        after=induct_held(game, min(keep, slots), np.zeros_like(low) if ahead else low, high),
-        all_sizes=held,
-        all_gains=hourly[held] * slot_hours,
-        near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
+        counts=own.counts,
+        prices=own.prices,
+        after=induct_held(game, min(keep, own.slots), np.zeros_like(low) if ahead else low, high),
+        all_sizes=own.all_sizes,
+        all_gains=own.all_gains,
+        near=own.near,
     )

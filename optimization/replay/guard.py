@@ -45,9 +45,10 @@ class Guard:
         )
 
     def in_world(self) -> MarketsView:
-        """Return the view of a job in one market with its instances in the world, for a policy that plans there (M4.12)."""
-        running = self.run.running(next_at=self.next_at, guarded=self.always)
-        return replace(self.view, views=(replace(self.view.views[0], running=running),))
+        """Return the view of the job with its instances in the world, for a policy that plans there (M4.12)."""
+        return self.view.in_world(
+            self.run.running(next_at=self.next_at, guarded=self.always), self.run.market
+        )
 
     def allow(self, wish: Placement) -> Placement:
         """Return the wish if it is safe or nothing is, else the closest safe target within the budget."""
