@@ -1,4 +1,4 @@
-"""Parts of the site from the code: options, settings, the list of decisions; and examples of docstrings as code."""
+"""Parts of the site from the code: options, settings, words, tables, the list of decisions; and examples of docstrings as code."""
 
 import re
 from pathlib import Path
@@ -38,11 +38,27 @@ def describe_settings(_: Path) -> str:
     return f"```toml\n{commented_settings()}\n```"
 
 
+def describe_words(_: Path) -> str:
+    """Return the tables of every key and heading of the output."""
+    from slackwater.flows.schemas import words
+
+    return words.reference()
+
+
+def describe_tables(_: Path) -> str:
+    """Return the questions, views and tables of a warehouse."""
+    from slackwater.flows.schemas import tables
+
+    return tables.reference()
+
+
 #: By page, the function that returns its generated part.
 GENERATED = {
     "decisions/README.md": list_decisions,
     "options.md": describe_options,
+    "schema.md": describe_tables,
     "settings.md": describe_settings,
+    "words.md": describe_words,
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from slackwater.flows.payload import packed, results_of, run_packed
-from slackwater.optimization.fan import Fan, in_turn, use_elsewhere
+from slackwater.optimization.fan import Fan, end_with, in_turn, use_elsewhere
 from slackwater.warehouse.errors import SettingsError, WorkerError
 from slackwater.warehouse.plugins import require_extra
 
@@ -38,8 +37,6 @@ DEFAULT_WORKERS = 2
 PARCELS = 2
 #: Seconds until a scheduler must have answered.
 CONNECT_SECONDS = 30
-#: Seconds between two checks that the parent process is alive.
-_LOOK_EVERY = 1.0
 #: The C library of this process.
 _C_LIBRARY = ctypes.CDLL(None)
 
@@ -104,7 +101,10 @@ def process_fan(
     # Without this limit glibc holds freed memory in an arena per thread.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     pool = ProcessPoolExecutor(
-        max_workers=workers, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
+        max_workers=workers,
+        mp_context=get_context("spawn"),
+        initializer=_begin_worker,
+        initargs=(os.getpid(),),
     )
     try:
         yield _in_parcels(
@@ -223,14 +223,6 @@ def give_memory_back() -> None:
         trim(0)
 
 
-def _end_with(parent: int) -> None:
-    """End this process soon after ``parent`` ends: a parent that was killed cannot notify its workers."""
+def _begin_worker(parent: int) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    ended = threading.Event()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            ended.wait(_LOOK_EVERY)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+    end_with(parent)

@@ -1,9 +1,13 @@
-"""Calls of independent computations: one after the other, or by an executor that has the same form."""
+"""Calls of independent computations: one after the other, or by an executor that has the same form; its processes' end."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 #: ``fan(function, calls)`` returns the results of ``function(**call)`` for every call in order,
 #: possibly computed in parallel.
@@ -26,3 +30,24 @@ def use_elsewhere(fan: Fan) -> None:
 def elsewhere() -> Fan | None:
     """Return the executor of `use_elsewhere`; None if replays run on this machine."""
     return _ELSEWHERE[0] if _ELSEWHERE else None
+
+
+#: Seconds between two checks whether the parent of a process is alive.
+CHECK_SECONDS: Final = 1.0
+
+
+def end_with(parent: int, *, stop_seconds: float = 0.0) -> None:
+    """End this process soon after its parent process, which may be killed and cannot tell its children.
+
+    With ``stop_seconds`` it first gets SIGTERM and that long to stop.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(CHECK_SECONDS)
+        if stop_seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(stop_seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch parent", daemon=True).start()

@@ -7,26 +7,11 @@ through the guard.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import threading
-import time
 
-#: Seconds between two checks whether the parent is alive, and between the request to stop and the end.
-CHECK_SECONDS, STOP_SECONDS = 1.0, 20.0
+from slackwater.optimization.fan import end_with
 
-
-def end_with(parent: int) -> None:
-    """End this process soon after its parent process has ended, however that ended."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(CHECK_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(STOP_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="watch parent", daemon=True).start()
+#: Seconds between the request to stop and the end.
+STOP_SECONDS = 20.0
 
 
 def main() -> None:
@@ -37,7 +22,7 @@ def main() -> None:
     words.add_argument("--parent", type=int, required=True)
     words.add_argument("--allow-host", action="append", default=[])
     given = words.parse_args()
-    end_with(given.parent)
+    end_with(given.parent, stop_seconds=STOP_SECONDS)
 
     import uvicorn
     from prefect.server.api.server import create_app

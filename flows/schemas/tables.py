@@ -3,8 +3,8 @@
 ``python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
 when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`).
 ``python -m slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt.
-``python -m slackwater.flows.schemas.tables > docs/schema.md`` writes the page.
-Tests compare both files with this module.
+``python -m slackwater.flows.schemas.tables`` prints the page of the site.
+A test compares both files with this module.
 """
 
 from __future__ import annotations
@@ -859,32 +859,12 @@ WHERE status = 'failed' OR made = 'backfill'
 ORDER BY logical_at, stage""",
 }
 
-HEAD: Final = """# The warehouse for analysts
 
-Every table, view and column of a warehouse file, with its meaning. The file itself has the same descriptions as comments
-(`FROM duckdb_columns()`) and contains the views, so any DuckDB client can use them. A view costs nothing until it is queried.
-
-```
-duckdb -readonly slackwater.duckdb.read/current.duckdb    # state after the last finished turn; does not block writers
-```
-
-Polars, dbt, Metabase and Grafana: [other tools](other-tools.md).
-
-Run `SET TimeZone = 'UTC'` first: DuckDB shows times in the zone of the session. Amounts are in USD. There are two kinds of keys
-for joins: names (`market` and `source`, `job`, `run`, `policy`), which are the same in every warehouse, and numbers (`sid`, `mid`,
-`vid`, `batch`), which are valid only within a file. `market_series` maps the numbers to the names.
-
-A newer version updates views and comments when it opens the file for writing; your own views are not changed.
-
-This page is generated from the declarations: `python -m slackwater.flows.schemas.tables > docs/schema.md`.
-"""
-
-
-def page() -> str:
-    """Return the page as Markdown."""
+def reference() -> str:
+    """Return questions, views and tables as Markdown; the site puts them into `docs/schema.md`."""
     with open_store(":memory:") as store:
         store.execute(sql())
-        lines = [HEAD, "## Questions", ""]
+        lines = ["## Questions", ""]
         for question, answer in QUESTIONS.items():
             lines += [f"**{question}**", "", "```sql", answer.strip(), "```", ""]
         for heading, some in (("Views", views()), ("Tables", tables())):
@@ -951,7 +931,7 @@ def dbt_sources() -> str:
     return "\n".join([*lines, ""])
 
 
-_OUTPUTS: Final = {"": page, "sql": sql, "dbt": dbt_sources}
+_OUTPUTS: Final = {"": reference, "sql": sql, "dbt": dbt_sources}
 
 if __name__ == "__main__":
     print(_OUTPUTS["".join(sys.argv[1:])](), end="")

@@ -1,7 +1,6 @@
-"""The page that explains every name and figure of the output, generated from the declarations of the fields.
+"""Explanations of every name and figure of the output, generated from the declarations of the fields.
 
-``python -m slackwater.flows.schemas.words > docs/words.md`` writes the page; a test compares the file with
-this module.
+``python -m slackwater.flows.schemas.words`` prints them; the site puts them into its page of words.
 """
 
 from __future__ import annotations
@@ -12,15 +11,6 @@ from typing import Any, Final
 from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
 from slackwater.flows.schemas import forms
 
-HEAD: Final = """# What the program prints
-
-Every name and figure of decisions, leaderboards, outcomes and forecast errors: the key in `--json`, the heading on screens, and the
-meaning. [The vocabulary](README.md#vocabulary) explains terms, [names of policies](README.md#names-of-policies) names such as
-`AHAP(3,1,0.5,expected)`, [forecasting](forecasting.md) the forecasters. Money is USD, times are UTC; unknown or undefined values
-are null in JSON and a dash on screens. `slackwater schema` describes the other answers.
-
-`python -m slackwater.flows.schemas.words > docs/words.md` writes this page.
-"""
 #: Heading of each forecast error in tables and on pages.
 HEADINGS: Final = {
     "market": "market", "variable": "variable", "model": "model", "class": "capacity, or price", "step": "slots ahead",
@@ -51,11 +41,10 @@ SENTENCES: Final = {
 }
 
 
-def page() -> str:
-    """Return the page as Markdown."""
+def reference() -> str:
+    """Return the tables as Markdown; the site puts them into `docs/words.md`."""
     return "\n".join(
         [
-            HEAD,
             "## Sentences of a turn\n\n| words | meaning |\n| --- | --- |",
             *(_row(both) for both in SENTENCES.items()),
             "",
@@ -114,4 +103,4 @@ def _row(cells: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(reference(), end="")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
-from slackwater.optimization.kernels.induction import mix
+from slackwater.optimization.kernels.induction import NEVER, ROUNDING, Choices, mix, value_with
 from slackwater.optimization.kernels.rules import (
     Value,
     late_limit,
@@ -25,10 +25,6 @@ from slackwater.optimization.kernels.rules import (
     usable_spot,
 )
 
-#: Value of a choice that is not allowed, USD.
-NEVER = np.float32(-1e30)
-#: Fraction of a grid step, or of an amount of work, that is rounding.
-ROUNDING = 1e-6
 #: Share of a job's value by which a target must be better: the tables are in single precision.
 TIE = 1e-7
 #: On-demand instance-slots by which waiting must be better than running.
@@ -91,26 +87,31 @@ def gain_of(game: Held, n: int) -> float:
     return float(np.interp(float(n), game.sizes.astype(np.float64), game.gain)) if works else 0.0
 
 
+class SlotRun(NamedTuple):
+    """A slot of a choice: grid steps of work, their rate per slot, its cost in USD, and the part of it lost before work."""
+
+    steps: float
+    rate: float
+    cost: float
+    lost: float
+
+
+@part
+def run_after(lost: float, rate: float, cost: float) -> SlotRun:
+    """Return the slot of a choice that works at ``rate`` grid steps a slot after ``lost`` slots."""
+    return SlotRun((1.0 - lost) * rate, rate, cost, lost)
+
+
 @fast_part
 def raise_to(
-    out: np.ndarray,
-    i: int,
-    rows: np.ndarray,
-    k: int,
-    steps: float,
-    rate: float,
-    usd: float,
-    cost: float,
-    lost: float,
-    begin: int,
-    end: int,
+    out: np.ndarray, i: int, rows: np.ndarray, k: int, usd: float, run: SlotRun, begin: int, end: int
 ) -> None:
-    """Raise ``out[i, begin:end]`` to row ``k`` of ``rows`` after a slot with ``steps`` grid steps of work that costs ``cost`` USD.
+    """Raise ``out[i, begin:end]`` to row ``k`` of ``rows`` after the slot ``run``.
 
-    Where the slot finishes the job it is worth ``usd`` and paid until then: ``lost`` slots without
-    work and the rest at ``rate`` grid steps a slot. Arrays are indexed in full, since slicing a row
-    would count references.
+    Where the slot finishes the job it is worth ``usd`` and paid until then. Arrays are indexed in
+    full, since slicing a row would count references.
     """
+    steps, rate, cost, lost = run.steps, run.rate, run.cost, run.lost
     last = rows.shape[1] - 1
     whole = int(np.floor(steps + ROUNDING))
     share = np.float32(max(0.0, steps - whole))
@@ -167,6 +168,48 @@ def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray)
 
 
 @part
+def start_values(
+    game: Held,
+    left: float,
+    low: int,
+    high: int,
+    ended: np.ndarray,
+    rows: np.ndarray,
+    s: int,
+    x: int,
+    out: np.ndarray,
+) -> None:
+    """Compute ``out[0, low:high]``, the values of new instances in state (s, x) of the market with ``left`` slots to go.
+
+    ``rows`` (holdings, points) are the values after the choice in that state, ``ended`` (points,)
+    those of new on-demand instances to the end.
+    """
+    sizes, usd = game.sizes.size, game.value.usd
+    out[0, low:high] = ended[low:high]
+    for n in range(1, sizes):
+        rate = game.gain[n] / game.step
+        spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
+        on_demand = game.sizes[n] - spot
+        if spot > 0:
+            limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
+            lost = game.fresh + (game.wait if on_demand > 0 else 0.0)
+            paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
+            raise_to(out, 0, rows, n, usd, run_after(lost, rate, paid), low, limit)
+        run = run_after(game.fresh + game.wait, rate, game.sizes[n] * game.on_demand)
+        raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
+
+
+@part
+def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) -> None:
+    """Compute ``out[low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
+    out[low:high] = NEVER
+    for h in range(low, high if game.guarded else low):
+        for n in range(1, game.sizes.size):
+            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
+            out[h] = max(out[h], game.value.usd - paid)
+
+
+@part
 def before_choice(
     game: Held, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
 ) -> None:
@@ -178,31 +221,16 @@ def before_choice(
     usd = game.value.usd
     new, old = np.empty((1, game.points), np.float32), np.empty((1, game.points), np.float32)
     ended = np.full((sizes, game.points), NEVER, np.float32)
-    for h in range(low, high if game.guarded else low):
-        # On demand to the end, from new instances (0) and from those that are held.
-        for n in range(1, sizes):
-            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
-            ended[0, h] = max(ended[0, h], usd - paid)
+    end_values(game, left, low, high, ended[0])
+    for n in range(1, sizes):
+        for h in range(low, high if game.guarded else low):  # on demand to the end
             ended[n, h] = usd - on_demand_usd(game, left, h * game.step, n, 0.0)
     idle = until(game, spot_limit(game, left, 0.0), low, high)
-    fresh, wait, restart = game.fresh, game.wait, game.restart
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
-            new[0, low:high] = ended[0, low:high]
-            raise_to(new, 0, rows, 0, 0.0, 0.0, usd, 0.0, 0.0, low, idle)
-            for n in range(1, sizes):
-                rate = game.gain[n] / game.step
-                spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
-                on_demand = game.sizes[n] - spot
-                if spot > 0:
-                    limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
-                    gone = fresh + (wait if on_demand > 0 else 0.0)
-                    paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-                    raise_to(new, 0, rows, n, (1.0 - gone) * rate, rate, usd, paid, gone, low, limit)
-                gone, k = fresh + wait, sizes - 1 + n
-                paid = game.sizes[n] * game.on_demand
-                raise_to(new, 0, rows, k, (1.0 - gone) * rate, rate, usd, paid, gone, low, high)
+            start_values(game, left, low, high, ended[0], rows, s, x, new)
+            raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, idle)
             out[0, low:high] = new[0, low:high]
             for kind in range(2):
                 old[0, low:high] = new[0, low:high]
@@ -224,10 +252,9 @@ def before_choice(
                     if kind:
                         for h in range(low, high):
                             out[k, h] = max(out[k, h], ended[n, h])
-                    raise_to(out, k, rows, k, rate, rate, usd, paid, 0.0, low, unsaved)
+                    raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
-                    work = (1.0 - restart) * rate
-                    raise_to(old, 0, rows, k, work, rate, usd, paid, restart, low, limit)
+                    raise_to(old, 0, rows, k, usd, run_after(game.restart, rate, paid), low, limit)
                     if kind == 0:
                         left_over[n, low:high] = old[0, low:high]
             if low == 0:
@@ -352,22 +379,28 @@ class HeldState(NamedTuple):
     left: float
 
 
+class HeldStates(NamedTuple):
+    """`HeldState` on many paths, arrays (paths,), in one slot, with the cell of each path: count state and price level."""
+
+    rest: np.ndarray
+    unsaved: np.ndarray
+    on_demand: np.ndarray
+    spot: np.ndarray
+    pending: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    share: float
+    left: float
+    states: np.ndarray
+    levels: np.ndarray
+
+
 @part
 def value_of(
-    game: Held,
-    rows: np.ndarray,
-    held: np.ndarray,
-    gains: np.ndarray,
-    near: np.ndarray,
-    at: HeldState,
-    on_demand: int,
-    spot: int,
+    game: Held, rows: np.ndarray, choices: Choices, at: HeldState, on_demand: int, spot: int
 ) -> float:
-    """Return the value of a target less its cost in the slot, minus infinity where the guard would not allow it.
-
-    ``held`` (n,) are the allowed sizes with their work in a slot ``gains``; ``near`` (n,) is the
-    index of the nearest size of the grid.
-    """
+    """Return the value of a target less its cost in the slot, minus infinity where the guard would not allow it."""
+    held, gains, near = choices.sizes, choices.gain, choices.near
     n, usd = on_demand + spot, game.value.usd
     j = int(np.searchsorted(held, n))
     gain, same = gains[j], on_demand == at.on_demand and spot == at.spot
@@ -400,31 +433,23 @@ def value_of(
         takes = lost + at.rest / gain
         ended = usd - cost * takes if takes <= at.left + ROUNDING else -np.inf
     k = near[j] if spot > 0 or n == 0 else near[j] + game.sizes.size - 1
-    place = left / game.step
-    low = int(place)
-    if low >= game.points - 1:
-        worth = float(rows[k, game.points - 1])
-    else:
-        worth = float(rows[k, low]) + (place - low) * (float(rows[k, low + 1]) - float(rows[k, low]))
-    return float(max(ended, worth - cost * at.share))
+    return float(max(ended, value_with(rows, k, left / game.step) - cost * at.share))
 
 
 @part
-def best_target(
-    game: Held, rows: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, at: HeldState
-) -> tuple[int, int]:
+def best_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -> tuple[int, int]:
     """Return the target (on-demand, spot) of highest value; ties: the present instances, then the least size.
 
     Choices are the present instances, every allowed size spot first or on demand, and nothing, which
     must be better by `WAIT_GAIN`.
     """
-    slack = TIE * abs(game.value.usd)
+    held, slack = choices.sizes, TIE * abs(game.value.usd)
     best, on_demand, spot = -np.inf, 0, 0
     present = at.on_demand + at.spot
     k = int(np.searchsorted(held, present))
     usable = usable_spot(at.available, at.price, game.on_demand)
     if k < held.size and held[k] == present and at.spot <= usable:
-        best = value_of(game, rows, held, gains, near, at, at.on_demand, at.spot)
+        best = value_of(game, rows, choices, at, at.on_demand, at.spot)
         if present == 0:
             best -= WAIT_GAIN * game.on_demand
         if best > -np.inf:
@@ -433,51 +458,32 @@ def best_target(
         n = held[j]
         first = spot_held(n, at.available, at.price, game.on_demand)
         for s in (first, 0):
-            worth = value_of(game, rows, held, gains, near, at, n - s, s)
+            worth = value_of(game, rows, choices, at, n - s, s)
             if worth > best + slack:
                 best, on_demand, spot = worth, n - s, s
             if first == 0:
                 break
-    worth = value_of(game, rows, held, gains, near, at, 0, 0) - WAIT_GAIN * game.on_demand
+    worth = value_of(game, rows, choices, at, 0, 0) - WAIT_GAIN * game.on_demand
     return (0, 0) if worth > best + slack else (on_demand, spot)
 
 
 @kernel
-def chosen_target(
-    game: Held, rows: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, at: HeldState
-) -> tuple[int, int]:
+def chosen_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -> tuple[int, int]:
     """Return `best_target` in a state; ``rows`` (holdings, points) are the values after the choice in that of the market."""
-    return best_target(game, rows, held, gains, near, at)
+    return best_target(game, rows, choices, at)
 
 
 @kernel
 def chosen_targets(
-    game: Held,
-    columns: np.ndarray,
-    held: np.ndarray,
-    gains: np.ndarray,
-    near: np.ndarray,
-    rest: np.ndarray,
-    unsaved: np.ndarray,
-    on_demand: np.ndarray,
-    spot: np.ndarray,
-    pending: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    share: float,
-    left: float,
-    states: np.ndarray,
-    levels: np.ndarray,
+    game: Held, columns: np.ndarray, choices: Choices, at: HeldStates
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `best_target` on many paths in a slot, shapes (paths,).
-
-    ``columns`` has shape (S, K, holdings, points); ``states`` and ``levels`` are the cell of each path.
-    """
-    chosen = np.empty((2, rest.size), np.int64)
-    for p in range(rest.size):
-        at = HeldState(
-            rest[p], unsaved[p], on_demand[p], spot[p], pending[p], available[p], price[p], share, left
-        )
-        rows = columns[states[p], levels[p]]
-        chosen[0, p], chosen[1, p] = best_target(game, rows, held, gains, near, at)
+    """Return `best_target` on many paths in a slot, shapes (paths,); ``columns`` has shape (S, K, holdings, points)."""
+    chosen = np.empty((2, at.rest.size), np.int64)
+    for p in range(at.rest.size):
+        state = HeldState(
+            at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p], at.price[p],
+            at.share, at.left,
+        )  # fmt: skip
+        rows = columns[at.states[p], at.levels[p]]
+        chosen[0, p], chosen[1, p] = best_target(game, rows, choices, state)
     return chosen[0], chosen[1]

@@ -26,9 +26,12 @@ from slackwater.optimization.kernels.rules import (
     value_at,
 )
 
-#: Fractions of a grid step that are rounded away when a slot's work is put on the grid: a step is
-#: at most a twentieth of an instance's work in a slot, and the tables are in single precision.
-STEP_ROUNDING, STEP_PART = 1e-6, 1e-5
+#: Fraction of a grid step, or of an amount of work, that is rounding, and the fraction of a step that
+#: is left out when a slot's work is put on the grid: a step is at most a twentieth of an instance's
+#: work in a slot, and the tables are in single precision.
+ROUNDING, STEP_PART = 1e-6, 1e-5
+#: Value of a choice that is not allowed or not computed yet, USD.
+NEVER = np.float32(-1e30)
 
 
 class Game(NamedTuple):
@@ -64,6 +67,14 @@ class Ends(NamedTuple):
     beyond: float
 
 
+class Choices(NamedTuple):
+    """Sizes (n,) that a job may run, ascending from 0, their work in a slot, and the index of the nearest size of the grid."""
+
+    sizes: np.ndarray
+    gain: np.ndarray
+    near: np.ndarray
+
+
 class Firsts(NamedTuple):
     """First stored point of the grid after the slot, and at its start."""
 
@@ -79,6 +90,18 @@ class SlotState(NamedTuple):
     available: int
     price: float
     late: float
+
+
+class SlotStates(NamedTuple):
+    """`SlotState` on many paths, arrays (paths,) but for ``late``, with the cell of each path: count state and price level."""
+
+    rest: np.ndarray
+    before: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    late: float
+    states: np.ndarray
+    levels: np.ndarray
 
 
 class Shifts(NamedTuple):
@@ -97,7 +120,7 @@ class Shifts(NamedTuple):
 @part
 def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.float32, int, int, int, int]:
     """Return a row of `Shifts` for ``steps`` of work, from ``known`` points after the slot to ``width`` points at its start."""
-    whole = int(np.floor(steps + STEP_ROUNDING))
+    whole = int(np.floor(steps + ROUNDING))
     part = np.float32(max(0.0, steps - whole))
     if part < STEP_PART:
         part = np.float32(0.0)
@@ -116,6 +139,14 @@ def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shift
     return Shifts(part, at)
 
 
+class Row(NamedTuple):
+    """A row of values to be shifted: its size ``source``, the index ``by`` of its shift, and the row ``to`` of the result."""
+
+    source: int
+    by: int
+    to: int
+
+
 #: Cells of count and price whose rows are shifted in a single call: the call costs as much as
 #: shifting a short row.
 TOGETHER = 16
@@ -125,30 +156,27 @@ TOGETHER = 16
 def shifted(
     rows: np.ndarray,
     cells: tuple[int, int],
-    j: int,
+    row: Row,
     shifts: Shifts,
-    i: int,
-    done: float,
+    ends: Ends,
     costs: np.ndarray,
-    beyond: float,
     out: np.ndarray,
     first: int,
-    k: int,
 ) -> None:
-    """Write row ``j`` of ``rows``, shifted by shift ``i`` minus ``costs`` (cells, sizes), to row ``k`` of ``out[first:]``.
+    """Write a row of ``rows``, shifted and minus ``costs`` (cells, sizes), to ``out[first:]``.
 
     Both arrays have shape (cells, sizes, points); the cells from ``cells[0]`` up to but not
-    including ``cells[1]`` are shifted. ``done`` is the value of having finished, ``beyond`` the
-    penalty on a row's last value where more work is left than the row covers. Arrays are indexed in
-    full, since slicing a row would count references, which costs as much as the row.
+    including ``cells[1]`` are shifted. Arrays are indexed in full, since slicing a row would count
+    references, which costs as much as the row.
     """
+    j, i, k = row.source, row.by, row.to
     part, last, width = shifts.part[i], rows.shape[2] - 1, out.shape[2]
     finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
     # Unsigned: an index that might be negative prevents vector instructions.
     up, one = np.uint64(base), np.uint64(1)
     for c in range(cells[0], cells[1]):
         cost, to = np.float32(costs[c, j]), first + c - cells[0]
-        usd = np.float32(done) - cost
+        usd = np.float32(ends.after) - cost
         for h in range(finished):
             out[to, k, h] = usd
         for h in range(finished, low):
@@ -156,7 +184,7 @@ def shifted(
         for h in range(np.uint64(low), np.uint64(inside)):
             high = rows[c, j, h + up]
             out[to, k, h] = high + part * (rows[c, j, h + up - one] - high) - cost
-        usd = rows[c, j, last] - cost - np.float32(beyond)
+        usd = rows[c, j, last] - cost - np.float32(ends.beyond)
         for h in range(inside, width):
             out[to, k, h] = usd
 
@@ -165,26 +193,25 @@ def shifted(
 def weighed(
     rows: np.ndarray,
     cells: tuple[int, int],
-    j: int,
+    row: Row,
     shifts: Shifts,
-    i: int,
-    done: float,
+    ends: Ends,
     costs: np.ndarray,
-    beyond: float,
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Raise row ``j`` of ``now`` to ``best`` (cells, points), and ``best`` to row ``j`` of ``rows`` shifted as by `shifted`.
+    """Raise a row of ``now`` to ``best`` (cells, points), and ``best`` to the row of ``rows`` shifted as by `shifted`.
 
     The loops of the four ranges are repeated from there, since writing and rereading a row would
     take half as long again.
     """
+    j, i = row.source, row.by
     part, last, width = shifts.part[i], rows.shape[2] - 1, now.shape[2]
     finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
     up, one = np.uint64(base), np.uint64(1)
     for c in range(cells[0], cells[1]):
         cost, b = np.float32(costs[c, j]), c - cells[0]
-        usd = np.float32(done) - cost
+        usd = np.float32(ends.after) - cost
         for h in range(finished):
             top = best[b, h]
             now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
@@ -200,7 +227,7 @@ def weighed(
             top = best[b, h]
             now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
             best[b, h] = usd if usd > top else top
-        usd = rows[c, j, last] - cost - np.float32(beyond)
+        usd = rows[c, j, last] - cost - np.float32(ends.beyond)
         for h in range(inside, width):
             top = best[b, h]
             now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
@@ -256,13 +283,13 @@ def before_slot(
     count, sizes, _ = now.shape
     for begin in range(0, count, TOGETHER):
         cells = (begin, min(count, begin + TOGETHER))
-        best[:] = np.float32(-1e30)
+        best[:] = NEVER
         for j in range(sizes):
-            shifted(after, cells, j, shifts, j, ends.after, costs, ends.beyond, now, begin, j)
-            weighed(after, cells, j, shifts, sizes + j, ends.after, costs, ends.beyond, best, now)
-        best[:] = np.float32(-1e30)
+            shifted(after, cells, Row(j, j, j), shifts, ends, costs, now, begin)
+            weighed(after, cells, Row(j, sizes + j, j), shifts, ends, costs, best, now)
+        best[:] = NEVER
         for j in range(sizes - 1, -1, -1):
-            weighed(after, cells, j, shifts, 2 * sizes + j, ends.after, costs, ends.beyond, best, now)
+            weighed(after, cells, Row(j, 2 * sizes + j, j), shifts, ends, costs, best, now)
             if first == 0:
                 for c in range(begin, cells[1]):
                     now[c, j, 0] = ends.now
@@ -429,15 +456,19 @@ def one_kind(game: Game, shape: tuple[int, int, int]) -> Game:
 
 
 @part
+def value_with(rows: np.ndarray, k: int, steps: float) -> float:
+    """Return row ``k`` of ``rows`` (n, points) with ``steps`` grid steps of work left, linear between the points."""
+    low, last = int(steps), rows.shape[1] - 1
+    if low >= last:
+        return float(rows[k, last])
+    here = float(rows[k, low])
+    return here + (steps - low) * (float(rows[k, low + 1]) - here)
+
+
+@part
 def best_size(
-    game: Game,
-    column: np.ndarray,
-    costs: np.ndarray,
-    work: np.ndarray,
-    near: np.ndarray,
-    rest: float,
-    late: float,
-) -> int:
+    game: Game, rows: np.ndarray, costs: np.ndarray, work: np.ndarray, near: np.ndarray, rest: float, late: float
+) -> int:  # fmt: skip
     """Return the index of the size with the largest value after the slot minus cost; ties go to the first.
 
     ``costs`` and ``work`` (n,) are those of every allowed size, ``near`` (n,) the index of the grid
@@ -446,59 +477,32 @@ def best_size(
     best, chosen, slack = -np.inf, 0, 1e-12 * abs(game.value.usd)
     for j in range(costs.size):
         left = rest - work[j]
-        if left <= game.slack:
-            worth = late
-        else:
-            at = left / game.step
-            low = int(at)
-            if low >= game.points - 1:
-                worth = float(column[near[j], game.points - 1])
-            else:
-                here = float(column[near[j], low])
-                worth = here + (at - low) * (float(column[near[j], low + 1]) - here)
+        worth = late if left <= game.slack else value_with(rows, near[j], left / game.step)
         if worth - costs[j] > best + slack:
             best, chosen = worth - costs[j], j
     return chosen
 
 
 @kernel
-def chosen_size(
-    game: Game, column: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, asked: SlotState
-) -> int:
-    """Return `best_size` among the sizes ``held`` (n,), whose work in a slot is ``gains``."""
-    costs, work = np.empty(held.size), np.empty(held.size)
-    for j in range(held.size):
-        n = held[j]
-        spot = spot_held(n, asked.available, asked.price, game.on_demand)
-        costs[j] = slot_cost(n, spot, asked.price, game.on_demand)
-        work[j] = efficiency(game.restart, n, asked.before) * gains[j]
-    size: int = held[best_size(game, column, costs, work, near, asked.rest, asked.late)]
+def chosen_size(game: Game, rows: np.ndarray, choices: Choices, at: SlotState) -> int:
+    """Return the `best_size`; ``rows`` (M, points) are the values after the slot in the state of the market."""
+    costs, work = np.empty(choices.sizes.size), np.empty(choices.sizes.size)
+    for j in range(choices.sizes.size):
+        n = choices.sizes[j]
+        spot = spot_held(n, at.available, at.price, game.on_demand)
+        costs[j] = slot_cost(n, spot, at.price, game.on_demand)
+        work[j] = efficiency(game.restart, n, at.before) * choices.gain[j]
+    size: int = choices.sizes[best_size(game, rows, costs, work, choices.near, at.rest, at.late)]
     return size
 
 
 @kernel
-def chosen_sizes(
-    game: Game,
-    columns: np.ndarray,
-    held: np.ndarray,
-    gains: np.ndarray,
-    near: np.ndarray,
-    rest: np.ndarray,
-    before: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    late: float,
-    states: np.ndarray,
-    levels: np.ndarray,
-) -> np.ndarray:
-    """Return `chosen_size` for many paths in a slot.
-
-    ``columns`` has shape (S, K, M, points); ``states`` and ``levels`` are the cell of each path.
-    """
-    chosen = np.empty(rest.size, np.int64)
-    for p in range(rest.size):
-        asked = SlotState(rest[p], before[p], available[p], price[p], late)
-        chosen[p] = chosen_size(game, columns[states[p], levels[p]], held, gains, near, asked)
+def chosen_sizes(game: Game, columns: np.ndarray, choices: Choices, at: SlotStates) -> np.ndarray:
+    """Return `chosen_size` on many paths in a slot; ``columns`` has shape (S, K, M, points)."""
+    chosen = np.empty(at.rest.size, np.int64)
+    for p in range(at.rest.size):
+        state = SlotState(at.rest[p], at.before[p], at.available[p], at.price[p], at.late)
+        chosen[p] = chosen_size(game, columns[at.states[p], at.levels[p]], choices, state)
     return chosen
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
-    NEVER,
     TIE,
     WAIT_GAIN,
     Held,
@@ -20,58 +19,26 @@ from slackwater.optimization.kernels.holding import (
     before_choice,
     before_reading,
     best_target,
-    gain_of,
+    end_values,
     last_values,
-    on_demand_usd,
     over_prices,
     raise_to,
+    run_after,
     spot_limit,
+    start_values,
     until,
     value_of,
 )
-from slackwater.optimization.kernels.rules import late_limit, slot_cost, spot_held
+from slackwater.optimization.kernels.induction import NEVER, Choices
+from slackwater.optimization.kernels.rules import late_limit, spot_held
 
 
 class Market(NamedTuple):
-    """A market of a job: ``game`` of a job that is there, ``moved`` of a job that comes from another market.
-
-    ``sizes`` are all allowed sizes with their work in a slot ``gains``, ``near`` is the index of the
-    nearest size of the grid.
-    """
+    """A market of a job: ``game`` of a job that is there, ``moved`` of a job that comes from another market."""
 
     game: Held
     moved: Held
-    sizes: np.ndarray
-    gains: np.ndarray
-    near: np.ndarray
-
-
-@part
-def start_values(
-    game: Held, left: float, low: int, high: int, rows: np.ndarray, s: int, x: int, out: np.ndarray
-) -> None:
-    """Compute ``out[0, low:high]``, the values of starting in a market in state (s, x) with ``left`` slots to go.
-
-    ``rows`` (holdings, points) are the market's values after the choice in that state.
-    """
-    sizes, usd = game.sizes.size, game.value.usd
-    for h in range(low, high):
-        out[0, h] = NEVER
-        if game.guarded:
-            for n in range(1, sizes):
-                paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
-                out[0, h] = max(out[0, h], usd - paid)
-    for n in range(1, sizes):
-        rate = game.gain[n] / game.step
-        spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
-        on_demand = game.sizes[n] - spot
-        if spot > 0:
-            limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
-            gone = game.fresh + (game.wait if on_demand > 0 else 0.0)
-            paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-            raise_to(out, 0, rows, n, (1.0 - gone) * rate, rate, usd, paid, gone, low, limit)
-        gone, paid = game.fresh + game.wait, game.sizes[n] * game.on_demand
-        raise_to(out, 0, rows, sizes - 1 + n, (1.0 - gone) * rate, rate, usd, paid, gone, low, high)
+    choices: Choices
 
 
 @fast_part
@@ -161,10 +128,10 @@ def induct_markets(
             over_prices(game.price_chain[i], now[m], mixed[m])
             over_prices(game.price_chain[i], lost[m], gone[m])
             before_reading(game, game.chain[i], begin, end, mixed[m], gone[m], after[m])
-            rows = flat(after[m])
-            for k in range(rows.shape[0]):
-                rows[k, :begin] = rows[k, begin]
-                rows[k, end:] = rows[k, end - 1] - np.float32(beyond)
+            all_rows = flat(after[m])
+            for k in range(all_rows.shape[0]):
+                all_rows[k, :begin] = all_rows[k, begin]
+                all_rows[k, end:] = all_rows[k, end - 1] - np.float32(beyond)
             if i < keep:
                 kept[m][i] = after[m]
         nowhere[0, :begin] = nowhere[0, begin]
@@ -184,13 +151,16 @@ def induct_markets(
                 if same >= 0:
                     coming[m, r], starting[m, r] = coming[m, same], starting[m, same]
                     continue
-                start_values(markets[m].moved, left, begin, end, after[m][s, x], s, x, one)
+                rows, ended = after[m][s, x], spare
+                end_values(markets[m].moved, left, begin, end, ended)
+                start_values(markets[m].moved, left, begin, end, ended, rows, s, x, one)
                 coming[m, r] = one[0]
-                start_values(markets[m].game, left, begin, end, after[m][s, x], s, x, one)
+                end_values(markets[m].game, left, begin, end, ended)
+                start_values(markets[m].game, left, begin, end, ended, rows, s, x, one)
                 starting[m, r] = one[0]
         stay = np.full((1, points), NEVER, np.float32)
         idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
-        raise_to(stay, 0, nowhere, 0, 0.0, 0.0, value.usd, 0.0, 0.0, begin, idle)
+        raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
         for m in range(count):
             before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
         for m in range(count + 1):
@@ -220,17 +190,15 @@ def induct_markets(
 
 
 @part
-def best_start(
-    market: Market, game: Held, rows: np.ndarray, at: HeldState, least: float
-) -> tuple[float, int, int]:
-    """Return (value, on-demand, spot) of the best start in a market, (``least``, 0, 0) if none is worth more."""
+def best_start(game: Held, choices: Choices, rows: np.ndarray, at: HeldState) -> tuple[float, int, int]:
+    """Return (value, on-demand, spot) of the best start in a market, minus infinity if none is allowed."""
     slack = TIE * abs(game.value.usd)
-    best, on_demand, spot = least, 0, 0
-    for j in range(1, market.sizes.size):
-        n = market.sizes[j]
+    best, on_demand, spot = -np.inf, 0, 0
+    for j in range(1, choices.sizes.size):
+        n = choices.sizes[j]
         first = spot_held(n, at.available, at.price, game.on_demand)
         for s in (first, 0):
-            worth = value_of(game, rows, market.sizes, market.gains, market.near, at, n - s, s)
+            worth = value_of(game, rows, choices, at, n - s, s)
             if worth > best + slack:
                 best, on_demand, spot = worth, n - s, s
             if first == 0:
@@ -238,76 +206,97 @@ def best_start(
     return best, on_demand, spot
 
 
-@kernel
-def choose_market(
-    markets: list[Market],
-    after: list[np.ndarray],
-    alone: np.ndarray,
-    slot: int,
-    move_usd: np.ndarray,
-    fastest: int,
-    place: np.ndarray,
-    here: np.ndarray,
-    own: np.ndarray,
-    held: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    cells: np.ndarray,
-    share: float,
-    left: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of highest value on many paths in a slot, and the value of the best in each market.
+class Plan(NamedTuple):
+    """Values after the choice, ``after`` per market and ``alone`` without one, and the terms of moves as of `induct_markets`."""
 
-    Targets are (market, on-demand, spot), (paths, 3).
+    markets: list[Market]
+    after: list[np.ndarray]
+    alone: np.ndarray
+    move_usd: np.ndarray
+    fastest: int
 
-    ``slot`` is the index of the slot in the tables ``after`` and ``alone``. ``place`` and ``here``
-    (paths,) are the markets of the checkpoint (M: none) and of the instances. ``own`` (paths, 3)
-    are work left, work not saved and slots until the instances ``held`` (paths, 2; on-demand, spot)
-    work. ``available``, ``price`` per slot and ``cells`` (count state, price level; paths, M, 2)
-    are those of each market. Ties: the present market and instances, then the least size.
 
-    The values (paths, M + 1) include the cost of a move; column M is running nothing.
+class MarketPaths(NamedTuple):
+    """A job in one slot on many paths, arrays (paths,), of markets (paths, M).
+
+    ``place`` and ``here`` are the markets of the checkpoint (M: none) and of the instances; the
+    others as in `HeldStates`, of the instances ``here`` and of each market.
     """
-    paths, count = available.shape
-    chosen, worths = np.empty((paths, 3), np.int64), np.full((paths, count + 1), -np.inf)
+
+    place: np.ndarray
+    here: np.ndarray
+    rest: np.ndarray
+    unsaved: np.ndarray
+    on_demand: np.ndarray
+    spot: np.ndarray
+    pending: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    states: np.ndarray
+    levels: np.ndarray
+    share: float
+    left: float
+
+
+@part
+def value_here(plan: Plan, i: int, at: MarketPaths, p: int, worth: np.ndarray) -> tuple[int, int]:
+    """Return the best target (on-demand, spot) in the market of the instances on path ``p``, or without a market.
+
+    ``i`` is the index of the slot. Its value goes to ``worth`` (M + 1,), and that of nothing to the last element.
+    """
+    count, here = len(plan.markets), at.here[p]
+    if here == count:
+        own = plan.markets[plan.fastest]
+        nothing = HeldState(at.rest[p], 0.0, 0, 0, 0.0, 0, 0.0, at.share, at.left)
+        worth[count] = value_of(own.game, plan.alone[i : i + 1], own.choices, nothing, 0, 0)
+        return 0, 0
+    own, rows = plan.markets[here], plan.after[here][i, at.states[p, here], at.levels[p, here]]
+    state = HeldState(
+        at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p, here],
+        at.price[p, here], at.share, at.left,
+    )  # fmt: skip
+    on_demand, spot = best_target(own.game, rows, own.choices, state)
+    worth[count] = value_of(own.game, rows, own.choices, state, 0, 0)
+    if on_demand + spot > 0:
+        moves = at.place[p] < count and at.place[p] != here
+        paid = plan.move_usd[at.place[p], here] if moves else 0.0
+        worth[here] = value_of(own.game, rows, own.choices, state, on_demand, spot) - paid
+    return on_demand, spot
+
+
+@kernel
+def choose_market(plan: Plan, i: int, at: MarketPaths) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the targets of highest value in the slot of index ``i``, the best in each market, and their values.
+
+    Targets are (market, on-demand, spot), (paths, 3), and (on-demand, spot), (paths, M, 2). Values
+    (paths, M + 1) include the cost of a move; the last column is running nothing, which must be
+    better by `WAIT_GAIN`. Ties: the present market and instances, then the least size.
+    """
+    paths, count = at.available.shape
+    chosen, best_in = np.empty((paths, 3), np.int64), np.zeros((paths, count, 2), np.int64)
+    worths = np.full((paths, count + 1), -np.inf)
+    fastest = plan.markets[plan.fastest].game
+    slack, wait_usd = TIE * abs(fastest.value.usd), WAIT_GAIN * fastest.on_demand
     for p in range(paths):
-        at = HeldState(own[p, 0], 0.0, 0, 0, 0.0, 0, 0.0, share, left)
-        place_p, here_p = place[p], here[p]
-        market, on_demand, spot = here_p, 0, 0
-        if here_p < count:
-            there = markets[here_p]
-            rows = after[here_p][slot, cells[p, here_p, 0], cells[p, here_p, 1]]
-            at = HeldState(
-                own[p, 0], own[p, 1], held[p, 0], held[p, 1], own[p, 2],
-                available[p, here_p], price[p, here_p], share, left,
-            )  # fmt: skip
-            on_demand, spot = best_target(there.game, rows, there.sizes, there.gains, there.near, at)
-            waits = value_of(there.game, rows, there.sizes, there.gains, there.near, at, 0, 0)
-            worths[p, count] = waits
-            paid = move_usd[place_p, here_p] if place_p < count and place_p != here_p else 0.0
-            if on_demand + spot > 0:
-                worths[p, here_p] = (
-                    value_of(there.game, rows, there.sizes, there.gains, there.near, at, on_demand, spot)
-                    - paid
-                )
-        else:
-            there = markets[fastest]
-            rows = alone[slot : slot + 1]
-            worths[p, count] = value_of(there.game, rows, there.sizes, there.gains, there.near, at, 0, 0)
-        slack = TIE * abs(markets[fastest].game.value.usd)
-        best = worths[p, count] - WAIT_GAIN * markets[fastest].game.on_demand
+        place, here = at.place[p], at.here[p]
+        market, worth = here, worths[p]
+        on_demand, spot = value_here(plan, i, at, p, worth)
+        best = worth[count] - wait_usd
         if on_demand + spot > 0:
-            best = worths[p, here_p]
+            best, best_in[p, here, 0], best_in[p, here, 1] = worth[here], on_demand, spot
         for m in range(count):
-            if m == here_p:
+            if m == here:
                 continue
-            moves = place_p < count and place_p != m
-            game = markets[m].moved if moves else markets[m].game
-            rows = after[m][slot, cells[p, m, 0], cells[p, m, 1]]
-            at = HeldState(own[p, 0], 0.0, 0, 0, 0.0, available[p, m], price[p, m], share, left)
-            worth, o, s = best_start(markets[m], game, rows, at, -np.inf)
-            worths[p, m] = worth - (move_usd[place_p, m] if moves else 0.0)
-            if worths[p, m] > best + slack:
-                best, market, on_demand, spot = worths[p, m], m, o, s
+            moves = place < count and place != m
+            game = plan.markets[m].moved if moves else plan.markets[m].game
+            state = HeldState(
+                at.rest[p], 0.0, 0, 0, 0.0, at.available[p, m], at.price[p, m], at.share, at.left
+            )
+            rows = plan.after[m][i, at.states[p, m], at.levels[p, m]]
+            usd, o, s = best_start(game, plan.markets[m].choices, rows, state)
+            worth[m] = usd - (plan.move_usd[place, m] if moves else 0.0)
+            best_in[p, m, 0], best_in[p, m, 1] = o, s
+            if worth[m] > best + slack:
+                best, market, on_demand, spot = worth[m], m, o, s
         chosen[p, 0], chosen[p, 1], chosen[p, 2] = market, on_demand, spot
-    return chosen, worths
+    return chosen, best_in, worths

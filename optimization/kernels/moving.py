@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.typed import List
 
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.induction import (
+    NEVER,
     TOGETHER,
     Ends,
     Firsts,
     Game,
+    Row,
     Shifts,
     before_slot,
     by_cell,
@@ -27,6 +28,7 @@ from slackwater.optimization.kernels.induction import (
     shifted,
     shifts_by,
     slot_shifts,
+    value_with,
 )
 from slackwater.optimization.kernels.rules import (
     Restart,
@@ -422,9 +424,9 @@ def arrivals(
     cost of the slot in USD, ``shifts`` the work of its sizes in a slot that begins with a start.
     ``spare`` (1, 1, points) is scratch.
     """
-    out[:] = np.float32(-1e30)
+    out[:] = NEVER
     for j in range(1, after.shape[1]):
-        shifted(after, (cell, cell + 1), j, shifts, j, ends.after, costs, ends.beyond, spare, 0, 0)
+        shifted(after, (cell, cell + 1), Row(j, j, 0), shifts, ends, costs, spare, 0)
         _raise(out, spare[0, 0], 0.0)
 
 
@@ -592,12 +594,12 @@ def mean_field(
                 points=grid.points,
             )
             shifts = slot_shifts(game, first, after[m].shape[3], width)
-            others[:] = np.float32(-1e30)
+            others[:] = NEVER
             for k in range(count):
                 if k != m:
                     for r in range(draw_count):
                         _raise(others[r], coming[k, r], ground.move_usd[m, k])
-            upper[:] = np.float32(-1e30)
+            upper[:] = NEVER
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
             now[m] = table(before[begin[m] :], states, levels, held, width)
@@ -605,14 +607,14 @@ def mean_field(
             before_slot(by_cell(after[m]), shifts, costs[m], ends, first.now, best, early)
             _better(early.reshape((states * levels * held, width)), others, upper, spare)
         if with_nowhere:
-            others[:] = np.float32(-1e30)
+            others[:] = NEVER
             for k in range(count):
                 for r in range(draw_count):
                     _raise(others[r], starting[k, r], 0.0)
             stay = np.empty(width, np.float32)
             idle = shifts_by(np.zeros(1), first, nowhere.size, width)
             here, out = nowhere.reshape((1, 1, nowhere.size)), stay.reshape((1, 1, width))
-            shifted(here, (0, 1), 0, idle, 0, ends.after, np.zeros((1, 1)), grid.beyond, out, 0, 0)
+            shifted(here, (0, 1), Row(0, 0, 0), idle, ends, np.zeros((1, 1)), out, 0)
             if first.now == 0:
                 stay[0] = ends.now
             upper = np.full(width, np.float32(np.inf))
@@ -631,16 +633,49 @@ class Stand(NamedTuple):
     late: float
 
 
+class MovingTable(NamedTuple):
+    """Values after the first slots of `mean_field` for all sizes of a job: those of its markets, and without a market.
+
+    ``after[m]`` (slots, S, K, J, points), ``nowhere`` (slots, points). ``near`` (M, A) is the index
+    of the table's size that represents each size of the job. ``counts[m]`` (S,) are the counts of
+    the states, ``now[m]`` (S,) their probabilities in the slot of the belief.
+    """
+
+    grid: WorkGrid
+    after: list[np.ndarray]
+    nowhere: np.ndarray
+    near: np.ndarray
+    counts: list[np.ndarray]
+    now: list[np.ndarray]
+
+
+class MarketsNow(NamedTuple):
+    """Markets (M,) in a slot: available instances (-1: not observed), price per slot and its level.
+
+    ``others`` are the instances that other jobs run in addition to those available.
+    """
+
+    available: np.ndarray
+    others: np.ndarray
+    price: np.ndarray
+    levels: np.ndarray
+
+
+class MovingPaths(NamedTuple):
+    """A multi-market job on many paths in ``slot``: its state, arrays (paths,), and its markets, arrays (paths, M)."""
+
+    slot: int
+    place: np.ndarray
+    before: np.ndarray
+    rest: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    levels: np.ndarray
+
+
 @part
-def _worth(column: np.ndarray, left: float, grid: WorkGrid, late: float) -> float:
-    if left <= grid.slack:
-        return late
-    at = left / grid.step
-    low = int(at)
-    if low >= grid.points - 1:
-        return float(column[grid.points - 1])
-    here = float(column[low])
-    return here + (at - low) * (float(column[low + 1]) - here)
+def _worth(rows: np.ndarray, k: int, left: float, grid: WorkGrid, late: float) -> float:
+    return late if left <= grid.slack else value_with(rows, k, left / grid.step)
 
 
 @part
@@ -653,54 +688,35 @@ def _state_of(counts: np.ndarray, available: int) -> int:
 
 
 @part
-def _idle(
-    after: np.ndarray,
-    level: int,
-    available: int,
-    now: np.ndarray,
-    counts: np.ndarray,
-    rest: float,
-    grid: WorkGrid,
-    late: float,
-) -> float:
-    """Return the value in USD of running nothing in a slot."""
-    if available >= 0:
-        return _worth(after[_state_of(counts, available), level, 0], rest, grid, late)
+def _idle(table: MovingTable, m: int, at: int, seen: MarketsNow, stand: Stand) -> float:
+    """Return the value in USD of running nothing in market ``m`` in a slot."""
+    after, counts, level = table.after[m], table.counts[m], seen.levels[m]
+    if seen.available[m] >= 0:
+        state = _state_of(counts, seen.available[m] + seen.others[m])
+        return _worth(after[at, state, level], 0, stand.rest, table.grid, stand.late)
     usd = 0.0
     for s in range(counts.size):
-        usd += now[s] * _worth(after[s, level, 0], rest, grid, late)
+        usd += table.now[m][s] * _worth(after[at, s, level], 0, stand.rest, table.grid, stand.late)
     return usd
 
 
 @kernel
 def options(
-    ground: Ground,
-    grid: WorkGrid,
-    after: list[np.ndarray],
-    nowhere: np.ndarray,
-    at: int,
-    near: np.ndarray,
-    stand: Stand,
-    available: np.ndarray,
-    others: np.ndarray,
-    price: np.ndarray,
-    now: list[np.ndarray],
-    levels: np.ndarray,
-    counts: list[np.ndarray],
+    ground: Ground, table: MovingTable, at: int, stand: Stand, seen: MarketsNow
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the value in USD of each size in each market in this slot, (M + 1, A), net of its cost and the move.
 
     Row M is waiting, of a job without a market or in a market whose count is not observed.
-    ``ground`` has all A sizes here, and ``near`` (M, A) is the index of the table's size that
-    represents each. ``available`` (M,) is -1 where the count is not observed. There, ``now`` (S,)
-    are the state probabilities and the first element of the row is the expected value of observing
-    the count there and then running the best size. ``others`` (M,) are the instances that other
-    jobs run in addition to those available.
+    ``ground`` has all A sizes here, ``at`` is the index of the slot in the table. In a market whose
+    count is not observed the first element of the row is the expected value of observing the count
+    there and then running the best size.
 
     The second result, (M, S), is the best value in each state of a market whose count is not
     observed, -inf elsewhere. In the job's market the state changes the value of waiting too; that
     change is left out, because it is no gain of observing the count.
     """
+    after, counts, now, near, grid = table.after, table.counts, table.now, table.near, table.grid
+    available, others, price, levels = seen.available, seen.others, seen.price, seen.levels
     count = ground.on_demand.size
     out = np.full((count + 1, ground.sizes.shape[1]), -np.inf)
     most = 0
@@ -708,7 +724,7 @@ def options(
         most = max(most, counts[m].size)
     by_state = np.full((count, most), -np.inf)
     if stand.place == count:
-        out[count, 0] = _worth(nowhere[at], stand.rest, grid, stand.late)
+        out[count, 0] = _worth(table.nowhere, at, stand.rest, grid, stand.late)
     idle = out[count, 0]
     for i in range(count):
         # The present market first: the value of running nothing in it is used for the other
@@ -720,16 +736,7 @@ def options(
         paid = ground.move_usd[stand.place, m] if moved else 0.0
         known = available[m] >= 0
         if not moved:
-            idle = _idle(
-                after[m][at],
-                levels[m],
-                available[m] + others[m] if known else -1,
-                now[m],
-                counts[m],
-                stand.rest,
-                grid,
-                stand.late,
-            )
+            idle = _idle(table, m, at, seen, stand)
         states = 1 if known else counts[m].size
         total = 0.0
         for s in range(states):
@@ -741,7 +748,8 @@ def options(
                 spot = spot_held(n, there, price[m], ground.on_demand[m])
                 cost = slot_cost(n, spot, price[m], ground.on_demand[m]) + paid
                 left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
-                usd = _worth(after[m][at, state, levels[m], near[m, j]], left, grid, stand.late) - cost
+                rows = after[m][at, state, levels[m]]
+                usd = _worth(rows, near[m, j], left, grid, stand.late) - cost
                 if known:
                     out[m, j] = usd
                 best = max(best, usd)
@@ -749,7 +757,7 @@ def options(
                 total += now[m][s] * best
                 by_state[m, s] = best
                 if not moved:
-                    waiting = _worth(after[m][at, s, levels[m], 0], stand.rest, grid, stand.late)
+                    waiting = _worth(after[m][at, s, levels[m]], 0, stand.rest, grid, stand.late)
                     by_state[m, s] += idle - waiting
         if not known:
             out[m, 0] = total
@@ -797,17 +805,13 @@ def choose(
     """
     left = ground.value.deadline - stand.slot
     in_reach = stand.rest <= promise.reach[left, stand.place, stand.before] + promise.slack
-    market, index, tempted = pick(
-        ground, worth, promise.reach[left - 1], promise.slack, in_reach, stand, seen, committed, rounding
-    )
+    market, index, tempted = pick(ground, worth, promise, in_reach, stand, seen, committed, rounding)
     if not (in_reach and tempted) or promise.must:
         return market, index
     rest = stand.rest - promise.line
     if ending_at(ground, stand.place, stand.before, stand.slot, rest)[2] > 0:
         return market, index
-    market, index, _ = pick(
-        ground, worth, promise.reach[left - 1], promise.slack, False, stand, seen, committed, rounding
-    )
+    market, index, _ = pick(ground, worth, promise, False, stand, seen, committed, rounding)
     return market, index
 
 
@@ -815,18 +819,15 @@ def choose(
 def pick(
     ground: Ground,
     worth: np.ndarray,
-    reach: np.ndarray,
-    slack: float,
+    promise: KeptDeadline,
     keeping: bool,
     stand: Stand,
     seen: np.ndarray,
     committed: int,
     rounding: float,
 ) -> tuple[int, int, bool]:
-    """Return the choice of `choose` with or without the deadline rule (``keeping``), and whether a choice it excludes is better.
-
-    ``reach`` (M + 1, n) is the work that on-demand can do in the slots after this slot.
-    """
+    """Return the choice of `choose` with or without the deadline rule (``keeping``), and whether a choice it excludes is better."""
+    reach, slack = promise.reach[ground.value.deadline - stand.slot - 1], promise.slack
     count = ground.on_demand.size
     best, market, index, loose = -np.inf, -1, 0, -np.inf
     idle_keeps = stand.rest <= reach[stand.place, 0] + slack
@@ -877,53 +878,20 @@ def pick(
 
 @kernel
 def choose_on_paths(
-    full: Ground,
-    grid: WorkGrid,
-    after: list[np.ndarray],
-    nowhere: np.ndarray,
-    at: int,
-    near: np.ndarray,
-    counts: list[np.ndarray],
-    slot: int,
-    place: np.ndarray,
-    before: np.ndarray,
-    rest: np.ndarray,
-    price: np.ndarray,
-    available: np.ndarray,
-    level: np.ndarray,
-    promise: KeptDeadline,
-    rounding: float,
+    full: Ground, table: MovingTable, at: int, paths: MovingPaths, promise: KeptDeadline, rounding: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return market and number of instances that `choose` takes on each path in a slot, (paths,); market M is none.
 
-    ``place``, ``before`` and ``rest`` (paths,) are the state of the job, ``price`` per slot,
-    ``available`` and ``level`` (the level of the price) those of each market, (paths, M). ``at`` is
-    the index of the slot in the tables.
+    ``at`` is the index of the slot in the table.
     """
-    paths, count = price.shape
-    market, size = np.zeros(paths, np.int64), np.zeros(paths, np.int64)
+    many, count = paths.price.shape
+    market, size = np.zeros(many, np.int64), np.zeros(many, np.int64)
     seen, none = np.full(count, True), np.zeros(count, np.int64)
-    now = List()  # a typed list as passed from Python, so that `options` is compiled once
-    for _ in range(count):
-        now.append(np.zeros(1))
-    late = value_at(full.value, slot + 1)
-    for p in range(paths):
-        stand = Stand(place[p], before[p], rest[p], slot, late)
-        worth, _ = options(
-            full,
-            grid,
-            after,
-            nowhere,
-            at,
-            near,
-            stand,
-            available[p].copy(),
-            none,
-            price[p].copy(),
-            now,
-            level[p].copy(),
-            counts,
-        )
+    late = value_at(full.value, paths.slot + 1)
+    for p in range(many):
+        stand = Stand(paths.place[p], paths.before[p], paths.rest[p], paths.slot, late)
+        own = MarketsNow(paths.available[p].copy(), none, paths.price[p].copy(), paths.levels[p].copy())
+        worth, _ = options(full, table, at, stand, own)
         m, j = choose(full, worth, promise, stand, seen, -1, rounding)
         market[p] = m
         size[p] = full.sizes[m, j] if m < count else 0

@@ -10,79 +10,60 @@ import math
 
 import numpy as np
 
-from slackwater.optimization.kernels.compiling import kernel
+from slackwater.optimization.kernels.compiling import kernel, part
 from slackwater.optimization.kernels.world import (
     FINISH,
+    MarketArrays,
     Markets,
     State,
+    StateArrays,
     change_target,
     is_safe,
     pass_time,
     safe_target,
 )
 
+#: Wished or decided targets: market, on-demand and spot instances, arrays of shape (paths,).
+TargetArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@part
+def on_path(runs: StateArrays, markets: MarketArrays, p: int) -> tuple[State, Markets]:
+    """Return the state of the run on path ``p`` and its markets."""
+    amounts, counts, batches = runs
+    readings, first, rates, terms = markets
+    return State(amounts[p], counts[p], batches[p]), Markets(readings[p], first, rates, terms)
+
 
 @kernel
-def advance_paths(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    readings: np.ndarray,
-    first: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    until: float,
-) -> None:
+def advance_paths(runs: StateArrays, markets: MarketArrays, until: float) -> None:
     """Let time pass on every path up to ``until`` seconds, or up to its finish."""
-    for p in range(len(amounts)):
-        if amounts[p, FINISH] == math.inf:
-            state = State(amounts[p], counts[p], batches[p])
-            markets = Markets(readings[p], first, rates, terms)
-            pass_time(state, markets, until)
+    for p in range(len(runs[0])):
+        state, places = on_path(runs, markets, p)
+        if state.amounts[FINISH] == math.inf:
+            pass_time(state, places, until)
 
 
 @kernel
 def guard_paths(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    readings: np.ndarray,
-    first: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    market: np.ndarray,
-    on_demand: np.ndarray,
-    spot: np.ndarray,
-    next_at: float,
-    deadline: float,
+    runs: StateArrays, markets: MarketArrays, targets: TargetArrays, next_at: float, deadline: float
 ) -> None:
-    """Replace wished targets, shapes (paths,), by those of the guard (M12.7); without a safe target the wish stays."""
-    for p in range(len(amounts)):
-        if amounts[p, FINISH] < math.inf:
+    """Replace wished targets by those of the guard (M12.7); without a safe target the wish stays."""
+    market, on_demand, spot = targets
+    for p in range(len(runs[0])):
+        state, places = on_path(runs, markets, p)
+        if state.amounts[FINISH] < math.inf:
             continue
-        state = State(amounts[p], counts[p], batches[p])
-        markets = Markets(readings[p], first, rates, terms)
-        m, o, s = safe_target(state, markets, market[p], on_demand[p], spot[p], next_at, deadline)
-        if is_safe(state, markets, m, o, s, next_at, deadline):
-            market[p], on_demand[p], spot[p] = m, o, s
+        safe = safe_target(state, places, (market[p], on_demand[p], spot[p]), next_at, deadline)
+        if is_safe(state, places, safe, next_at, deadline):
+            market[p], on_demand[p], spot[p] = safe
 
 
 @kernel
-def aim_paths(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    readings: np.ndarray,
-    first: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    market: np.ndarray,
-    on_demand: np.ndarray,
-    spot: np.ndarray,
-) -> None:
-    """Aim at a target on every path that has not finished, shapes (paths,)."""
-    for p in range(len(amounts)):
-        if amounts[p, FINISH] == math.inf:
-            state = State(amounts[p], counts[p], batches[p])
-            markets = Markets(readings[p], first, rates, terms)
-            change_target(state, markets, market[p], on_demand[p], spot[p])
+def aim_paths(runs: StateArrays, markets: MarketArrays, targets: TargetArrays) -> None:
+    """Aim at a target on every path that has not finished."""
+    market, on_demand, spot = targets
+    for p in range(len(runs[0])):
+        state, places = on_path(runs, markets, p)
+        if state.amounts[FINISH] == math.inf:
+            change_target(state, places, (market[p], on_demand[p], spot[p]))

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from slackwater.optimization.belief.evidence import PROBES
-from slackwater.optimization.job.definition import Progress, needed
-from slackwater.optimization.kernels.moving import ending_at
+from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
 from slackwater.optimization.moving.definition import (
     IDLE,
@@ -24,11 +23,11 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.tables import MovingTables
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import LETS_GO, narrate, price_text, slack_slots
-from slackwater.optimization.replay.ahead import Expected, summary
+from slackwater.optimization.replay.ahead import Expected, nothing, place_and_size, run_to_end, summary
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
+from slackwater.optimization.world.paths import WorldPaths, later_readings
 from slackwater.optimization.world.simulation import Targets, WorldRun
 from slackwater.warehouse.amounts import price as usd_price
 from slackwater.warehouse.amounts import usd
@@ -232,116 +231,97 @@ def expected_ahead(
     with the tables of the present belief, under the exact guard. ``view`` is the slot as it is
     planned, ``whole`` as it is.
     """
-    job, rng, many = whole.job, np.random.default_rng(effort.seed), effort.risk_paths
-    seconds, deadline_slots = view.slot_hours * 3600.0, job.job.deadline_slots
-    later = whole.slots_left - 1
+    rng, many = np.random.default_rng(effort.seed), effort.risk_paths
+    seconds, later = view.slot_hours * 3600.0, whole.slots_left - 1
     sampled = [
         own.belief(MEAN_FIELD.forgetting).sample_with_present(later, paths=many, rng=rng)
         for own in view.views
     ]
-    present = [one[2] for one in sampled]
-    price = np.stack([one[0] for one in sampled], axis=1)
-    left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
-    each = list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0))
-    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present))
-    if any(one is not None for one in present):
+    prices, counts, present = zip(*sampled, strict=True)
+    left = [np.maximum(count - taken, 0) for count, taken in zip(counts, tables.taken, strict=True)]
+    paths = WorldPaths(run, later_readings(run, seconds, left, prices, rng, present))
+    if any(count is not None for count in present):
         paths.advance(run.now)
-    here = run.market if target.market is None else target.market
-    held = target.allocation
-    paths.decide(Targets(*(np.full(many, one) for one in (here, held.on_demand, held.spot))))
-    for slot in range(view.slot + 1, deadline_slots):
-        paths.advance(slot * seconds)
-        own = np.flatnonzero(paths.running)
-        if not len(own):
-            break
-        known = price[own, :, slot - view.slot - 1], left[own, :, slot - view.slot - 1]
-        wished = _wishes(view, tables, paths, slot, own, known)
-        if any(one.on_demand.sold for one in view.views):
-            safe = paths.guarded(wished, next_at=(slot + 1) * seconds, deadline=deadline_slots * seconds)
-            kept = own if whole.never_let_go else _worth_finishing(whole, paths, slot, wished, safe)
-            for wish, guarded in zip(wished, safe, strict=True):
-                wish[kept] = guarded[kept]
-        paths.decide(wished)
-    paths.advance(deadline_slots * seconds)
-    _end(whole, tables, paths)
-    finish = finish_in_slots(paths.finish, 0.0, seconds, deadline_slots)
-    value = [0.0 if np.isnan(slots) else job.job.completion_value(slots) for slots in finish.tolist()]
-    return summary(job.job, cost=paths.paid, finish=finish, utility=np.array(value) - paths.paid)
+    market = run.market if target.market is None else target.market
+    first = market, target.allocation.on_demand, target.allocation.spot
+    paths.decide(Targets(*(np.full(many, part) for part in first)))
+    wishes = _Wishes(
+        view=view,
+        whole=whole,
+        tables=tables,
+        paths=paths,
+        prices=np.stack(prices, axis=1),
+        counts=np.stack(left, axis=1),
+    )
+    cost, finish, value = run_to_end(paths, wishes, tables.full, slot=view.slot, start=0.0, seconds=seconds)
+    return summary(whole.job.job, cost=cost, finish=finish, utility=value - cost)
 
 
-def _wishes(
-    view: MarketsView,
-    tables: MovingTables,
-    paths: WorldPaths,
-    slot: int,
-    own: np.ndarray,
-    known: tuple[np.ndarray, np.ndarray],
-) -> Targets:
-    """Return the targets of the mean-field policy on the paths ``own``; ``known`` are prices and counts, (own, M)."""
-    wished = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
-    if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """Wishes of the mean-field policy on many paths, by the tables of the present belief.
+
+    ``prices`` and ``counts`` (paths, M, slots) begin with the slot after that of ``view``, the slot as
+    it is planned; ``whole`` is the slot as it is.
+    """
+
+    view: MarketsView
+    whole: MarketsView
+    tables: MovingTables
+    paths: WorldPaths
+    prices: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def job(self) -> MarketsJob:
+        """The job."""
+        return self.whole.job
+
+    @property
+    def sold(self) -> bool:
+        """Whether on-demand is sold in some market."""
+        return any(own.on_demand.sold for own in self.view.views)
+
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
+        view, paths, wished = self.view, self.paths, nothing(self.paths)
+        if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
+            return wished
+        place, before = place_and_size(view.job, paths)
+        rest, at = view.job.job.workload - paths.work, slot - view.slot - 1
+        known = self.prices[own, :, at], self.counts[own, :, at]
+        market, n = self.tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
+        to = np.where(n > 0, market, paths.market[own])
+        price, available = (part[np.arange(len(own)), to] for part in known)
+        on_demand_usd = np.array([each.on_demand_usd for each in view.views])[to]
+        spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
+        sold = np.array([each.on_demand.sold for each in view.views])[to]
+        least = np.array([run.n_min for run in view.job.runs])[to]
+        n = np.where(sold, n, np.where(spot >= least, spot, 0))
+        wished.market[own], wished.spot[own] = to, np.minimum(spot, n)
+        wished.on_demand[own] = n - wished.spot[own]
         return wished
-    place, before = standing(view.job, paths)
-    rest = view.job.job.workload - paths.work
-    market, n = tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
-    to = np.where(n > 0, market, paths.market[own])
-    price, available = (one[np.arange(len(own)), to] for one in known)
-    on_demand_usd = np.array([one.on_demand_usd for one in view.views])[to]
-    spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
-    sold = np.array([one.on_demand.sold for one in view.views])[to]
-    least = np.array([run.n_min for run in view.job.runs])[to]
-    n = np.where(sold, n, np.where(spot >= least, spot, 0))
-    wished.market[own], wished.on_demand[own], wished.spot[own] = (
-        to,
-        n - np.minimum(spot, n),
-        np.minimum(spot, n),
-    )
-    return wished
 
-
-def standing(job: MarketsJob, paths: WorldPaths) -> tuple[np.ndarray, np.ndarray]:
-    """Return place and previous size on every path, as policies read them, shapes (paths,)."""
-    place = np.where(paths.place < 0, job.nowhere, paths.place)
-    least = np.array([run.n_min for run in job.runs])[paths.market]
-    most = np.array([run.n_max for run in job.runs])[paths.market]
-    held = np.where(paths.held < least, 0, np.minimum(paths.held, most))
-    return place, np.where(place == paths.market, held, 0)
-
-
-def _worth_finishing(
-    view: MarketsView, paths: WorldPaths, slot: int, wished: Targets, safe: Targets
-) -> np.ndarray:
-    """Return the paths on which the guard changes the wish and finishing on demand pays (M4)."""
-    changed = np.flatnonzero(
-        (wished.market != safe.market) | (wished.on_demand != safe.on_demand) | (wished.spot != safe.spot)
-    )
-    place, before = standing(view.job, paths)
-    usd = [own.on_demand_usd for own in view.views]
-    worth = [
-        p
-        for p in changed.tolist()
-        if view.job.worth_finishing(
-            usd,
-            view.slot_hours,
-            slot,
-            Progress(done=float(paths.work[p]), n_previous=int(before[p]), place=int(place[p])),
-        )
-    ]
-    return np.array(worth, dtype=np.int64)
-
-
-def _end(view: MarketsView, tables: MovingTables, paths: WorldPaths) -> None:
-    """End the jobs that are not done at the deadline: the best constant on-demand size of M2.6 in any market, or nothing."""
-    place, before = standing(view.job, paths)
-    job = view.job.job
-    ends = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
-    for p in np.flatnonzero(paths.running).tolist():
-        rest = needed(job.workload) - float(paths.work[p])
-        _, market, size, _ = ending_at(tables.full, int(place[p]), int(before[p]), job.deadline_slots, rest)
-        if size:
-            ends.market[p], ends.on_demand[p] = market, tables.full.sizes[market, size]
-    paths.decide(ends)
-    paths.advance(np.inf)
+    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
+        """Return the paths on which the guard counts: all, or those it changes where finishing on demand pays (M4)."""
+        if self.whole.never_let_go:
+            return own
+        changed = np.zeros(len(wished.market), dtype=bool)
+        for wish, guarded in zip(wished, safe, strict=True):
+            changed |= wish != guarded
+        place, before = place_and_size(self.job, self.paths)
+        usd, work = [each.on_demand_usd for each in self.whole.views], self.paths.work
+        kept = [
+            p
+            for p in np.flatnonzero(changed).tolist()
+            if self.job.worth_finishing(
+                usd,
+                self.whole.slot_hours,
+                slot,
+                Progress(done=float(work[p]), n_previous=int(before[p]), place=int(place[p])),
+            )
+        ]
+        return np.array(kept, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

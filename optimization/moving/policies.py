@@ -105,7 +105,9 @@ class MeanField:
             alone = Stochastic(half_life_hours=self.half_life_hours)
             return placement(0, alone.decide(None, view.views[0])[0]), None
         if view.instances is not None:
-            return world_tables_in_force(view, self.forgetting, draws=self.draws).target(view), None
+            return world_tables_in_force(view, self.forgetting, draws=self.draws).options(view).best()[
+                0
+            ], None
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:

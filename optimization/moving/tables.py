@@ -15,6 +15,9 @@ from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.moving import (
     Ground,
     MarketLaw,
+    MarketsNow,
+    MovingPaths,
+    MovingTable,
     Stand,
     WorkGrid,
     choose,
@@ -74,21 +77,8 @@ class MovingTables:
             [chain.index(usd) for chain, usd in zip(self.prices, price.tolist(), strict=True)], np.int64
         )
         there = [own.available if seen else -1 for own, seen in zip(view.views, view.seen, strict=True)]
-        found, by_state = options(
-            self.full,
-            self.grid,
-            self.after,
-            self.nowhere,
-            view.slot - self.slot,
-            self.near,
-            _stand(view),
-            np.array(there, np.int64),
-            self._others(view),
-            price,
-            listed(self.now),
-            levels,
-            self._counts(),
-        )
+        seen = MarketsNow(np.array(there, np.int64), self._others(view), price, levels)
+        found, by_state = options(self.full, self._table, view.slot - self.slot, _stand(view), seen)
         return np.asarray(found), np.asarray(by_state)
 
     def credited(self, view: MarketsView, worth: np.ndarray) -> np.ndarray:
@@ -136,14 +126,16 @@ class MovingTables:
         place, before, rest = stand
         price, available = market[0] * view.slot_hours, market[1].astype(np.int64)
         levels = np.stack([chain.indices(price[:, m]) for m, chain in enumerate(self.prices)], axis=1)
-        return choose_on_paths(
-            self.full, self.grid, self.after, self.nowhere, slot - self.slot, self.near, self._counts(), slot,
-            place.astype(np.int64), before.astype(np.int64), rest, price, available, levels.astype(np.int64),
-            view.promise, ROUNDING * view.job.job.value,
+        paths = MovingPaths(
+            slot, place.astype(np.int64), before.astype(np.int64), rest, available, price, levels.astype(np.int64)
         )  # fmt: skip
+        rounding = ROUNDING * view.job.job.value
+        return choose_on_paths(self.full, self._table, slot - self.slot, paths, view.promise, rounding)
 
-    def _counts(self) -> List:
-        return listed([chain.count.astype(np.int64) for chain in self.counts])
+    @property
+    def _table(self) -> MovingTable:
+        counts = listed([chain.count.astype(np.int64) for chain in self.counts])
+        return MovingTable(self.grid, self.after, self.nowhere, self.near, counts, listed(self.now))
 
     def _others(self, view: MarketsView) -> np.ndarray:
         """Return the spot beyond the available spot: with it the state of a market matches the counts of later slots."""

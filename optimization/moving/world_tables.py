@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numba.typed import List
 
 from slackwater.optimization.job.definition import needed, rates, times_of
+from slackwater.optimization.kernels.holding import WAIT_GAIN
 from slackwater.optimization.kernels.lists import listed
-from slackwater.optimization.kernels.markets import Market, choose_market, induct_markets
+from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
+from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
 from slackwater.optimization.moving.tables import (
@@ -23,99 +23,165 @@ from slackwater.optimization.moving.tables import (
     sampled_states,
 )
 from slackwater.optimization.policies.contract import Running
-from slackwater.optimization.policies.grids import FEWEST_POINTS, band, work_grid
-from slackwater.optimization.policies.holding import HeldMarket
+from slackwater.optimization.policies.grids import FEWEST_POINTS, TableGrid, band, table_grid, work_grid
+from slackwater.optimization.policies.holding import held_game
 from slackwater.optimization.policies.pace import WORK_TOLERANCE
 from slackwater.optimization.policies.stochastic import belief_in_force, is_ahead
+from slackwater.optimization.replay.ahead import nothing
 from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.paths import WorldPaths
+from slackwater.optimization.world.simulation import Targets
 from slackwater.warehouse.errors import PolicyError
 
 
-class Standings(NamedTuple):
-    """States of a job in one slot on many paths: arrays of shape (paths,), of markets (paths, M).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """Options of a job in a slot: the best target of each market and its value, (M + 1,) with nothing last, USD.
 
-    ``place`` and ``here`` are the markets of the checkpoint and of the instances (M: none yet),
-    ``done`` is the work done and ``saved`` what a loss would leave of it. ``price`` is in USD per
-    instance-hour.
+    ``here`` is the market of the instances (M: none). Nothing must be better by ``wait_usd``.
     """
 
-    place: np.ndarray
-    here: np.ndarray
-    done: np.ndarray
-    saved: np.ndarray
-    on_demand: np.ndarray
-    spot: np.ndarray
-    pending_hours: np.ndarray
-    available: np.ndarray
-    price: np.ndarray
+    targets: tuple[Placement, ...]
+    worth: np.ndarray
+    here: int
+    wait_usd: float
+
+    def best(self) -> tuple[Placement, float]:
+        """Return the target of highest value and its value; on ties the present market."""
+        count = len(self.targets)
+        stays = self.here < count and self.targets[self.here].market is not None
+        found = self.here if stays else count
+        top = float(self.worth[found]) - (0.0 if stays else self.wait_usd)
+        for m, usd in enumerate(self.worth[:count].tolist()):
+            if usd > top:
+                found, top = m, usd
+        return (IDLE if found == count else self.targets[found]), float(self.worth[found])
+
+    def in_market(self, m: int) -> tuple[Allocation, float]:
+        """Return the best instances of a market, and their value."""
+        return self.targets[m].allocation, float(self.worth[m])
+
+    @property
+    def waiting_usd(self) -> float:
+        """Value of running nothing."""
+        return float(self.worth[-1])
+
+    def with_market(self, m: int, other: WorldOptions) -> WorldOptions:
+        """Return these options with market ``m`` as in ``other``."""
+        worth = self.worth.copy()
+        worth[m] = other.worth[m]
+        targets = tuple((other if k == m else self).targets[k] for k in range(len(self.targets)))
+        return replace(self, targets=targets, worth=worth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldTables:
     """Expected values after the choice in each of the first slots from ``slot`` on, per market (`kernels.markets`), USD.
 
-    ``fastest`` is the market of the fastest on-demand.
+    In later slots other jobs take ``taken`` instances of each market first.
     """
 
     job: MarketsJob
-    own: tuple[HeldMarket, ...]
-    markets: List
-    after: List
-    alone: np.ndarray
-    move_usd: np.ndarray
-    fastest: int
+    grids: tuple[TableGrid, ...]
+    slot_hours: float
+    plan: Plan
     slot: int
+    taken: np.ndarray
 
-    def choose(
-        self, slot: int, states: Standings, *, share: float, hours_left: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return `kernels.markets.choose_market` on many paths in ``slot``, of which a ``share`` is left."""
-        hours = self.own[0].belief.slot_hours
-        price = states.price * hours
-        cells = np.stack(
-            [
-                np.stack(
-                    [
-                        own.counts.indices(states.available[:, m]),
-                        own.prices.indices(price[:, m]),
-                    ],
-                    axis=1,
-                )
-                for m, own in enumerate(self.own)
-            ],
-            axis=1,
-        ).astype(np.int64)
-        moving = (states.here < len(self.own)) & (states.place != states.here)
-        pending = states.pending_hours / hours + self.job.moving.taken * (
-            moving & (states.place < len(self.own))
+    def options(self, view: MarketsView) -> WorldOptions:
+        """Return the options in the slot of ``view``."""
+        here, held = instances_of(view)
+        counts = [
+            max(own.available + own.others - few, 0)
+            for own, few in zip(view.views, self.taken.tolist(), strict=True)
+        ]
+        at = self._paths(
+            place=np.array([view.place]),
+            here=np.array([here]),
+            done=np.array([view.progress.done]),
+            saved=np.array([held.saved if held.held.total else view.progress.done]),
+            held=np.array([[held.held.on_demand, held.held.spot]]),
+            pending_hours=np.array([held.pending_hours]),
+            price=np.array([[own.price for own in view.views]]),
+            available=np.array([[own.available for own in view.views]]),
+            counts=np.array([counts]),
+            share=1.0 - view.views[0].elapsed,
+            hours_left=view.views[0].hours_left,
         )
-        found, worth = choose_market(
-            self.markets,
-            self.after,
-            self.alone,
-            slot - self.slot,
-            self.move_usd,
-            self.fastest,
-            states.place.astype(np.int64),
-            states.here.astype(np.int64),
-            np.stack([self.job.job.workload - states.done, states.done - states.saved, pending], axis=1),
-            np.stack([states.on_demand, states.spot], axis=1).astype(np.int64),
-            states.available.astype(np.int64),
-            np.ascontiguousarray(price, dtype=float),
-            cells,
-            float(share),
-            hours_left / hours,
+        _, targets, worth = choose_market(self.plan, view.slot - self.slot, at)
+        return WorldOptions(
+            targets=tuple(placement(m, Allocation(o, s)) for m, (o, s) in enumerate(targets[0].tolist())),
+            worth=worth[0],
+            here=here,
+            wait_usd=WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours,
         )
-        return np.asarray(found), np.asarray(worth)
 
-    def target(self, view: MarketsView) -> Placement:
-        """Return the target of highest value in the slot of ``view``."""
-        states = standing_of(view)
-        found, _ = self.choose(
-            view.slot, states, share=1.0 - view.views[0].elapsed, hours_left=view.views[0].hours_left
+    def on_paths(
+        self,
+        view: MarketsView,
+        slot: int,
+        paths: WorldPaths,
+        own: np.ndarray,
+        known: tuple[np.ndarray, np.ndarray],
+    ) -> Targets:
+        """Return the targets on all paths in a later slot: of highest value on the paths ``own``, nothing on others.
+
+        ``known`` are prices in USD per instance-hour and counts left by other jobs, (own, M). The
+        present belief is fixed to the end.
+        """
+        wished, place = nothing(paths), np.where(paths.place < 0, self.job.nowhere, paths.place)
+        at = self._paths(
+            place=place[own],
+            here=np.where(paths.held > 0, paths.market, place)[own],
+            done=paths.work[own],
+            saved=paths.saved[own],
+            held=np.stack([paths.held_of(ON_DEMAND)[own], paths.held_of(SPOT)[own]], axis=1),
+            pending_hours=paths.pending[own] / 3600.0,
+            price=known[0],
+            available=known[1],
+            counts=known[1],
+            share=1.0,
+            hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
         )
-        market, on_demand, spot = found[0].tolist()
-        return IDLE if not on_demand + spot else placement(market, Allocation(on_demand, spot))
+        found, _, _ = choose_market(self.plan, slot - self.slot, at)
+        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], paths.market[own])
+        wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
+        return wished
+
+    def _paths(
+        self,
+        *,
+        place: np.ndarray,
+        here: np.ndarray,
+        done: np.ndarray,
+        saved: np.ndarray,
+        held: np.ndarray,
+        pending_hours: np.ndarray,
+        price: np.ndarray,
+        available: np.ndarray,
+        counts: np.ndarray,
+        share: float,
+        hours_left: float,
+    ) -> MarketPaths:
+        """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
+        usd, hours, nowhere = price * self.slot_hours, self.slot_hours, self.job.nowhere
+        underway = (place != here) & (place < nowhere) & (here < nowhere)
+        each = list(enumerate(self.grids))
+        return MarketPaths(
+            place=place.astype(np.int64),
+            here=here.astype(np.int64),
+            rest=np.asarray(self.job.job.workload - done, dtype=float),
+            unsaved=np.asarray(done - saved, dtype=float),
+            on_demand=held[:, 0].astype(np.int64),
+            spot=held[:, 1].astype(np.int64),
+            pending=pending_hours / hours + self.job.moving.taken * underway,
+            available=available.astype(np.int64),
+            price=np.ascontiguousarray(usd, dtype=float),
+            states=np.stack([grid.counts.indices(counts[:, m]) for m, grid in each], axis=1).astype(np.int64),
+            levels=np.stack([grid.prices.indices(usd[:, m]) for m, grid in each], axis=1).astype(np.int64),
+            share=float(share),
+            left=float(hours_left / hours),
+        )
 
 
 def instances_of(view: MarketsView) -> tuple[int, Running]:
@@ -128,27 +194,10 @@ def instances_of(view: MarketsView) -> tuple[int, Running]:
     return found
 
 
-def standing_of(view: MarketsView) -> Standings:
-    """Return the state of a job in the world as a single path."""
-    here, held = instances_of(view)
-    return Standings(
-        place=np.array([view.place]),
-        here=np.array([here]),
-        done=np.array([view.progress.done]),
-        saved=np.array([held.saved if held.held.total else view.progress.done]),
-        on_demand=np.array([held.held.on_demand]),
-        spot=np.array([held.held.spot]),
-        pending_hours=np.array([held.pending_hours]),
-        available=np.array([[own.available for own in view.views]]),
-        price=np.array([[own.price for own in view.views]]),
-    )
-
-
 def in_time_somewhere(view: MarketsView) -> bool:
     """Return whether on-demand meets the deadline from now on: the instances held, or the fastest size anew in any market."""
-    states, job = standing_of(view), view.job
-    rest = needed(job.job.workload) - view.progress.done
-    here, left = int(states.here[0]), view.views[0].hours_left
+    (here, running), job = instances_of(view), view.job
+    rest, left = needed(job.job.workload) - view.progress.done, view.views[0].hours_left
     most = 0.0
     for m, run in enumerate(job.runs):
         times, speeds = times_of(run, view.slot_hours), rates(run.throughput, run.n_max)
@@ -158,8 +207,8 @@ def in_time_somewhere(view: MarketsView) -> bool:
             lost += job.moving.taken * view.slot_hours
         most = max(most, float(speeds.max()) * (left - lost))
         if m == here:
-            kept = float(speeds[min(int(states.on_demand[0]), run.n_max)])
-            most = max(most, kept * (left - float(states.pending_hours[0])))
+            kept = float(speeds[min(running.held.on_demand, run.n_max)])
+            most = max(most, kept * (left - running.pending_hours))
     return rest <= most * (1.0 + WORK_TOLERANCE)
 
 
@@ -211,43 +260,46 @@ def make_world_tables(
     of draws of the other markets in each later slot.
     """
     gone = taken or (0,) * len(beliefs)
-    own = tuple(map(HeldMarket.of, job.runs, beliefs, gone))
-    hours = beliefs[0].slot_hours
-    times = [times_of(run, hours) for run in job.runs]
-    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // sum(one.cells for one in own)))
-    step, points = min((work_grid(one.job, one.gain, most=most) for one in own), key=lambda grid: grid[0])
-    points = max(points, math.ceil(job.job.workload / step) + 2)
-    games = [
-        one.game(time, (step, points), guarded=guarded, gap=gap) for one, time in zip(own, times, strict=True)
+    slots, hours = job.job.deadline_slots - beliefs[0].slot, beliefs[0].slot_hours
+    grids = [
+        table_grid(run, belief, holdings=2, taken=few)
+        for run, belief, few in zip(job.runs, beliefs, gone, strict=True)
     ]
-    fastest = int(np.argmax([one.gain.max() for one in own]))
+    cells = sum(
+        2 * slots * len(grid.counts.count) * len(grid.prices.level_usd) * len(grid.sizes) for grid in grids
+    )
+    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells))
+    step, points = min(
+        (work_grid(run, grid.gain, most=most) for run, grid in zip(job.runs, grids, strict=True)),
+        key=lambda found: found[0],
+    )
+    points = max(points, math.ceil(job.job.workload / step) + 2)
+    grids = [replace(grid, step=step, points=points) for grid in grids]
     games = [
-        game._replace(
-            other_gain=float(own[fastest].gain.max()) if m != fastest else 0.0,
-            other_wait=job.moving.taken + games[fastest].fresh + games[fastest].wait,
-        )
+        held_game(run, times_of(run, hours), belief, grid, guarded=guarded, gap=gap)
+        for run, belief, grid in zip(job.runs, beliefs, grids, strict=True)
+    ]
+    fastest = int(np.argmax([grid.gain.max() for grid in grids]))
+    other_wait = job.moving.taken + games[fastest].fresh + games[fastest].wait
+    games = [
+        game
+        if m == fastest
+        else game._replace(other_gain=float(grids[fastest].gain.max()), other_wait=float(other_wait))
         for m, game in enumerate(games)
     ]
-    slots = own[0].slots
     low, high = np.zeros(slots + 1, np.int64), np.full(slots + 1, points)
     if guarded:
         low, high = band(job.job, games[fastest])
         low = np.zeros_like(low) if ahead else low
     markets = listed(
         [
-            Market(
-                game,
-                game._replace(fresh=game.fresh + float(job.moving.taken)),
-                one.all_sizes.astype(np.int64),
-                one.all_gains,
-                one.near.astype(np.int64),
-            )
-            for game, one in zip(games, own, strict=True)
+            Market(game, game._replace(fresh=game.fresh + float(job.moving.taken)), grid.choices)
+            for game, grid in zip(games, grids, strict=True)
         ]
     )
     count_now = [
-        lumped(belief.count_now, np.maximum(belief.counts.count - few, 0), one.counts)
-        for belief, one, few in zip(beliefs, own, gone, strict=True)
+        lumped(belief.count_now, np.maximum(belief.counts.count - few, 0), grid.counts)
+        for belief, grid, few in zip(beliefs, grids, gone, strict=True)
     ]
     states = sampled_states(
         [belief.price_now for belief in beliefs],
@@ -258,16 +310,13 @@ def make_world_tables(
         draws,
         False,
     )
-    after, alone = induct_markets(
-        markets, states, np.array(job.moving.usd, dtype=float), min(keep, slots), low, high, fastest
-    )
+    move_usd = np.array(job.moving.usd, dtype=float)
+    after, alone = induct_markets(markets, states, move_usd, min(keep, slots), low, high, fastest)
     return WorldTables(
         job=job,
-        own=own,
-        markets=markets,
-        after=listed(after),
-        alone=alone,
-        move_usd=np.array(job.moving.usd, dtype=float),
-        fastest=fastest,
+        grids=tuple(grids),
+        slot_hours=hours,
+        plan=Plan(markets, listed(after), alone, move_usd, fastest),
         slot=beliefs[0].slot,
+        taken=np.array(gone, np.int64),
     )

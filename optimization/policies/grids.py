@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job
+from slackwater.optimization.job.definition import Job, rates
 from slackwater.optimization.kernels.holding import Held
-from slackwater.optimization.kernels.induction import Game
+from slackwater.optimization.kernels.induction import Choices, Game
 from slackwater.optimization.kernels.rules import least_efficiency
-from slackwater.optimization.market.belief import MOST_STATES
+from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
+from slackwater.optimization.window.plan import sizes
 
 #: Maximal number of grid points of the work left with steps finer than a slot of one instance.
 FINE_POINTS = 240
@@ -19,6 +21,46 @@ MOST_POINTS = 600
 #: Maximal number of cells of an induction over all slots; longer jobs get a coarser grid.
 MOST_CELLS = 120_000_000
 FEWEST_POINTS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableGrid:
+    """States and grid of the value tables of a job.
+
+    ``counts`` and ``prices`` (per slot) are the states of the market, ``chain`` (T, S, S) the
+    transitions of the count. ``sizes`` (M,) represent the ``choices`` of the job, ``gain`` (M,) is
+    their work in a slot. ``step`` is the distance of the ``points`` of work left.
+    """
+
+    counts: CountChain
+    chain: np.ndarray
+    prices: PriceChain
+    sizes: np.ndarray
+    gain: np.ndarray
+    choices: Choices
+    step: float
+    points: int
+
+
+def table_grid(job: Job, belief: Belief, *, holdings: int = 1, taken: int = 0) -> TableGrid:
+    """Return the grid of the tables from the slot of ``belief`` to the deadline, with ``holdings`` rows for each size.
+
+    Other jobs take ``taken`` instances first.
+    """
+    slots, slot_hours = job.deadline_slots - belief.slot, belief.slot_hours
+    counts, chain = belief.for_size(job.n_max, slots, taken)
+    prices = belief.prices.per_slot(slot_hours)
+    held = sizes(job)
+    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
+    hourly = rates(job.throughput, job.n_max)
+    gain = hourly[chosen] * slot_hours
+    cells = holdings * slots * len(counts.count) * len(prices.level_usd) * len(chosen)
+    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
+    nearest = np.abs(chosen[None, :] - held[:, None]).argmin(axis=1)
+    choices = Choices(held, hourly[held] * slot_hours, nearest)
+    return TableGrid(
+        counts=counts, chain=chain, prices=prices, sizes=chosen, gain=gain, choices=choices, step=step, points=points
+    )  # fmt: skip
 
 
 def spread_sizes(held: np.ndarray) -> np.ndarray:

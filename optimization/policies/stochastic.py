@@ -12,18 +12,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, check_job, needed, rates, times_of
-from slackwater.optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
-from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
-from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
-from slackwater.optimization.policies.grids import (
-    FEWEST_POINTS,
-    MOST_CELLS,
-    MOST_POINTS,
-    band,
-    spread_sizes,
-    work_grid,
+from slackwater.optimization.job.definition import Job, check_job, needed, times_of
+from slackwater.optimization.kernels.induction import (
+    Choices,
+    Game,
+    SlotState,
+    SlotStates,
+    chosen_size,
+    chosen_sizes,
+    induct,
 )
+from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, PriceChain
+from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
+from slackwater.optimization.policies.grids import band, table_grid
 from slackwater.optimization.policies.holding import HeldTables, in_time, make_held_tables
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
@@ -41,7 +42,7 @@ from slackwater.optimization.policies.pace import (
     work_left,
     worth_finishing,
 )
-from slackwater.optimization.window.plan import Allocation, ExpectedToGo, sizes
+from slackwater.optimization.window.plan import Allocation, ExpectedToGo
 from slackwater.warehouse.errors import SettingsError
 
 #: Number of grid points in the table of the end rule.
@@ -53,8 +54,7 @@ class ValueTables:
     """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
     ``after`` has shape (slots, S, K, M, points), as returned by `kernels.induction.induct`.
-    ``counts`` and ``prices`` map a count and a price (per slot) to their states. ``near`` (n,) is
-    the index of the nearest grid size for each size of the job.
+    ``counts`` and ``prices`` map a count and a price (per slot) to their states.
     """
 
     job: Job
@@ -62,9 +62,7 @@ class ValueTables:
     counts: CountChain
     prices: PriceChain
     after: np.ndarray
-    all_sizes: np.ndarray
-    all_gains: np.ndarray
-    near: np.ndarray
+    choices: Choices
 
     def worth(self, view: View, allocation: Allocation, left: float) -> float:
         """Return the value of ``allocation`` in the slot of ``view`` minus its cost in the slot, USD (M3.7).
@@ -76,7 +74,8 @@ class ValueTables:
         after = float(view.job.completion_value(view.slot + 1))
         if left > game.slack:
             cell = self.counts.index(view.count), self.prices.index(view.price * view.slot_hours)
-            points = self.after[view.slot - game.slot, *cell, self.near[np.searchsorted(self.all_sizes, n)]]
+            nearest = self.choices.near[np.searchsorted(self.choices.sizes, n)]
+            points = self.after[view.slot - game.slot, *cell, nearest]
             after = float(np.interp(left / game.step, np.arange(game.points), points))
         paid = allocation.on_demand * view.on_demand_usd + allocation.spot * view.price
         return after - paid * view.slot_hours
@@ -88,24 +87,24 @@ class ValueTables:
         """
         game = self.game
         column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
-        asked = SlotState(
+        state = SlotState(
             float(rest),
             int(before),
             int(available),
             float(price),
             float(self.job.completion_value(slot + 1)),
         )
-        return int(chosen_size(game, column, self.all_sizes, self.all_gains, self.near, asked))
+        return int(chosen_size(game, column, self.choices, state))
 
     def sizes(
         self, *, slot: int, rest: np.ndarray, before: np.ndarray, available: np.ndarray, price: np.ndarray
     ) -> np.ndarray:
         """Return `size` for many paths in one slot; all arrays have shape (paths,)."""
         columns, late = self.after[slot - self.game.slot], float(self.job.completion_value(slot + 1))
+        cells = self.counts.indices(available), self.prices.indices(price)
         return chosen_sizes(
-            self.game, columns, self.all_sizes, self.all_gains, self.near, rest, before, available, price, late,
-            self.counts.indices(available), self.prices.indices(price),
-        )  # fmt: skip
+            self.game, columns, self.choices, SlotStates(rest, before, available, price, late, *cells)
+        )
 
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
         """Return W of M3.3 (c) at the start of slot ``end`` > ``slot``, expected over the market from ``slot`` on.
@@ -123,7 +122,7 @@ class ValueTables:
         thinned = self.after[end - 1 - game.slot][..., points]
         table = np.tensordot(np.outer(states, levels), thinned, axes=2)
         work = self.job.workload - points * game.step
-        value = table[self.near].T
+        value = table[self.choices.near].T
         # The tables are in single precision; rounding must not lift a value above the job's.
         value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
         return ExpectedToGo(work=work, value_usd=value)
@@ -145,40 +144,29 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
     the tables cover only the work that a job begun at slot 0 can have left while on-demand still
     meets the deadline, plus the work of a slot; with it, every amount of work.
     """
-    slot, slot_hours = belief.slot, belief.slot_hours
-    slots = job.deadline_slots - slot
-    counts, chain = belief.for_size(job.n_max, slots)
-    prices = belief.prices.per_slot(slot_hours)
-    held = sizes(job)
-    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
-    hourly = rates(job.throughput, job.n_max)
-    gain = hourly[chosen] * slot_hours
-    cells = slots * len(counts.count) * len(prices.level_usd) * len(chosen)
-    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
+    slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief)
     game = Game(
-        sizes=chosen,
-        gain=gain,
-        available=counts.count.astype(np.int64),
-        chain=np.ascontiguousarray(chain),
-        price=prices.level_usd,
+        sizes=grid.sizes,
+        gain=grid.gain,
+        available=grid.counts.count.astype(np.int64),
+        chain=np.ascontiguousarray(grid.chain),
+        price=grid.prices.level_usd,
         price_chain=belief.price_transitions(slots),
-        on_demand=float(belief.on_demand_usd * slot_hours),
+        on_demand=float(belief.on_demand_usd * belief.slot_hours),
         restart=job.restart,
         value=job.worth,
-        slot=slot,
+        slot=belief.slot,
         slack=job.workload - needed(job.workload),
-        step=step,
-        points=points,
+        step=grid.step,
+        points=grid.points,
     )
     return ValueTables(
         job=job,
         game=game,
-        counts=counts,
-        prices=prices,
+        counts=grid.counts,
+        prices=grid.prices,
         after=induct(game, min(keep, slots), None if anywhere else band(job, game)),
-        all_sizes=held,
-        all_gains=hourly[held] * slot_hours,
-        near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
+        choices=grid.choices,
     )
 
 

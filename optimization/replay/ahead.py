@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress, on_demand_to_go
+from slackwater.optimization.job.definition import Job, Progress, needed
+from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Believed
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
-from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
@@ -173,77 +174,99 @@ def _ahead(
     slot where they are not observed. Where such a path has no spot at all, the standby applies at
     once.
     """
-    view, job = now.view, now.view.job
+    view, many = now.view, len(prices)
     seconds = view.slot_hours * 3600.0
-    start = now.run.now - view.slot * seconds
-    deadline = start + job.deadline_slots * seconds
     paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng, [present]))
-    wishes = _Wishes.of(now, held, len(prices))
-    many = len(prices)
-    here = np.zeros(many, dtype=np.int64)
-    first = Targets(here, np.full(many, now.target.on_demand), np.full(many, now.target.spot))
+    first = Targets(*(np.full(many, part) for part in (0, now.target.on_demand, now.target.spot)))
     if present is not None:
         paths.advance(now.run.now)  # instances that are gone are lost before the decision
         if now.standby is not None and now.standby.total:
             gone = present == 0
             first.on_demand[gone], first.spot[gone] = now.standby.on_demand, now.standby.spot
     paths.decide(first)
-    always = always_worth_finishing(job, view.on_demand_usd, view.slot_hours)
-    for slot in range(view.slot + 1, job.deadline_slots):
-        paths.advance(start + slot * seconds)
+    wishes = _Wishes.of(now, held, paths, prices, counts)
+    ground = wishes.job.ground([view.on_demand_usd], view.slot_hours)
+    start = now.run.now - view.slot * seconds
+    return run_to_end(paths, wishes, ground, slot=view.slot, start=start, seconds=seconds)
+
+
+class Wishes(Protocol):
+    """Wishes of a policy for a job on many paths, slot by slot."""
+
+    @property
+    def job(self) -> MarketsJob:
+        """The job, in one market or in several."""
+
+    @property
+    def sold(self) -> bool:
+        """Whether on-demand is sold in some market."""
+
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, which have work left, nothing on others."""
+
+    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
+        """Return the paths of ``own`` on which the target of the guard replaces the wish."""
+
+
+def run_to_end(
+    paths: WorldPaths, wishes: Wishes, ground: Ground, *, slot: int, start: float, seconds: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Let a policy decide in every slot after ``slot``, which is decided, under the exact guard, and end the job (M2.6).
+
+    Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape
+    (paths,). ``start`` is the first second of the job.
+    """
+    job, slots = wishes.job, wishes.job.job.deadline_slots
+    deadline = start + slots * seconds
+    for later in range(slot + 1, slots):
+        paths.advance(start + later * seconds)
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
-        on_demand, spot = np.zeros((2, len(prices)), dtype=np.int64)
-        states = Paths(
-            done=paths.work[own],
-            n_previous=previous_size(job, paths.held[own]),
-            price=prices[own, slot - view.slot - 1],
-            available=counts[own, slot - view.slot - 1],
-            on_demand=paths.held_of(ON_DEMAND)[own],
-            spot=paths.held_of(SPOT)[own],
-            pending_hours=paths.pending[own] / 3600.0,
-            saved=paths.saved[own],
-            gap_hours=view.slot_hours,
-            guarded=view.on_demand.sold and always,
-        )
-        on_demand[own], spot[own] = wishes.at(slot, own, states, paths.paid[own])
-        if view.on_demand.sold:
-            wished = Targets(here, on_demand, spot)
-            safe = paths.guarded(wished, next_at=start + (slot + 1) * seconds, deadline=deadline)
-            kept = wishes.are_guarded(slot, own, states, wished, safe)
-            on_demand[kept], spot[kept] = safe.on_demand[kept], safe.spot[kept]
-        paths.decide(Targets(here, on_demand, spot))
+        targets = wishes.at(later, own)
+        if wishes.sold:
+            safe = paths.guarded(targets, next_at=start + (later + 1) * seconds, deadline=deadline)
+            kept = wishes.guarded(later, own, targets, safe)
+            for wish, guarded in zip(targets, safe, strict=True):
+                wish[kept] = guarded[kept]
+        paths.decide(targets)
     paths.advance(deadline)
-    _end(job, view, paths)
-    finish = finish_in_slots(paths.finish, start, seconds, job.deadline_slots)
-    value = np.array([0.0 if np.isnan(slots) else job.completion_value(slots) for slots in finish.tolist()])
-    return paths.paid, finish, value
+    _end(job, ground, paths)
+    finish = finish_in_slots(paths.finish, start, seconds, slots)
+    value = [0.0 if np.isnan(at) else job.job.completion_value(at) for at in finish.tolist()]
+    return paths.paid, finish, np.array(value)
 
 
-def _end(job: Job, view: View, paths: WorldPaths) -> None:
-    """End the jobs that are not done at the deadline: the constant on-demand size of M2.6, or nothing."""
+def _end(job: MarketsJob, ground: Ground, paths: WorldPaths) -> None:
+    """End the jobs that are not done at the deadline: the best constant on-demand size of M2.6 in any market, or nothing."""
     own = np.flatnonzero(paths.running)
     if not len(own):
         return
-    work, held = paths.work, previous_size(job, paths.held)
-    on_demand = np.zeros(len(work), dtype=np.int64)
+    place, before = place_and_size(job, paths)
+    work, done = needed(job.job.workload), paths.work
+    ends = nothing(paths)
     for p in own.tolist():
-        on_demand[p] = on_demand_to_go(
-            job,
-            done=float(work[p]),
-            n_previous=int(held[p]),
-            slot=job.deadline_slots,
-            on_demand_usd=view.on_demand_usd,
-            slot_hours=view.slot_hours,
-        ).n
-    paths.decide(Targets(np.zeros_like(on_demand), on_demand, np.zeros_like(on_demand)))
+        state = int(place[p]), int(before[p]), job.job.deadline_slots, work - float(done[p])
+        _, market, size, _ = ending_at(ground, *state)
+        if size:
+            ends.market[p], ends.on_demand[p] = market, ground.sizes[market, size]
+    paths.decide(ends)
     paths.advance(np.inf)
 
 
-def previous_size(job: Job, held: np.ndarray) -> np.ndarray:
-    """Return the sizes that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
-    return np.where(held < job.n_min, 0, np.minimum(held, job.n_max))
+def nothing(paths: WorldPaths) -> Targets:
+    """Return targets of no instances, in the markets in which the paths are."""
+    return Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
+
+
+def place_and_size(job: MarketsJob, paths: WorldPaths) -> tuple[np.ndarray, np.ndarray]:
+    """Return market and size on every path as policies read them, shapes (paths,); see `held_size`."""
+    market = paths.market
+    place = market if len(job.runs) == 1 else np.where(paths.place < 0, job.nowhere, paths.place)
+    least = np.array([run.n_min for run in job.runs])[market]
+    most = np.array([run.n_max for run in job.runs])[market]
+    held = np.where(paths.held < least, 0, np.minimum(paths.held, most))
+    return place, np.where(place == market, held, 0)
 
 
 def held_size(job: Job, reported: int) -> int:
@@ -268,36 +291,51 @@ def progress_at(job: MarketsJob, run: WorldRun, at: Standing) -> Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
-    """Wishes of a policy on every path, slot by slot: at once if it can decide together, else path by path."""
+    """Wishes of a policy of one market on every path: at once if it can decide together, else path by path.
+
+    ``prices`` and ``counts`` (paths, slots) begin with the slot after that of ``view``.
+    """
 
     policy: Policy[Any]
     seen: Seen
     states: list[Any]
     view: View
+    job: MarketsJob
+    paths: WorldPaths
+    prices: np.ndarray
+    counts: np.ndarray
     always: bool
+    sold: bool
 
     @classmethod
-    def of(cls, now: Present, held: Belief, paths: int) -> _Wishes:
+    def of(
+        cls, now: Present, held: Belief, paths: WorldPaths, prices: np.ndarray, counts: np.ndarray
+    ) -> _Wishes:
         """Return the wishes from the present on; ``held`` is the belief in later slots."""
         view = now.plan
         beliefs = replace(view.market_beliefs(), held=held)
         policy = with_shared_plans(now.policy, PlanMemo())
         _, state = policy.decide(now.state, view)
+        sold = now.view.on_demand.sold
         return cls(
             policy=policy,
             seen=_later(view, beliefs),
-            states=[state] * paths,
+            states=[state] * paths.paths,
             view=view,
+            job=in_one_market(now.view.job, sold=sold),
+            paths=paths,
+            prices=prices,
+            counts=counts,
             always=always_worth_finishing(now.view.job, view.on_demand_usd, view.slot_hours),
+            sold=sold,
         )
 
-    def at(
-        self, slot: int, own: np.ndarray, states: Paths, paid: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the wished on-demand and spot instances on the paths ``own`` in a slot, shapes (own,)."""
-        job = self.view.job
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
+        targets, job = nothing(self.paths), self.view.job
         if slot >= job.deadline_slots:  # the last slot is left to the guard
-            return np.zeros(len(own), dtype=np.int64), np.zeros(len(own), dtype=np.int64)
+            return targets
+        states = self._states(slot, own)
         if isinstance(self.policy, Together) and self.view.running is not None:
             first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
             chosen = self.policy.decide_together(self.states[0], self.seen.view(job, first, slot), states)
@@ -305,14 +343,43 @@ class _Wishes:
                 on_demand, spot = chosen
                 if not self.view.on_demand.sold:
                     on_demand, spot = np.zeros_like(spot), np.where(spot >= job.n_min, spot, 0)
-                return on_demand, spot
-        on_demand, spot = np.zeros((2, len(own)), dtype=np.int64)
+                targets.on_demand[own], targets.spot[own] = on_demand, spot
+                return targets
+        paid = self.paths.paid
         for i, p in enumerate(own.tolist()):
-            view = self._view(slot, i, states, float(paid[i]))
+            view = self._view(slot, i, states, float(paid[p]))
             wish, self.states[p] = self.policy.decide(self.states[p], view)
             kept = checked(wish, view, self.policy.name)
-            on_demand[i], spot[i] = kept.on_demand, kept.spot
-        return on_demand, spot
+            targets.on_demand[p], targets.spot[p] = kept.on_demand, kept.spot
+        return targets
+
+    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
+        """Return the paths on which the guard counts: all, or those on which the job is worth finishing (M4)."""
+        if self.always:
+            return own
+        states = self._states(slot, own)
+        changed = (wished.on_demand[own] != safe.on_demand[own]) | (wished.spot[own] != safe.spot[own])
+        kept = [
+            p
+            for i, p in enumerate(own.tolist())
+            if changed[i] and worth_finishing(self._view(slot, i, states, 0.0))
+        ]
+        return np.array(kept, dtype=np.int64)
+
+    def _states(self, slot: int, own: np.ndarray) -> Paths:
+        paths, later = self.paths, slot - self.view.slot - 1
+        return Paths(
+            done=paths.work[own],
+            n_previous=place_and_size(self.job, paths)[1][own],
+            price=self.prices[own, later],
+            available=self.counts[own, later],
+            on_demand=paths.held_of(ON_DEMAND)[own],
+            spot=paths.held_of(SPOT)[own],
+            pending_hours=paths.pending[own] / 3600.0,
+            saved=paths.saved[own],
+            gap_hours=self.view.slot_hours,
+            guarded=self.sold and self.always,
+        )
 
     def _view(self, slot: int, i: int, states: Paths, paid: float) -> View:
         progress = Progress(done=float(states.done[i]), n_previous=int(states.n_previous[i]), cost_usd=paid)
@@ -320,27 +387,6 @@ class _Wishes:
         price, available = float(states.price[i]), int(states.available[i])
         running = states.running(i) if self.view.running is not None else None
         return replace(shown, price=price, available=available, running=running)
-
-    def are_guarded(
-        self,
-        slot: int,
-        own: np.ndarray,
-        states: Paths,
-        wished: Targets,
-        safe: Targets,
-    ) -> np.ndarray:
-        """Return the paths on which the guard counts: all, or those on which the job is worth finishing (M4)."""
-        if self.always:
-            return own
-        changed = (wished.on_demand[own] != safe.on_demand[own]) | (wished.spot[own] != safe.spot[own])
-        return np.array(
-            [
-                p
-                for i, p in enumerate(own.tolist())
-                if changed[i] and worth_finishing(self._view(slot, i, states, 0.0))
-            ],
-            dtype=np.int64,
-        )
 
 
 def _later(view: View, beliefs: Believed) -> Seen:

@@ -12,15 +12,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from threading import Thread
+from multiprocessing import get_context
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from slackwater.optimization.belief.launches import Launches
-from slackwater.optimization.fan import Fan, elsewhere
+from slackwater.optimization.fan import Fan, elsewhere, end_with
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
@@ -519,7 +517,7 @@ def _over_processes(
         max_workers=min(processes, len(items)),
         mp_context=get_context("spawn"),
         initializer=_begin,
-        initargs=(work, shared),
+        initargs=(os.getpid(), work, shared),
     ) as pool:
         try:
             yield from pool.map(
@@ -542,17 +540,9 @@ def _counted(
 _WORK: list[Any] = []
 
 
-def _begin(work: Callable[[Any, Any], Any], shared: Any) -> None:
+def _begin(parent: int, work: Callable[[Any, Any], Any], shared: Any) -> None:
     _WORK[:] = [work, shared]
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone: a parent that was killed cannot end it."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    end_with(parent)
 
 
 def _apply(item: Any) -> Any:

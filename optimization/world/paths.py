@@ -57,7 +57,7 @@ class WorldPaths:
     Targets are three arrays of shape (paths,): market, on-demand and spot.
     """
 
-    __slots__ = ("_amounts", "_arrays", "_batches", "_counts", "paths")
+    __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_runs", "_terms", "paths")
 
     def __init__(self, run: WorldRun, readings: np.ndarray) -> None:
         """Begin at the present of ``run``, with `later_readings`."""
@@ -69,22 +69,24 @@ class WorldPaths:
         first = each * np.arange(markets + 1)
         self._counts[:, world.READING] = first[run.market] + 1
         table = np.ascontiguousarray(readings.reshape(self.paths, 3, markets * each), dtype=float)
-        self._arrays = (self._amounts, self._counts, self._batches, table, first, own.rates, own.terms)
+        self._runs = (self._amounts, self._counts, self._batches)
+        self._terms, self._markets = own.terms, (table, first, own.rates, own.terms)
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""
-        steps.advance_paths(*self._arrays, float(until))
+        steps.advance_paths(self._runs, self._markets, float(until))
 
     def guarded(self, wishes: Targets, *, next_at: float, deadline: float) -> Targets:
         """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
-        market, on_demand, spot = (np.array(one, dtype=np.int64) for one in wishes)
-        limit = deadline + SECOND_TOLERANCE
-        steps.guard_paths(*self._arrays, market, on_demand, spot, float(next_at), limit)
-        return Targets(market, on_demand, spot)
+        market, on_demand, spot = (np.array(part, dtype=np.int64) for part in wishes)
+        targets, limit = (market, on_demand, spot), deadline + SECOND_TOLERANCE
+        steps.guard_paths(self._runs, self._markets, targets, float(next_at), limit)
+        return Targets(*targets)
 
     def decide(self, targets: Targets) -> None:
         """Aim at a target on every path from now on; paths that have finished are left alone."""
-        steps.aim_paths(*self._arrays, *(np.ascontiguousarray(one, dtype=np.int64) for one in targets))
+        market, on_demand, spot = (np.ascontiguousarray(part, dtype=np.int64) for part in targets)
+        steps.aim_paths(self._runs, self._markets, (market, on_demand, spot))
 
     @property
     def running(self) -> np.ndarray:
@@ -129,14 +131,14 @@ class WorldPaths:
         """Seconds until all held or requested instances work, if none is lost, shape (paths,)."""
         booting = self._used & (self._batches[..., world.SIZE] > 0.0)
         up = np.where(booting, self._batches[..., world.UP], -np.inf).max(axis=(1, 2))
-        restart = self._arrays[6][self._counts[:, world.HERE], world.RESTART]
+        restart = self._terms[self._counts[:, world.HERE], world.RESTART]
         works_at = np.where(np.isfinite(up), up + restart, self._amounts[:, world.WORKS_AT])
         return np.asarray(np.maximum(0.0, works_at - self._amounts[:, world.NOW]))
 
     @property
     def saved(self) -> np.ndarray:
         """Work that a loss in this second would leave, shape (paths,)."""
-        saves = self._arrays[6][self._counts[:, world.HERE], world.NOTICE] > 0.0
+        saves = self._terms[self._counts[:, world.HERE], world.NOTICE] > 0.0
         saved: np.ndarray = np.where(saves, self._amounts[:, world.WORK], self._amounts[:, world.SAVED])
         return saved
 

@@ -28,8 +28,6 @@ SECOND_TOLERANCE = 1e-6
 #: USD by which an ending must be better than an earlier one: rounding errors do not break a tie.
 ENDING_TOLERANCE_USD = 1e-9
 NOTHING = Allocation(0, 0)
-#: Arrays of `world.State` and `world.Markets`, in the order of the kernels' arguments.
-_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +208,9 @@ class WorldRun:
     stays in the market of the instances.
     """
 
-    __slots__ = ("_amounts", "_arrays", "_counts", "markets", "readings")
-    _arrays: _Arrays
+    __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_run", "markets", "readings")
+    _run: world.StateArrays
+    _markets: world.MarketArrays
     _counts: np.ndarray
 
     def __init__(
@@ -233,8 +232,9 @@ class WorldRun:
         tables = [own.table for own in self.readings]
         table = tables[0] if len(tables) == 1 else np.hstack(tables)
         first = np.array([0, *accumulate(own.shape[1] for own in tables)])
-        batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
-        self._arrays = (self._amounts, self._counts, batches, table, first, rates, rows)
+        self._batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
+        self._run = (self._amounts, self._counts, self._batches)
+        self._markets = (table, first, rates, rows)
         here = terms.home or 0
         self._counts[world.HERE] = here
         self._counts[world.READING] = first[here]
@@ -248,21 +248,21 @@ class WorldRun:
         """
         other = WorldRun.__new__(WorldRun)
         other.markets, other.readings = self.markets, self.readings
-        amounts, counts, batches = (array.copy() for array in self._arrays[:3])
-        other._amounts, other._counts = amounts, counts
-        other._arrays = (amounts, counts, batches, *self._arrays[3:])
+        amounts, counts, batches = (array.copy() for array in self._run)
+        other._amounts, other._counts, other._batches = amounts, counts, batches
+        other._run, other._markets = (amounts, counts, batches), self._markets
         if readings is not None:
             other.readings = tuple(readings)
             first = np.array([0, *accumulate(own.table.shape[1] for own in other.readings)])
             table = np.hstack([own.table for own in other.readings])
-            other._arrays = (amounts, counts, batches, table, first, *self._arrays[5:])
+            other._markets = (table, first, *self._markets[2:])
             counts[world.READING] = first[self.market] + 1
         return other
 
     @property
     def arrays(self) -> tuple[world.State, world.Markets]:
         """The arrays of the run as the kernels read them: those of its state are its own, not copies."""
-        return world.State(*self._arrays[:3]), world.Markets(*self._arrays[3:])
+        return world.State(*self._run), world.Markets(*self._markets)
 
     def report(
         self, at: float, *, work: float | None = None, size: int | None = None, market: int | None = None
@@ -277,7 +277,7 @@ class WorldRun:
         if market is not None and market != self.market:
             self._counts[[world.HERE, world.PLACE]] = market
             own = self.readings[market].times
-            self._counts[world.READING] = self.arrays[1].first[market] + np.searchsorted(own, at, "right")
+            self._counts[world.READING] = self._markets[1][market] + np.searchsorted(own, at, "right")
             self._counts[world.AVAILABLE], self._amounts[world.PRICE] = self.seen(market)
             self._set_members(0, size)
         elif size != held.total:
@@ -297,7 +297,7 @@ class WorldRun:
             self._amounts[world.FINISH] = self.now
 
     def _set_members(self, on_demand: int, spot: int) -> None:
-        batches = self._arrays[2]
+        batches = self._batches
         for kind, size in ((world.ON_DEMAND, on_demand), (world.SPOT, spot)):
             self._counts[world.BATCHES + kind] = size > 0
             self._counts[world.TARGET + kind] = size
@@ -306,7 +306,7 @@ class WorldRun:
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
         if not self.is_finished:
-            world.advance(*self._arrays, float(until))
+            world.advance(self._run, self._markets, float(until))
 
     def decide(self, target: Allocation, market: int | None = None) -> None:
         """Aim at an allocation from now on, in a market; raises `JobError` beyond its n_max.
@@ -321,7 +321,7 @@ class WorldRun:
         if not 0 <= target.total <= n_max or min(target.on_demand, target.spot) < 0:
             raise JobError(f"a target of {target}", expected=f"0 to {n_max} instances")
         if not self.is_finished:
-            world.aim(*self._arrays, to, target.on_demand, target.spot)
+            world.aim(self._run, self._markets, (to, target.on_demand, target.spot))
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
         """Return `guarded_in` of a run with a single market, without its market."""
@@ -338,10 +338,9 @@ class WorldRun:
         the wish is returned.
         """
         to, on_demand, spot = world.guarded(
-            *self._arrays,
-            market,
-            wish.on_demand,
-            wish.spot,
+            self._run,
+            self._markets,
+            (market, wish.on_demand, wish.spot),
             float(next_at),
             deadline + SECOND_TOLERANCE,
         )
@@ -354,10 +353,9 @@ class WorldRun:
         to = self.market if market is None else market
         return bool(
             world.target_is_safe(
-                *self._arrays,
-                to,
-                target.on_demand,
-                target.spot,
+                self._run,
+                self._markets,
+                (to, target.on_demand, target.spot),
                 float(next_at),
                 deadline + SECOND_TOLERANCE,
             )
@@ -376,10 +374,14 @@ class WorldRun:
         Return market and allocation of the target, and the state of the run at ``until``. Without a
         safe target (M12.7), or without a ``deadline``, the wish is the target.
         """
-        to, on_demand, spot, held, available, price, work, paid = world.follow(
-            *self._arrays, market, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
+        (to, on_demand, spot), state = world.follow(
+            self._run,
+            self._markets,
+            (market, wish.on_demand, wish.spot),
+            until,
+            deadline + SECOND_TOLERANCE,
         )
-        return to, Allocation(on_demand, spot), Standing(held, available, price, work, paid)
+        return to, Allocation(on_demand, spot), Standing(*state)
 
     def end(self, worth: Value, *, deadline: float, slot: float, must_finish: bool) -> WorldEnd:
         """End the run at its deadline, or after it on on-demand, and return what it has come to (M12.6).
@@ -512,7 +514,7 @@ class WorldRun:
     @property
     def pending(self) -> float:
         """Seconds until all held or requested instances work, if none is lost."""
-        state = self._arrays[2]
+        state = self._batches
         used = np.arange(state.shape[1]) < self._counts[world.BATCHES : world.BATCHES + 2, None]
         booting = used & (state[..., world.SIZE] > 0.0)
         works_at = self.works_at
@@ -559,7 +561,7 @@ class WorldRun:
         return int(self._counts[world.FORMED])
 
     def _sizes(self, kind: int) -> np.ndarray:
-        sizes: np.ndarray = self._arrays[2][kind, : self._counts[world.BATCHES + kind], world.SIZE]
+        sizes: np.ndarray = self._batches[kind, : self._counts[world.BATCHES + kind], world.SIZE]
         return sizes
 
 

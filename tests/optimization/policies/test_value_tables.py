@@ -13,10 +13,10 @@ from slackwater.optimization import EndRule, HorizonProblem, Job, Progress
 from slackwater.optimization.job.definition import Linear, RateTable, on_demand_to_go
 from slackwater.optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
 from slackwater.optimization.market.window import Past
+from slackwater.optimization.policies.grids import MOST_POINTS
 from slackwater.optimization.policies.pace import pace
 from slackwater.optimization.policies.stochastic import (
     END_POINTS,
-    MOST_POINTS,
     ValueTables,
     expected_to_go,
     make_tables,
@@ -122,7 +122,7 @@ class TestAgainstTheTree:
         for i in range(ahead):
             states, levels = states @ tables.game.chain[i], levels @ tables.game.price_chain[i]
         compared = 0
-        for column, n in enumerate(tables.all_sizes):
+        for column, n in enumerate(tables.choices.sizes):
             for g in steps_of(tables, 4):
                 told = sum(
                     p * q * before(ahead, g, int(n), t, y)
@@ -159,7 +159,7 @@ class TestToGo:
         tables = tables_of(job, history(4))
         go = tables.to_go(slot=0, end=2, available=2, price=0.15)
         gained = 0.0
-        for column, n in enumerate(tables.all_sizes.tolist()):
+        for column, n in enumerate(tables.choices.sizes.tolist()):
             for z, value in zip(go.work, go.value_usd[:, column], strict=True):
                 if z < 0:
                     continue
@@ -308,11 +308,13 @@ class TestGrid:
         assert tables.game.sizes[1] == 3
         assert tables.game.sizes[-1] == 64
         assert len(tables.game.sizes) == MOST_STATES
-        assert tables.all_sizes.tolist() == [0, *range(3, 65)]
-        distance = np.abs(tables.game.sizes[tables.near] - tables.all_sizes)
+        assert tables.choices.sizes.tolist() == [0, *range(3, 65)]
+        distance = np.abs(tables.game.sizes[tables.choices.near] - tables.choices.sizes)
         assert distance.max() <= 4
-        assert tables.near[0] == 0
-        assert (distance[1:] == np.abs(tables.game.sizes[1:, None] - tables.all_sizes[1:]).min(axis=0)).all()
+        assert tables.choices.near[0] == 0
+        assert (
+            distance[1:] == np.abs(tables.game.sizes[1:, None] - tables.choices.sizes[1:]).min(axis=0)
+        ).all()
 
     def test_every_size_may_be_chosen_though_few_are_told_apart(self):
         """Exactly the remaining work in the last slot, 37 of 64 instances: no rounding to the spread sizes."""
