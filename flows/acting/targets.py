@@ -17,8 +17,9 @@ NO_DECISION = "no-decision"
 class ActedDecision:
     """A decision as far as it is acted on: the instances of a slot in a market.
 
-    ``standby_on_demand`` is the number of on-demand instances to run once all spot is lost, None
-    without a standby plan. ``guarded``: the deadline is met whatever becomes of spot.
+    ``standby_on_demand`` and ``standby_spot`` are the instances to run in ``standby_market`` (None: in
+    ``market``) once all spot is lost; without a standby plan the first is None. ``guarded``: the
+    deadline is met whatever becomes of spot.
     """
 
     key: str
@@ -28,6 +29,8 @@ class ActedDecision:
     on_demand: int
     spot: int
     standby_on_demand: int | None = None
+    standby_spot: int = 0
+    standby_market: str | None = None
     guarded: bool = False
 
 
@@ -122,7 +125,12 @@ def _by_decision(
     if now < decision.valid_until:
         if decision.key in launches.lost_all and decision.standby_on_demand is not None:
             why = "all spot was lost: the standby plan until the next decision"
-            return Target(market=market, on_demand=decision.standby_on_demand, spot=0, why=why)
+            return Target(
+                market=decision.standby_market or market,
+                on_demand=decision.standby_on_demand,
+                spot=decision.standby_spot,
+                why=why,
+            )
         why = f"the decision for {decision.slot:%Y-%m-%d %H:%M} UTC"
         return Target(market=market, on_demand=decision.on_demand, spot=decision.spot, why=why)
     late = f"no decision since the slot of {decision.slot:%Y-%m-%d %H:%M} UTC"

@@ -30,7 +30,7 @@ from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival
 from slackwater.optimization.kernels.rules import efficiency_table, spot_held
 from slackwater.optimization.moving.costs import Moving, even_moving, moves
 from slackwater.optimization.moving.terms import runs_in_markets
-from slackwater.optimization.policies.contract import Running, View
+from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.policies.pace import (
     WORK_TOLERANCE,
     always_worth_finishing,
@@ -558,6 +558,21 @@ class MultiMarketPolicy(Protocol[S]):
 def is_multi_market(policy: object) -> TypeIs[MultiMarketPolicy[Any]]:
     """Return whether a policy chooses among the markets of a job."""
     return getattr(policy, "multi_market", False) is True
+
+
+@runtime_checkable
+class KnowsOneMarket(Protocol):
+    """Multi-market policy with a policy for jobs in one market."""
+
+    @property
+    def alone(self) -> Policy[Any]:
+        """The policy that decides a job in one market."""
+        ...
+
+
+def in_its_markets(policy: Any, markets: int) -> Any:
+    """Return the policy that decides a job in a number of markets: in one, that of a multi-market policy which has one."""
+    return policy.alone if markets == 1 and isinstance(policy, KnowsOneMarket) else policy
 
 
 @runtime_checkable

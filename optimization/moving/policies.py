@@ -74,6 +74,11 @@ class MeanField:
         """Forgetting of the chains of the beliefs."""
         return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
 
+    @property
+    def alone(self) -> Stochastic:
+        """The plan of a job in one market (M4.12)."""
+        return Stochastic(half_life_hours=self.half_life_hours)
+
     def start(self, job: MarketsJob) -> None:
         """Return no state: all information is in the view."""
 
@@ -102,8 +107,7 @@ class MeanField:
     def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
         if view.instances is not None and len(view.views) == 1:
-            alone = Stochastic(half_life_hours=self.half_life_hours)
-            return placement(0, alone.decide(None, view.views[0])[0]), None
+            return placement(0, self.alone.decide(None, view.views[0])[0]), None
         if view.instances is not None:
             return world_tables_in_force(view, self.forgetting, draws=self.draws).options(view).best()[
                 0
