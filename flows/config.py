@@ -29,19 +29,25 @@ if TYPE_CHECKING:
 
 #: Names of HTTP headers.
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
+#: Pattern of the names of feeds and drivers, and of those of sinks and alerts.
+SECTION_NAME, RECIPIENT_NAME = r"^[a-z0-9][a-z0-9._-]{0,59}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
-class Sink(BaseModel):
+class Section(BaseModel):
+    """Section of ``slackwater.toml``: a value that knows no other keys than its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sink(Section):
     """Destination of decisions, ``[[sinks]]`` in ``slackwater.toml``: a folder, or a web address that accepts POST.
 
     Secrets are read from environment variables; the settings contain only the names of these variables.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name under which deliveries are recorded"
-    )
+    name: str = Field(pattern=RECIPIENT_NAME, description="name under which deliveries are recorded")
     kind: Literal["file", "webhook"]
     folder: Path | None = Field(None, description="file: folder for <job>/<slot>.json and <job>/latest.json")
     url: str | None = Field(
@@ -129,12 +135,10 @@ class Sink(BaseModel):
 # Live feeds.
 
 
-class Feed(BaseModel):
+class Feed(Section):
     """Live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, the interval between fetches, and options of the source."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the feed, unique")
+    name: str = Field(pattern=SECTION_NAME, description="name of the feed, unique")
     source: str = Field(description="live source; `slackwater ingest --list` lists them")
     every_minutes: int = Field(60, ge=1, le=10_080, description="minutes between fetches")
     timeout_seconds: float = Field(60.0, gt=0, le=3600, description="time limit of a request, seconds")
@@ -180,12 +184,10 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
 # Drivers of `slackwater act`.
 
 
-class DriverSettings(BaseModel):
+class DriverSettings(Section):
     """Driver of `slackwater act`, ``[[drivers]]`` in ``slackwater.toml``: where the instances of some jobs are launched."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the driver, unique")
+    name: str = Field(pattern=SECTION_NAME, description="name of the driver, unique")
     kind: str = Field(description="kind of driver, or module:Name of a package")
     jobs: tuple[str, ...] = Field(
         ("*",), description="jobs, by shell patterns; a job has the first driver that fits"
@@ -197,10 +199,8 @@ class DriverSettings(BaseModel):
 # On-demand prices given by the user.
 
 
-class OnDemandSettings(BaseModel):
+class OnDemandSettings(Section):
     """On-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``; overrides observed and listed prices."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     market: str = Field(description="provider/region/zone/type; * matches any part")
     usd: float | None = Field(
@@ -226,10 +226,8 @@ class OnDemandSettings(BaseModel):
 # Bounds of plausible observations; rows beyond them are stored as rejected.
 
 
-class BoundSettings(BaseModel):
+class BoundSettings(Section):
     """Bounds beyond which an ingest rejects rows, ``[bounds]`` in ``slackwater.toml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     future_hours: float = Field(
         24.0,
@@ -294,14 +292,12 @@ ALARM_KINDS: dict[str, AlarmKind] = {
 }
 
 
-class Alert(BaseModel):
+class Alert(Section):
     """Destination of alarms, ``[[alerts]]`` in ``slackwater.toml``; addresses are read from environment variables."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name under which sent alarms are recorded"
-    )
+    name: str = Field(pattern=RECIPIENT_NAME, description="name under which sent alarms are recorded")
     kind: Literal["slack", "webhook", "email", "command"]
     address_env: str | None = Field(
         None,
@@ -344,10 +340,8 @@ def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class RetentionSettings(BaseModel):
+class RetentionSettings(Section):
     """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     forecasts_days: float = Field(
         60.0,
@@ -367,10 +361,8 @@ class RetentionSettings(BaseModel):
     )
 
 
-class AlarmSettings(BaseModel):
+class AlarmSettings(Section):
     """Thresholds of the alarms, ``[alarms]`` in ``slackwater.toml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     off: tuple[str, ...] = Field((), description="kinds of alarms that are switched off")
     grace_minutes: float = Field(
@@ -444,10 +436,8 @@ class AlarmSettings(BaseModel):
 SETTINGS_FILE = "slackwater.toml"
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """All settings; each has a default and can be set in ``slackwater.toml`` or by an environment variable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     step_minutes: int = Field(30, ge=3, le=1440, description="slot length, minutes (M1.3)")
     horizon: int = Field(
@@ -491,6 +481,14 @@ class Settings(BaseModel):
     )
     solver_seconds: float = Field(
         10.0, ge=0.01, le=3600, description="time limit of a live solve, seconds (M3.4)"
+    )
+    report_token_env: str | None = Field(
+        None,
+        description="environment variable with the token for reports by HTTP; without it `slackwater ui` takes none",
+    )
+    report_behind_tls: bool = Field(
+        False,
+        description="a proxy with TLS is in front of `slackwater ui`: it takes reports at addresses other than loopback",
     )
     seed: int = Field(
         7, ge=0, lt=2**63, description="random seed of the simulated market and of the sampled scenarios"
@@ -647,6 +645,7 @@ OTHER_VARIABLES = {
     ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
     f"{PREFIX}JOB": "name of the job, in a task that the driver skypilot launches",
     f"{PREFIX}KEY": "key of the decision, in such a task",
+    f"{PREFIX}REPORT_TOKEN": "token with which the callback of a trainer posts its reports",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",

@@ -59,7 +59,10 @@ def _console() -> PrefectConsoleHandler | None:
 
 
 def log(text: str) -> bool | None:
-    """Write a line to the log of the current flow run and task; see `slackwater.flows.command.Log`."""
+    """Write a line to the log of the current flow run and task.
+
+    Return whether Prefect prints it on standard error, None outside of a flow run. An empty text only asks that.
+    """
     context, own = FlowRunContext.get(), TaskRunContext.get()
     if context is None or context.flow_run is None:
         return None
@@ -205,7 +208,7 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
 AGAIN = "again"
 
 
-def not_again(after: str, settings: Settings) -> str:
+def why_not_repeated(after: str, settings: Settings) -> str:
     """Return why the current run must not repeat the crashed run named ``after``; "" if it should.
 
     The slot is read from the name of the crashed run, if it has a slot. A slot is repeated at most once, and only before it ends.

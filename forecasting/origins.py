@@ -535,7 +535,7 @@ def _units(rolling: Rolling, place: int, model: str) -> list[Unit]:
     ]
 
 
-def seen_by(unit: Unit, rolling: Rolling) -> tuple[Series, ...]:
+def series_read_by(unit: Unit, rolling: Rolling) -> tuple[Series, ...]:
     """Return the series that a unit depends on, up to `last_slot`; only pooled predictors read the other markets."""
     panel = rolling.panels[unit.panel]
     if rolling.predictors[unit.model].pooled:

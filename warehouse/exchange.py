@@ -54,7 +54,7 @@ from slackwater.warehouse.store.schema import (
     as_name,
     changes_of_rows,
     description,
-    quoted,
+    sql_literal,
     views_over,
     with_needs,
 )
@@ -419,7 +419,7 @@ class _TableRows:
                 "INSERT INTO rejected (batch, file, line, raw, reason, code) SELECT * FROM (SELECT f.batch, "
                 f"'{self.name}.parquet' AS file, 0 AS line, "
                 f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason, "
-                f"{quoted(CONFLICTS + value)} AS code {conflicts}) AS new "
+                f"{sql_literal(CONFLICTS + value)} AS code {conflicts}) AS new "
                 "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
             )
         return int(rejected)
@@ -562,10 +562,12 @@ def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int,
     """Update the catalogue at ``part``; return the numbers of its newest snapshot before and after."""
     with open_store(":memory:", sealed=False) as store:
         (version,) = store.execute("SELECT version()")[0]
-        store.execute(f"LOAD {quoted(extension_file(str(version)))}")
-        store.execute(f"ATTACH {quoted(source)} AS source (READ_ONLY)")
+        store.execute(f"LOAD {sql_literal(extension_file(str(version)))}")
+        store.execute(f"ATTACH {sql_literal(source)} AS source (READ_ONLY)")
         data = folder.resolve() / "data"
-        store.execute(f"ATTACH {quoted(f'ducklake:{part}')} AS lake (DATA_PATH {quoted(f'{data}/')})")
+        store.execute(
+            f"ATTACH {sql_literal(f'ducklake:{part}')} AS lake (DATA_PATH {sql_literal(f'{data}/')})"
+        )
         try:
             before = _newest(store)
             with store.transaction():
@@ -582,7 +584,7 @@ def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int,
 
 def _describe(store: Store) -> None:
     """Update the views and comments of the lake."""
-    there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {quoted(DESCRIBED)}"
+    there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {sql_literal(DESCRIBED)}"
     known = store.execute(f"SELECT digest, views FROM lake.{DESCRIBED}") if store.execute(there) else [None]
     store.execute("USE lake")
     try:
@@ -682,7 +684,7 @@ def _copy(store: Store, part: Path) -> None:
         store.execute(f"COPY FROM DATABASE {name} TO compacted")
     finally:
         store.execute("DETACH compacted")
-    store.execute(f"ATTACH {quoted(part)} AS compacted (READ_ONLY)")
+    store.execute(f"ATTACH {sql_literal(part)} AS compacted (READ_ONLY)")
     try:
         for table in (*TABLES, *INTERNAL):
             _compare(store, name, table)

@@ -58,7 +58,7 @@ from slackwater.warehouse.history import UNKNOWN as NO_PRICE
 from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from slackwater.warehouse.store.connection import Store
-from slackwater.warehouse.store.schema import quoted
+from slackwater.warehouse.store.schema import sql_literal
 from slackwater.warehouse.times import microseconds
 
 # ---
@@ -426,7 +426,7 @@ _REASONS = pa.table(
 #: says all.
 _COUNTED_BY = (
     "code, CASE WHEN code IN ("
-    + ", ".join(quoted(code) for code, reason in REASONS.items() if not reason.by_value)
+    + ", ".join(sql_literal(code) for code, reason in REASONS.items() if not reason.by_value)
     + ") THEN '' ELSE reason END"
 )
 
@@ -802,7 +802,7 @@ def _reject_contradicting(store: Store, variable: Variable) -> int:
         variable,
         f"JOIN (SELECT {_KEY}, min(line) AS first_line, max(line) AS last_line FROM {apart} GROUP BY {_KEY}) AS w "
         f"ON {_same_key('h', 'w')}",
-        code=quoted(CONTRADICTS),
+        code=sql_literal(CONTRADICTS),
         parameter="CASE WHEN h.line = w.first_line THEN w.last_line ELSE w.first_line END",
     )
     if rejected:
@@ -835,7 +835,7 @@ def _reject_conflicts(store: Store, variable: Variable) -> int:
         store,
         variable,
         f"JOIN chain AS p ON {_same_key('h', 'p')} WHERE {_differ(variable, 'h', 'p')}",
-        code=_case([(test, quoted(f"{CONFLICTS}{name}")) for name, test in differ.items()]),
+        code=_case([(test, sql_literal(f"{CONFLICTS}{name}")) for name, test in differ.items()]),
         parameter=_case([(test, f"CAST(p.{name} AS VARCHAR)") for name, test in differ.items()]),
     )
 

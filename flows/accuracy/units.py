@@ -24,7 +24,7 @@ from slackwater.forecasting.origins import (
     Unit,
     forecast_blocks,
     last_slot,
-    seen_by,
+    series_read_by,
     units_of,
 )
 from slackwater.forecasting.predictor import Outlook
@@ -54,7 +54,7 @@ LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
 def fingerprint(unit: Unit, rolling: Rolling) -> str:
     """Return a hash for the forecasts of a unit: equal if and only if everything they depend on is equal."""
-    seen = seen_by(unit, rolling)
+    seen = series_read_by(unit, rolling)
     hashed = hashlib.blake2b(digest_size=20)
     hashed.update(code_fingerprint().encode())
     predictor, cadence = rolling.predictors[unit.model], rolling.timetable.of(rolling.variable(unit.panel))
@@ -260,14 +260,14 @@ def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
         except DamagedStoreError:
             note = f"{path.name} in {path.parent} was damaged and is made again"
     with writer(path, course.rolling) as write:
-        return UnitScores(tallies=_tallies(_written(unit, course, write), course), note=note)
+        return UnitScores(tallies=_tallies(_write_each(unit, course, write), course), note=note)
 
 
 def _tallies(blocks: Iterable[Block], course: BacktestPlan) -> tuple[Tally, ...]:
     return tuple(tally(block, course.rolling) for block in blocks)
 
 
-def _written(unit: Unit, course: BacktestPlan, write: Callable[[Block], None]) -> Iterator[Block]:
+def _write_each(unit: Unit, course: BacktestPlan, write: Callable[[Block], None]) -> Iterator[Block]:
     for block in forecast_blocks(unit, course.rolling):
         write(block)
         yield block

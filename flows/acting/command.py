@@ -232,7 +232,7 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
 
 
 def _why(one: JobPass) -> str:
-    return "; ".join(text for text in (one.target.why, one.refused, one.error) if text)
+    return "; ".join(text for text in (one.target.why, one.refused, one.note, one.error) if text)
 
 
 def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:

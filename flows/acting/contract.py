@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
@@ -131,6 +133,17 @@ class Driver(Protocol):
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return what `bring` would do, as commands or requests that a person reads; nothing is called."""
+
+
+def workload_name(job: str, market: str, kind: Kind) -> str:
+    """Return the name of the cluster or workload of a kind of a job in a market: valid everywhere, the same at every call.
+
+    >>> workload_name("Llama 8B", "aws/us-east-1/us-east-1a/p4d.24xlarge", "spot")
+    'llama-8b-spot-e0d8f3'
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:20].strip("-")
+    mark = hashlib.sha256(f"{job}\n{market}".encode()).hexdigest()[:6]
+    return f"{readable or 'job'}-{'spot' if kind == 'spot' else 'od'}-{mark}"
 
 
 def alive(instances: Collection[Instance]) -> list[Instance]:

@@ -16,7 +16,7 @@ from datetime import datetime
 from io import BufferedRandom
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -64,6 +64,20 @@ class Seen(FrozenModel):
         return [one for one in self.instances if one.end == "lost"]
 
 
+class Revised(FrozenModel):
+    """A decision for the rest of a slot after a loss of spot, stored before it is acted on.
+
+    ``of`` is the decision of the slot, ``key`` names the revision, and ``row`` has all its fields.
+    """
+
+    event: Literal["revised"] = "revised"
+    at: datetime
+    job: str
+    of: str
+    key: str
+    row: dict[str, Any]
+
+
 class Recorded(FrozenModel):
     """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
 
@@ -73,8 +87,19 @@ class Recorded(FrozenModel):
     key: str = ""
 
 
-Entry = Annotated[Ordered | Answered | Seen | Recorded, Field(discriminator="event")]
-_ENTRY: TypeAdapter[Ordered | Answered | Seen | Recorded] = TypeAdapter(Entry)
+#: Entries that become evidence in the warehouse, and all entries.
+Evidence = Ordered | Answered | Seen | Revised
+AnyEntry = Evidence | Recorded
+_ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="event")])
+
+
+@dataclass(frozen=True, slots=True)
+class SpotLoss:
+    """The newest loss of spot under a decision: its time and market, and the spot instances that are left."""
+
+    at: datetime
+    market: str
+    left: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,9 +107,10 @@ class JobLaunches:
     """The launches of a job, from all entries so far.
 
     ``last`` is the newest order, ``answered`` whether its call returned. ``orders`` counts them by
-    decision. ``lost_all`` are the decisions under which all spot was lost. ``unrecorded`` are the
-    entries that the warehouse does not have as evidence, ``recorded_key`` is the decision of the
-    newest evidence.
+    decision. ``losses`` has the newest loss of spot under each decision, ``revision`` is the newest
+    decision for the rest of a slot, and ``ordered`` are the orders of the newest slot.
+    ``unrecorded`` are the entries that the warehouse does not have as evidence, ``recorded_key`` is
+    the decision of the newest evidence.
     """
 
     last: Ordered | None = None
@@ -93,8 +119,10 @@ class JobLaunches:
     orders: Counter[str] = field(default_factory=Counter)
     markets: set[str] = field(default_factory=set)
     instances: dict[str, Instance] = field(default_factory=dict)
-    lost_all: set[str] = field(default_factory=set)
-    unrecorded: list[Ordered | Answered | Seen] = field(default_factory=list)
+    losses: dict[str, SpotLoss] = field(default_factory=dict)
+    revision: Revised | None = None
+    ordered: list[Ordered] = field(default_factory=list)
+    unrecorded: list[Evidence] = field(default_factory=list)
     recorded_key: str = ""
 
     @property
@@ -108,10 +136,16 @@ class JobLaunches:
             return True
         return (now - self.last.at).total_seconds() >= seconds
 
-    def add(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+    def has_lost_all(self, key: str) -> bool:
+        """Return whether all spot was lost under a decision."""
+        return key in self.losses and self.losses[key].left == 0
+
+    def add(self, entry: AnyEntry) -> None:
         """Take an entry over."""
         if isinstance(entry, Ordered):
             self.last, self.answered, self.refused = entry, False, ""
+            until = entry.order.valid_until
+            self.ordered = [*(one for one in self.ordered if one.order.valid_until == until), entry]
             self.orders[entry.order.key] += 1
             self.markets |= {entry.order.market} - {""}
         elif isinstance(entry, Answered):
@@ -120,8 +154,11 @@ class JobLaunches:
         elif isinstance(entry, Seen):
             self.instances |= {one.id: one for one in entry.instances}
             self.markets |= {one.market for one in entry.instances}
-            if entry.spot_left == 0 and any(one.kind == "spot" for one in entry.lost):
-                self.lost_all.add(entry.key)
+            if gone := [one for one in entry.lost if one.kind == "spot"]:
+                newest = max(gone, key=lambda one: one.ended or entry.at)
+                self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)
+        elif isinstance(entry, Revised):
+            self.revision = entry
         if isinstance(entry, Recorded):
             self.unrecorded = [one for one in self.unrecorded if one.at > entry.at]
             self.recorded_key = entry.key
@@ -172,7 +209,7 @@ class LaunchLedger:
             ) from error
         return file
 
-    def _entries(self, content: bytes) -> Iterable[Ordered | Answered | Seen | Recorded]:
+    def _entries(self, content: bytes) -> Iterable[AnyEntry]:
         """Return the entries; a torn last line is left out, as its writer was killed before it went on."""
         found = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
@@ -186,10 +223,10 @@ class LaunchLedger:
                 ) from error
         return found
 
-    def _fold(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+    def _fold(self, entry: AnyEntry) -> None:
         self.jobs.setdefault(entry.job, JobLaunches()).add(entry)
 
-    def add(self, entry: Ordered | Answered | Seen | Recorded) -> None:
+    def add(self, entry: AnyEntry) -> None:
         """Append an entry; on return it is on the disk. A ledger opened read-only keeps it in memory only."""
         if self._read_only:
             self._fold(entry)

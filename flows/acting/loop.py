@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from slackwater.flows.acting.account import MarketPrices, paid_usd
 from slackwater.flows.acting.contract import (
@@ -17,7 +17,16 @@ from slackwater.flows.acting.contract import (
     lacking,
     surplus,
 )
-from slackwater.flows.acting.ledger import Answered, JobLaunches, LaunchLedger, Ordered, Recorded, Seen
+from slackwater.flows.acting.ledger import (
+    Answered,
+    Evidence,
+    JobLaunches,
+    LaunchLedger,
+    Ordered,
+    Recorded,
+    Revised,
+    Seen,
+)
 from slackwater.flows.acting.targets import (
     ActedJob,
     LastStart,
@@ -38,6 +47,12 @@ class World(Protocol):
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
         """Return until when on-demand alone meets the deadline of a job from its state at a slot, None if it is not sold."""
 
+    def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Mapping[str, Any] | str:
+        """Return a decision for the rest of the slot after the loss of spot under ``job.decision``, or why there is none.
+
+        All its fields are plain values (`slackwater.flows.ledger.decisions.REVISED` included).
+        """
+
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of markets of a job, as far as they are known."""
 
@@ -50,13 +65,16 @@ class NewEvidence:
     """Entries of a job that the warehouse does not have; none: its instances were kept."""
 
     job: str
-    entries: tuple[Ordered | Answered | Seen, ...]
+    entries: tuple[Evidence, ...]
     launches: JobLaunches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPass:
-    """Result of a pass for a job; ``commands`` are filled by a dry run, ``error`` if the driver failed."""
+    """Result of a pass for a job; ``commands`` are filled by a dry run, ``error`` if the driver failed.
+
+    ``note``: why there is no decision for the rest of the slot after a loss.
+    """
 
     job: str
     driver: str
@@ -67,6 +85,7 @@ class JobPass:
     order: Order | None = None
     settled: bool = True
     refused: str = ""
+    note: str = ""
     error: str = ""
     commands: tuple[str, ...] = ()
 
@@ -93,18 +112,57 @@ class Acting:
         A dry run lists instances and calls nothing else; its ledger is read-only.
         """
         busy = self.ledger.busy()
-        found: list[JobPass] = []
+        found: dict[str, JobPass] = {}
+        lost: list[tuple[ActedJob, Driver]] = []
         for job in self.world.jobs(busy, now):
             driver = self.driver_of(job.name)
             if driver is None or (self.only and job.name not in self.only):
                 continue
-            try:
-                found.append(self._act_on(job, driver, now, dry))
-            except DriverError as error:
-                found.append(self._failed(job, driver, now, str(error)))
+            found[job.name] = self._try(job, driver, now, dry)
+            if not dry and self._has_lost(job, found[job.name], now):
+                lost.append((job, driver))
+        # Only now: the standby plans of all jobs run before any of them is decided again.
+        for job, driver in lost:
+            told = self._revise(job, now)
+            found[job.name] = replace(self._try(job, driver, now, dry), note=told)
         if not dry:
             self.record(now)
-        return found
+        return list(found.values())
+
+    def _try(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
+        try:
+            return self._act_on(job, driver, now, dry)
+        except DriverError as error:
+            return self._failed(job, driver, now, str(error))
+
+    def _has_lost(self, job: ActedJob, done: JobPass, now: datetime) -> bool:
+        """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
+        current = self._in_slot(job).decision
+        return (
+            current is not None
+            and not done.target.final
+            and current.key in self.ledger.job(job.name).losses
+            and now + self.limits.every < current.valid_until
+        )
+
+    def _in_slot(self, job: ActedJob) -> ActedJob:
+        """Return a job with the newest revision of its decision."""
+        if job.decision is None:
+            return job
+        return replace(job, decision=job.decision.revised(self.ledger.job(job.name).revision))
+
+    def _revise(self, job: ActedJob, now: datetime) -> str:
+        """Store a decision for the rest of the slot; return why there is none, "" if there is."""
+        own, before = self.ledger.job(job.name), job.decision
+        row = self.world.revise(self._in_slot(job), own, now)
+        if isinstance(row, str) or before is None:
+            return str(row)
+        known = own.revision if own.revision is not None and own.revision.of == before.key else None
+        number = 1 if known is None else int(known.key.rpartition("-r")[2]) + 1
+        self.ledger.add(
+            Revised(at=now, job=job.name, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
+        )
+        return ""
 
     def record(self, now: datetime) -> bool:
         """Store the evidence of all jobs in the warehouse; return False if some must be stored later.
@@ -172,6 +230,7 @@ class Acting:
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
+        job = self._in_slot(job)
         self._observe(job, driver, now)
         own = self.ledger.job(job.name)
         if job.decision is not None:

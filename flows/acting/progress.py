@@ -24,7 +24,8 @@ class TrainerProgress:
 
     ``saved_at`` is the time of that checkpoint (the start, if there is none), ``at`` the time of
     ``step``. ``started_at`` is when the present process began and ``first_step_at`` when its first
-    step was done; None where no callback writes them.
+    step was done, ``checkpoint_minutes`` the longest time of work between two checkpoints of this
+    process; None where no callback writes them.
     """
 
     step: int
@@ -34,6 +35,7 @@ class TrainerProgress:
     max_steps: int
     started_at: datetime | None = None
     first_step_at: datetime | None = None
+    checkpoint_minutes: float | None = None
     ended: bool = False
 
     @property
@@ -81,6 +83,8 @@ def read_progress(folder: Path) -> TrainerProgress | None:
         most = int((live or {}).get("max_steps") or (saved[2] if saved else 0))
         started = None if live is None else _time(live["started_at"])
         first = None if live is None or live.get("first_step_at") is None else _time(live["first_step_at"])
+        between = None if live is None else live.get("checkpoint_seconds")
+        minutes = None if between is None else float(between) / 60.0
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / PROGRESS_FILE}: {type(error).__name__} {error}",
@@ -96,6 +100,7 @@ def read_progress(folder: Path) -> TrainerProgress | None:
         max_steps=most,
         started_at=started,
         first_step_at=first,
+        checkpoint_minutes=minutes,
         ended=bool((live or {}).get("ended")),
     )
 

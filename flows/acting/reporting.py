@@ -60,10 +60,12 @@ def report_progress(db: Path, job: str, found: TrainerProgress, now: datetime) -
 
 
 def _measured(db: Path, job: str, found: TrainerProgress) -> dict[str, float]:
-    """Return the measured minutes of the present process: its restart, and the boot of the instances it waited for."""
+    """Return the measured minutes of the present process: restart, checkpoints, and the boot of its instances."""
     measured: dict[str, float] = {}
     if found.restart_minutes is not None:
         measured["restart_minutes"] = round(found.restart_minutes, 3)
+    if found.checkpoint_minutes is not None:
+        measured["checkpoint_minutes"] = round(found.checkpoint_minutes, 3)
     if found.started_at is not None and ledger_file(db).exists():
         launches = LaunchLedger(ledger_file(db), read_only=True).job(job)
         granted = [one.since for one in launches.instances.values() if one.since <= found.started_at]

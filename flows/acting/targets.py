@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from slackwater.flows.acting.contract import Kind, Order, count_by_kind
-from slackwater.flows.acting.ledger import JobLaunches
+from slackwater.flows.acting.ledger import JobLaunches, Revised
 
 #: Part of the key of orders for a job without a decision.
 NO_DECISION = "no-decision"
@@ -19,7 +19,8 @@ class ActedDecision:
 
     ``standby_on_demand`` and ``standby_spot`` are the instances to run in ``standby_market`` (None: in
     ``market``) once all spot is lost; without a standby plan the first is None. ``guarded``: the
-    deadline is met whatever becomes of spot.
+    deadline is met whatever becomes of spot. ``why`` is the reason of a revision, "" for the
+    decision of the slot.
     """
 
     key: str
@@ -32,6 +33,28 @@ class ActedDecision:
     standby_spot: int = 0
     standby_market: str | None = None
     guarded: bool = False
+    why: str = ""
+
+    def revised(self, by: Revised | None) -> ActedDecision:
+        """Return the decision for the rest of the slot, itself without a revision of this slot.
+
+        The promise of the deadline stays.
+        """
+        if by is None or by.of != self.key:
+            return self
+        row, lost = by.row, datetime.fromisoformat(by.row["lost_at"])
+        standby, market = row["standby_on_demand"], row.get("standby_market")
+        return replace(
+            self,
+            key=by.key,
+            market=str(row["market"]),
+            on_demand=int(row["on_demand"]),
+            spot=int(row["spot"]),
+            standby_on_demand=None if standby is None else int(standby),
+            standby_spot=int(row.get("standby_spot") or 0),
+            standby_market=None if market is None else str(market),
+            why=f"spot was lost at {lost:%H:%M} UTC: decided again until {self.valid_until:%H:%M} UTC",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +146,7 @@ def _by_decision(
     """Return the target by the newest decision: its instances, its standby plan, or what is left once it is over."""
     market = decision.market
     if now < decision.valid_until:
-        if decision.key in launches.lost_all and decision.standby_on_demand is not None:
+        if launches.has_lost_all(decision.key) and decision.standby_on_demand is not None:
             why = "all spot was lost: the standby plan until the next decision"
             return Target(
                 market=decision.standby_market or market,
@@ -131,7 +154,7 @@ def _by_decision(
                 spot=decision.standby_spot,
                 why=why,
             )
-        why = f"the decision for {decision.slot:%Y-%m-%d %H:%M} UTC"
+        why = decision.why or f"the decision for {decision.slot:%Y-%m-%d %H:%M} UTC"
         return Target(market=market, on_demand=decision.on_demand, spot=decision.spot, why=why)
     late = f"no decision since the slot of {decision.slot:%Y-%m-%d %H:%M} UTC"
     last = last_start(decision.slot) if decision.guarded else None

@@ -16,21 +16,21 @@ import pandas as pd
 from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
-from slackwater.flows.acting.ledger import Answered, JobLaunches, Ordered, Seen
+from slackwater.flows.acting.ledger import Answered, Evidence, JobLaunches, Revised, Seen
 from slackwater.flows.acting.loop import NewEvidence
+from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import key_of
-from slackwater.flows.ledger.decisions import decisions_by_job
+from slackwater.flows.ledger.decisions import Row, decisions_by_job, save_revisions
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import MOST_HELD, Report, reports_by_job, save_report
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import opened
-from slackwater.optimization.world.simulation import Readings
-from slackwater.optimization.world.terms import world_markets
-from slackwater.warehouse.errors import JobError, StoreLockedError
+from slackwater.optimization.replay.decision import RAISED
+from slackwater.warehouse.errors import JobError, StoreLockedError, why_raised
 from slackwater.warehouse.history import History
 from slackwater.warehouse.store.connection import Store, newest_snapshot, open_reader, open_store
 
@@ -92,6 +92,14 @@ class ActedWarehouse:
             on_demand=rates.index(max(rates)),
         )
 
+    def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Row | str:
+        """Return a decision for the rest of the slot after a loss of spot (M12.15), or why there is none."""
+        try:
+            with open_reader(self._db) as store:
+                return revision_of(store, self._settings, job, launches, pd.Timestamp(now))
+        except RAISED as error:
+            return f"not decided again: {why_raised(error)}"
+
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of the markets of a job since its start, as far as they are known."""
         if not markets:
@@ -108,6 +116,7 @@ class ActedWarehouse:
             with open_store(self._db, wait=0.0) as store:
                 for one in found:
                     at = pd.Timestamp(max([now, *(entry.at for entry in one.entries)])).floor("us")
+                    save_revisions(store, [entry.row for entry in one.entries if isinstance(entry, Revised)])
                     report = evidence(one.job, at, one.entries, one.launches)
                     _save(store, find_job(store, one.job), report)
         except StoreLockedError:
@@ -116,20 +125,16 @@ class ActedWarehouse:
 
     def world_of(self, job: str, now: datetime) -> JobWorld:
         """Return the simulated world of a job: its markets as recorded by a time."""
-        state = self._open(job, now)
-        seen = state.live.seen
+        slot = self._slot(now)
+        until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
+        # Until the next slot: its reading, and the counts read before it. The run stops at ``now``.
+        state: OpenJob = self._keep(("world", job, slot), lambda: self._opened(job, until))
+        live = state.live
         return JobWorld(
-            start=state.live.start.to_pydatetime(),
+            start=live.start.to_pydatetime(),
             names=state.places,
-            markets=world_markets(
-                state.live.job,
-                on_demand_usd=[own.on_demand_usd for own in seen],
-                slot_hours=seen[0].slot_hours,
-                sold=[own.on_demand.sold for own in seen],
-            ),
-            readings=tuple(
-                _readings(history, state.live.start, state.run.n_max) for history in state.histories
-            ),
+            markets=live.markets,
+            readings=tuple(live.readings()),
         )
 
     def _open(self, job: str, now: datetime) -> OpenJob:
@@ -198,19 +203,7 @@ def _prices(history: History) -> MarketPrices:
     )
 
 
-def _readings(history: History, start: pd.Timestamp, n_max: int) -> Readings:
-    """Return the readings of a history in seconds from ``start``; where counts are not observed all instances are available."""
-    seconds = (history.slots - start).total_seconds().to_numpy()
-    counts = history.available if history.availability_observed else np.full(len(seconds), float(n_max))
-    known = np.isfinite(history.price) & np.isfinite(counts)
-    return Readings(
-        times=seconds, available=np.where(known, counts, 0.0), price=np.where(known, history.price, 0.0)
-    )
-
-
-def evidence(
-    job: str, at: pd.Timestamp, entries: Sequence[Ordered | Answered | Seen], launches: JobLaunches
-) -> Report:
+def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: JobLaunches) -> Report:
     """Return the report of a job's own launches at a time (M13.1)."""
     held = count_by_kind(launches.held)
     spot = [one for one in launches.held if one.kind == "spot"]
@@ -234,7 +227,7 @@ def evidence(
     )
 
 
-def told(entries: Sequence[Ordered | Answered | Seen]) -> str:
+def told(entries: Sequence[Evidence]) -> str:
     """Return what became of orders, in words.
 
     >>> told([Answered(at=datetime(2026, 1, 1), job="j", token="k-1", refused="no capacity")])

@@ -640,7 +640,7 @@ def run_backfill(
     done = 0
     with progress("stages", len(stretch.slots()) * len(stretch.stages), lines=True) as tell:
 
-        def made(pieces: int) -> None:
+        def count_stages(pieces: int) -> None:
             nonlocal done
             done += pieces
             tell(done)
@@ -653,7 +653,7 @@ def run_backfill(
                 data=data,
                 workers=min(2, os.cpu_count() or 1),
                 say=say,
-                progress=made,
+                progress=count_stages,
                 pause=lambda: time.sleep(BREATH),
                 part=part,
                 clock=now(),

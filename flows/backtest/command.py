@@ -227,7 +227,7 @@ def _figure(found: Backtest) -> Figure:
     """Return the chart of cost by start, with a line per policy."""
     names = list(found.policies)
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         rows: list[dict[str, Any]] = [
@@ -249,7 +249,7 @@ def _figure(found: Backtest) -> Figure:
         ]  # fmt: skip
 
     return Figure(
-        specs=drawn, title="Cost by start time", label=f"Cost of {found.job} by start time, a line a policy"
+        specs=draw, title="Cost by start time", label=f"Cost of {found.job} by start time, a line a policy"
     )
 
 

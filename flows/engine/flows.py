@@ -47,10 +47,10 @@ from slackwater.flows.runs import (
     begun,
     is_deployed,
     named_flow,
-    not_again,
     run_name,
     slot_of,
     time_name,
+    why_not_repeated,
 )
 from slackwater.flows.show.formats import rows_of, utc
 from slackwater.flows.show.markdown import markdown_of
@@ -269,7 +269,7 @@ def pipeline(
     A scheduled turn first makes the slots missing before it, in order. A late turn whose slot a
     later one has made does nothing.
     """
-    if after is not None and (missed := not_again(after, read_settings(settings))):
+    if after is not None and (missed := why_not_repeated(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
     if is_deployed() and (made := _made_meanwhile(db, at, settings)):

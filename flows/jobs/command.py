@@ -6,7 +6,6 @@ Modules that compute are imported when a command is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,17 +28,18 @@ from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slackwater.flows.config import Settings
-    from slackwater.flows.ledger.jobs import StoredJob
     from slackwater.flows.turn.context import Turn
     from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
     from slackwater.warehouse.history import History, Market
-    from slackwater.warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "difference",
     "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
+}  # fmt: skip
+REVISION_COLUMNS = {
+    "revised_at": "decided at (UTC)", "lost_at": "spot lost at", "spot_left": "spot left", "on_demand": "on-demand",
+    "spot": "spot", "reason": "why",
 }  # fmt: skip
 #: Keys of an outcome in the JSON answer, and further keys for multi-market jobs.
 OUTCOME_KEYS = (
@@ -131,7 +131,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
-    old = turn.fresh.stale(newest, places[0].at)
+    old = turn.freshness.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
@@ -478,12 +478,12 @@ def show(
     from slackwater.flows.delivery import deliveries_of
     from slackwater.flows.jobs.change import not_replayed, terms_rows
     from slackwater.flows.jobs.predicted import reports_shown
-    from slackwater.flows.ledger.decisions import decisions_of
+    from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
     from slackwater.flows.ledger.endings import ending_of
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
-    from slackwater.optimization.job.times import times_rows
+    from slackwater.optimization.job.times import loss_rows, times_rows
     from slackwater.optimization.job.units import asked_words
 
     _need_warehouse(name, session)
@@ -492,6 +492,7 @@ def show(
         versions = terms_of(store, job)
         decisions = decisions_of(store, name)
         reports = reports_shown(store, job, decisions, session.config)
+        revisions = revisions_by_job(store, [name])[name]
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = outcomes_of(store, job)
         own = reports_by_job(store, [name])[name]
@@ -504,7 +505,9 @@ def show(
         "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
         "times": times_rows(job.request, measured_times(own)),
+        "loss_now": [] if ending is not None else loss_rows(job.request, measured_times(own)),
         "decisions": decisions,
+        "revisions": revisions,
         "reports": reports,
         "deliveries": deliveries,
         "outcomes": [_outcome(row) for row in outcomes],
@@ -538,6 +541,12 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
     blocks: list[Block] = [*decision_blocks(f"Decisions{several}", newest_first)]
+    if value["revisions"]:
+        blocks.append(
+            Table(
+                "Decided again within a slot, after spot was lost", value["revisions"][::-1], REVISION_COLUMNS
+            )
+        )
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [
@@ -562,6 +571,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         Table(
             "Times of the instances", value["times"], keyed("provider", "key", "value", "origin", "source")
         ),
+        Notes([f"{row['provider']}: {row['told']}" for row in value["loss_now"]]),
         outcomes,
         Section(heading, [f"Sizes: {value['sizes']}. Work: {value['work']}.", request]),
     ]
@@ -612,6 +622,9 @@ def report(
         float | None,
         option("Measured minutes without work after instances joined, left or were lost.", metavar="X"),
     ] = None,
+    checkpoint_minutes: Annotated[
+        float | None, option("Measured minutes of work between two checkpoints.", metavar="X")
+    ] = None,
     on_demand_wait_minutes: Annotated[
         float | None, option("Measured minutes until on-demand was granted.", metavar="X")
     ] = None,
@@ -637,65 +650,35 @@ def report(
     session: Query = Query(),
 ) -> Answer:
     """Report the progress and instances of a job; the next plan starts from them. Reporting a time again corrects it."""
-    import pandas as pd
-
     from slackwater.flows.clock import now
-    from slackwater.flows.ledger.decisions import allocations_of, decisions_of, placements_of
-    from slackwater.flows.ledger.jobs import find_job
-    from slackwater.flows.ledger.reports import (
-        Report,
-        counting,
-        differences,
-        elsewhere,
-        every_report,
-        report_row,
-        save_report,
-        with_advised,
-    )
-    from slackwater.flows.ledger.throughput import measured_rows, throughput_told
-    from slackwater.warehouse.errors import SettingsError
+    from slackwater.flows.jobs.reporting import GivenReport, write_report
+    from slackwater.flows.ledger.throughput import throughput_told
 
-    when, clock = parsed_time(at, "--at") or now().floor("s"), now()
-    known = parsed_time(known_at, "--known-at") or when
-    if known > clock + pd.Timedelta(days=1):
-        raise SettingsError(
-            f"--known-at {known.isoformat()}" if known_at else f"--at {known.isoformat()}",
-            expected=f"a time that is not in the future (now {clock:%Y-%m-%d %H:%M} UTC)",
-        )
+    given = GivenReport(
+        at=at,
+        known_at=known_at,
+        progress=progress,
+        progress_share=progress_share,
+        tokens=tokens,
+        on_demand=on_demand,
+        spot=spot,
+        market=market,
+        finished=finished,
+        withdrawn=withdrawn,
+        boot_minutes=boot_minutes,
+        restart_minutes=restart_minutes,
+        checkpoint_minutes=checkpoint_minutes,
+        on_demand_wait_minutes=on_demand_wait_minutes,
+        granted=granted,
+        asked=asked,
+        lost=lost,
+        held_minutes=held_minutes,
+        note=note,
+    )
     with session.writing() as store:
-        stored = find_job(store, name)
-        said = Report(
-            job=name,
-            reported_at=when,
-            known_at=known,
-            progress=_work_done(
-                stored.request, progress=progress, progress_share=progress_share, tokens=tokens
-            ),
-            on_demand=on_demand,
-            spot=spot,
-            finished=finished,
-            withdrawn=withdrawn,
-            note=note,
-            market=market,
-            boot_minutes=boot_minutes,
-            restart_minutes=restart_minutes,
-            on_demand_wait_minutes=on_demand_wait_minutes,
-            asked=asked,
-            granted=granted,
-            lost=lost,
-            held_minutes=held_minutes,
-        )
-        if market is not None and stored.request.may_move:
-            said = replace(said, market=_place_named(store, market, stored, session.config, when))
-        made = decisions_of(store, name)
-        decided = allocations_of(made)
-        kept, added = save_report(store, with_advised(said, stored, decided), stored)
-        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
-        reports = counting(every_report(store, [name]))
-    value = report_row(kept, stored) | {"added": added, "warnings": warnings}
-    told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
-    if told is not None:
-        value["throughput"] = told
+        done = write_report(store, session.config, name, given, clock=now())
+    kept, stored, value, added = done.report, done.stored, done.value, done.added
+    warnings, told = done.warnings, done.throughput
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
@@ -705,46 +688,3 @@ def report(
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)
-
-
-def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
-    """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
-    from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.markets.following import parse_market
-    from slackwater.flows.turn.markets.places import places_of
-    from slackwater.warehouse.errors import MarketError
-
-    turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
-    names = [one.market.key for one in places_of(turn, stored.request)]
-    key = parse_market(text)[0].key
-    if key not in names:
-        raise MarketError(
-            f"job {stored.request.name!r} does not run in {key}",
-            expected=f"one of its markets: {', '.join(names)}",
-            remedy="give one of these markets as --market",
-        )
-    return key
-
-
-def _work_done(request: JobRequest, **said: float | None) -> float | None:
-    """Return the progress in the unit of the job's workload.
-
-    Raises `JobError` if progress is given twice or in a unit that the job does not use.
-    """
-    from slackwater.warehouse.errors import JobError
-
-    given = {name: value for name, value in said.items() if value is not None}
-    if len(given) > 1:
-        options = " and ".join("--" + name.replace("_", "-") for name in given)
-        raise JobError(f"progress given as {options}", expected="a single option")
-    if "tokens" in given and request.workload.unit != "tokens":
-        raise JobError(
-            f"job {request.name!r} counts its work in {request.workload.unit}, not in tokens",
-            remedy="use --progress or --progress-share",
-        )
-    share = given.get("progress_share")
-    if share is None:
-        return next(iter(given.values()), None)
-    if not 0.0 <= share <= 1.0:
-        raise JobError(f"a progress share of {share:g}", expected="0 to 1")
-    return share * request.workload.amount

@@ -1,10 +1,10 @@
-"""Stored decisions of jobs."""
+"""Stored decisions of jobs, and their revisions within slots."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -86,16 +86,50 @@ def placements_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLedger:
-    """Every decision and every report of some jobs, by job name."""
+    """Every decision, revision and report of some jobs, by job name."""
 
     decisions: Mapping[str, Sequence[dict[str, Any]]]
     reports: Mapping[str, Sequence[Report]]
+    revisions: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
 
 
 def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
-    """Read the decisions and reports of some jobs."""
+    """Read the decisions, their revisions and the reports of some jobs."""
     asked = list(dict.fromkeys(names))
     reports: dict[str, list[Report]] = {name: [] for name in asked}
     for report in every_report(store, asked):
         reports[report.job].append(report)
-    return JobLedger(decisions=decisions_by_job(store, asked), reports=reports)
+    return JobLedger(
+        decisions=decisions_by_job(store, asked), reports=reports, revisions=revisions_by_job(store, asked)
+    )
+
+
+# ---
+# Revisions: decisions for the rest of a slot after a loss of spot (M12.15).
+
+#: Columns of a revision beside those of its decision.
+REVISED = ("revised_at", "lost_at", "spot_left")
+
+
+def save_revisions(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store revisions; a revision that is stored already is not changed."""
+    own = ("job", "slot", *REVISED, "policy", "market", "on_demand", "spot", "reason")
+    times = ("slot", "revised_at", "lost_at")
+    table = [
+        {name: pd.Timestamp(row[name]) if name in times else row[name] for name in own}
+        | {"details": json.dumps(row)}
+        for row in rows
+    ]
+    if table:
+        write_rows(store, "revisions", pd.DataFrame(table))
+
+
+def revisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the revisions of jobs by the time at which they were made, as plain values."""
+    found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
+    rows = read_rows(store, "revisions", where={"job": list(jobs)}, order_by=["job", "revised_at"])
+    for row in rows_of(rows):
+        times = {name: pd.Timestamp(row[name]).isoformat() for name in ("slot", "revised_at", "lost_at")}
+        own = {name: row[name] for name in ("job", "policy", "market", "on_demand", "spot", "spot_left")}
+        found[row["job"]].append(whole_row((read_object(row["details"]) or {}) | own | times))
+    return found

@@ -17,7 +17,7 @@ from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
 from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
+from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, Revision, live_job
 from slackwater.optimization.replay.run import Seen
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
@@ -117,8 +117,10 @@ class OpenJob:
 
     @property
     def held(self) -> HeldBefore:
-        """The instances that run as the slot to decide begins: from the report for that slot, else from the decisions."""
+        """The instances that run at the decision: those of its moment, or at the start of its slot by report or decisions."""
         slot = self.live.slot
+        if self.live.moment is not None:
+            return HeldBefore(allocation=self.live.moment.held, reported=True)
         for report, found in zip(reversed(self.reports), reversed(self.live.reported), strict=True):
             if found.slot == slot and report.held is not None:
                 return HeldBefore(allocation=report.held, reported=True)
@@ -153,6 +155,7 @@ def open_job(
     forecasts: Sequence[Sequence[Forecast]] | None = None,
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
+    revisions: Sequence[Mapping[str, Any]] = (),
     by: tuple[Policy[Any] | MultiMarketPolicy[Any] | None, str] = (None, ""),
     fresh: Freshness | None = None,
 ) -> OpenJob:
@@ -160,7 +163,8 @@ def open_job(
 
     ``decided`` is by slot: the name of a market (None: no instances) and the allocation;
     ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Only
-    ``reports`` on a time up to the start of the slot to decide, and known by then, are used. Raises
+    ``reports`` on a time up to the start of the slot to decide, and known by then, are used, and only
+    ``revisions`` of earlier slots. Raises
     `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
     step, start = histories[0].step, first_slot(request, histories[0].step)
@@ -170,7 +174,13 @@ def open_job(
     been = {slot: key for slot, (key, _) in decided.items() if key is not None}
     reported = as_reported(said, request, job.job, start=start, step=step)
     at = _market_indices(
-        request, histories, [*been.items(), *((one.reported_at, one.market) for one in said if one.market)]
+        request,
+        histories,
+        [
+            *been.items(),
+            *((one.reported_at, one.market) for one in said if one.market),
+            *((pd.Timestamp(row["revised_at"]), str(row["market"])) for row in revisions),
+        ],
     )
     live = live_job(
         job,
@@ -199,6 +209,7 @@ def open_job(
             for report, one in zip(said, reported, strict=True)
             if report.market is not None
         },
+        revised=_revised(revisions, at, start=start, step=step, before=histories[0].known_at.floor(step)),
     )
     return OpenJob(
         request=request,
@@ -209,6 +220,31 @@ def open_job(
         because=by[1],
         fresh=fresh,
     )
+
+
+def _revised(
+    revisions: Sequence[Mapping[str, Any]],
+    at: Mapping[str, int],
+    *,
+    start: pd.Timestamp,
+    step: pd.Timedelta,
+    before: pd.Timestamp,
+) -> dict[int, list[Revision]]:
+    """Return the revisions of the slots before a time, by slot; ``at`` has the index of each market."""
+    found: dict[int, list[Revision]] = {}
+    for row in revisions:
+        slot, m = pd.Timestamp(row["slot"]), at[str(row["market"])]
+        if slot >= before:
+            continue
+        allocation = Allocation(int(row["on_demand"]), int(row["spot"]))
+        found.setdefault(round((slot - start) / step), []).append(
+            Revision(
+                seconds=(pd.Timestamp(row["revised_at"]) - slot).total_seconds(),
+                target=placement(m, allocation),
+                lost=((pd.Timestamp(row["lost_at"]) - slot).total_seconds(), m, int(row["spot_left"])),
+            )
+        )
+    return found
 
 
 def _market_indices(

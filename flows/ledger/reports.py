@@ -58,6 +58,7 @@ class Report:
     withdrawn: bool = False
     boot_minutes: float | None = None
     restart_minutes: float | None = None
+    checkpoint_minutes: float | None = None
     on_demand_wait_minutes: float | None = None
     asked: int | None = None
     granted: int | None = None
@@ -144,6 +145,7 @@ def _report(row: dict[str, Any]) -> Report:
         withdrawn=False if pd.isna(row["withdrawn"]) else bool(row["withdrawn"]),
         boot_minutes=_minutes(row["boot_minutes"]),
         restart_minutes=_minutes(row["restart_minutes"]),
+        checkpoint_minutes=_minutes(row["checkpoint_minutes"]),
         on_demand_wait_minutes=_minutes(row["on_demand_wait_minutes"]),
         **{key: None if pd.isna(row[key]) else int(row[key]) for key in LAUNCH_COUNTS},
         held_minutes=_minutes(row[HELD_MINUTES]),

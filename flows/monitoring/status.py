@@ -38,6 +38,7 @@ from slackwater.flows.show.blocks import (
     keyed,
 )
 from slackwater.flows.show.formats import missing, rows_of, utc, whole
+from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.foreign import unreadable_rows
@@ -175,7 +176,10 @@ def status_of(
         alarms=tuple(found),
         gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
         note=note,
-        unreadable=(*unreadable_rows(store), *unreadable_jobs(store)),
+        unreadable=(
+            *unreadable_rows(store, measured_since=(at - RECENT).to_pydatetime()),
+            *unreadable_jobs(store),
+        ),
         contradicted=tuple(contradicting_sources(store, at, window.step, settings.trust)),
     )
 

@@ -143,6 +143,7 @@ def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger)
     ledger = JobLedger(
         decisions={**ledger.decisions, name: own.decisions.get(name, ())},
         reports={**ledger.reports, name: reports},
+        revisions={**ledger.revisions, name: own.revisions.get(name, ())},
     )
     rows, why = decide_open(turn, group, ledger, Anew(job=name, by=query.policy))
     if name in why:

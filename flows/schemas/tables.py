@@ -21,7 +21,7 @@ from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
 from slackwater.warehouse.store.connection import Store, open_store
-from slackwater.warehouse.store.schema import TABLES, quoted
+from slackwater.warehouse.store.schema import TABLES, sql_literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +241,23 @@ def tables() -> dict[str, Relation]:
                 "details": "JSON of all fields of the decision.",
             },
         ),
+        "revisions": Relation(
+            words="Decisions for the rest of a slot, made by `slackwater act` after spot was lost in it (M12.15): each "
+            "replaces the decision of the slot from `revised_at` on. Never changed.",
+            columns={
+                "job": decided["job"],
+                "slot": "Start of the slot, UTC: joins `decisions` together with the job.",
+                "revised_at": "Time of the decision, UTC.",
+                "lost_at": "Time of the newest loss of spot before it, UTC.",
+                "spot_left": "Spot instances that were left after the loss.",
+                "policy": decided["policy"],
+                "market": MARKET,
+                "on_demand": "On-demand instances to run until the slot ends.",
+                "spot": "Spot instances to run until the slot ends.",
+                "reason": decided["reason"],
+                "details": "JSON of all fields of the decision.",
+            },
+        ),
         "outcomes": Relation(
             words="Simulated outcome of every policy on each ended job, in hindsight (M5.1). "
             "`job_outcomes` also has the savings.",
@@ -322,6 +339,7 @@ def tables() -> dict[str, Relation]:
                 "granted": "Spot instances granted of those asked for; null if not reported.",
                 "lost": "Spot instances lost at this time; null if not reported.",
                 "held_minutes": "Minutes that the spot instances had been held until this time; null if not reported.",
+                "checkpoint_minutes": "Measured minutes of work between two checkpoints; null if not reported.",
             },
         ),
         "deliveries": Relation(
@@ -779,9 +797,9 @@ def _statements() -> Iterator[str]:
     for name, one in views().items():
         yield f"CREATE OR REPLACE VIEW {name} AS {one.sql};"
     for name, one in relations().items():
-        yield f"COMMENT ON {'VIEW' if one.sql else 'TABLE'} {name} IS {quoted(one.words)};"
+        yield f"COMMENT ON {'VIEW' if one.sql else 'TABLE'} {name} IS {sql_literal(one.words)};"
         yield from (
-            f"COMMENT ON COLUMN {name}.{_identifier(column)} IS {quoted(words)};"
+            f"COMMENT ON COLUMN {name}.{_identifier(column)} IS {sql_literal(words)};"
             for column, words in one.columns.items()
         )
 

@@ -209,7 +209,7 @@ def _points(scores: Scores, key: str, factor: float = 1.0) -> list[dict[str, Any
     ]
 
 
-def _drawn(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _point_rows(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: point[key] for key in ("x", "y", "series")} for point in points]
 
 
@@ -232,7 +232,7 @@ def skill_figure(scores: Scores) -> Figure | None:
     series = {name: [point["y"] for point in points if point["series"] == name] for name in names}
     floor = skill_floor(series, scores.default)
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         own = [point["row"] for point in points if point["series"] == scores.default]
@@ -240,7 +240,7 @@ def skill_figure(scores: Scores) -> Figure | None:
         values = [*ends, *(point["y"] for point in points)]
         low = max(min(-0.05, *values), floor)
         rows = []
-        for row, point in zip(_drawn(points), points, strict=True):
+        for row, point in zip(_point_rows(points), points, strict=True):
             judged = point["row"]
             bar = {"low": max(low, judged["skill_low"]), "high": judged["skill_high"]}
             rows.append(
@@ -270,7 +270,7 @@ def skill_figure(scores: Scores) -> Figure | None:
 
     cut = beyond_axis(series, floor)
     return Figure(
-        specs=drawn,
+        specs=draw,
         label=f"{scores.variable}: pinball skill by slots ahead",
         title="Skill over last value",
         width=0,
@@ -313,7 +313,7 @@ def coverage_figure(scores: Scores) -> Figure | None:
     if not points:
         return None
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         values, steps = [point["y"] for point in points], [point["x"] for point in points]
@@ -324,7 +324,7 @@ def coverage_figure(scores: Scores) -> Figure | None:
         )
         return [
             lines(
-                _drawn(points),
+                _point_rows(points),
                 list(dict.fromkeys(point["series"] for point in points)),
                 order=scores.models,
                 reference=LAST_VALUE,
@@ -338,7 +338,7 @@ def coverage_figure(scores: Scores) -> Figure | None:
         ]
 
     return Figure(
-        specs=drawn,
+        specs=draw,
         label=f"{scores.variable}: coverage of the {LEVEL} % interval by slots ahead",
         title=f"Coverage of the {LEVEL} % interval",
         width=0,
@@ -356,7 +356,7 @@ def reliability_figure(scores: Scores) -> Figure | None:
     if not names:
         return None
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         rows = [
@@ -382,7 +382,7 @@ def reliability_figure(scores: Scores) -> Figure | None:
         "price": ("Level of a predicted quantile", int(own["n"].max())),
     }[scores.variable]
     return Figure(
-        specs=drawn,
+        specs=draw,
         label=f"{scores.variable}: reliability",
         title="Reliability",
         width=0,
@@ -402,7 +402,7 @@ def daily_figure(scores: Scores) -> Figure | None:
     if days < 2:
         return None
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         wide = table.pivot_table(index="day", columns="model", values="loss").astype(float)
@@ -423,7 +423,7 @@ def daily_figure(scores: Scores) -> Figure | None:
         ]
 
     return Figure(
-        specs=drawn,
+        specs=draw,
         label=f"{scores.variable}: pinball loss by day",
         title="Error over time",
         width=0,
@@ -444,7 +444,7 @@ def markets_figure(scores: Scores) -> Figure | None:
         told = f"The {MOST_DRAWN} best and {MOST_DRAWN} worst of {told}"
     few = len(own) - len(known)
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, dots
 
         points = [
@@ -477,7 +477,7 @@ def markets_figure(scores: Scores) -> Figure | None:
         ]
 
     return Figure(
-        specs=drawn,
+        specs=draw,
         label=f"{scores.variable}: skill of {scores.default} by market",
         title="Skill by market",
         width=0,

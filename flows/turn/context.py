@@ -54,8 +54,8 @@ class TurnValues:
         return None if self.own_end else self.at
 
     @property
-    def fresh(self) -> Freshness:
-        """The test whether an observation is stale."""
+    def freshness(self) -> Freshness:
+        """Test whether an observation is too old to decide on."""
         return Freshness(clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:

@@ -68,8 +68,9 @@ def open_jobs(
                     forecasts=[(forecasts or {}).get((name, one.key), ()) for one in markets],
                     peers=[peers.get(one, ()) for one in markets],
                     reports=ledger.reports.get(name, ()),
+                    revisions=ledger.revisions.get(name, ()),
                     by=(None, "") if by is None else by.of(job.request),
-                    fresh=turn.fresh,
+                    fresh=turn.freshness,
                 )
             )
         except RAISED as error:

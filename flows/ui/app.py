@@ -24,6 +24,7 @@ from slackwater.flows.show.page import asset, properties
 from slackwater.flows.ui.metrics import MEDIA_TYPE, metrics_text
 from slackwater.flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
 from slackwater.flows.ui.reading import Snapshots
+from slackwater.flows.ui.reports import PATH, ReportDoor
 from slackwater.warehouse.errors import (
     InputError,
     JobError,
@@ -49,10 +50,17 @@ POLICY: Final = (
 )
 
 
-def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[str] = ()) -> Guard:
+def make_app(
+    snapshots: Snapshots,
+    *,
+    bound: str = "127.0.0.1",
+    names: Iterable[str] = (),
+    door: ReportDoor | None = None,
+) -> Guard:
     """Return the app for a warehouse, whose file need not exist yet.
 
-    ``bound`` is the address it is served at, ``names`` are further accepted host names.
+    ``bound`` is the address it is served at, ``names`` are further accepted host names. With a
+    ``door`` it takes reports; all else is read-only.
     """
     routes = [
         Route("/api", _api_index),
@@ -63,6 +71,8 @@ def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[
         routes.append(Route(_path(view), _html(view, snapshots)))
         routes.append(Route(f"/api/{view.name}", _json(view, snapshots)))
     routes += [Route("/static/{name}", _static), Route("/favicon.ico", _icon)]
+    if door is not None:
+        routes.append(Route(PATH, door.answer, methods=["POST"]))
     app = Starlette(
         routes=routes,
         exception_handlers={
@@ -71,7 +81,8 @@ def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[
             500: _own_error(snapshots),
         },
     )
-    return Guard(app, bound=bound, names=names, policy=POLICY, methods=("GET", "HEAD"))
+    methods = ("GET", "HEAD") if door is None else ("GET", "HEAD", "POST")  # POST: one route, else 405
+    return Guard(app, bound=bound, names=names, policy=POLICY, methods=methods)
 
 
 def _path(view: PageView) -> str:

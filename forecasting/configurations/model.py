@@ -42,9 +42,9 @@ from slackwater.forecasting.configurations.throughput import (
     Calibration,
     ThroughputModel,
     fit_throughput,
+    initial_parameters,
     points_of,
     restore,
-    start,
 )
 from slackwater.forecasting.configurations.validity import (
     Classifier,
@@ -160,7 +160,7 @@ def write_model(model: ConfigurationModel, path: Path) -> None:
 
 def read_model(path: Path) -> ConfigurationModel:
     """Read a model. Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format."""
-    head, runs, trees = _parts(path)
+    head, runs, trees = _read_archive(path)
     try:
         scores = np.array(head["calibration"].pop("scores"))
         first = runs.iloc[: len(scores)]
@@ -174,7 +174,7 @@ def read_model(path: Path) -> ConfigurationModel:
         throughput = restore(
             runs,
             law=_numbers(head["law"], CONSTANTS),
-            theta=_numbers(head["theta"], len(start())),
+            theta=_numbers(head["theta"], len(initial_parameters())),
             calibration=calibration,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -185,8 +185,8 @@ def read_model(path: Path) -> ConfigurationModel:
     )
 
 
-def _parts(path: Path) -> tuple[dict[str, Any], pd.DataFrame, tuple[str, str]]:
-    """Return the head, the runs and the texts of the trees, after a check of kind and format."""
+def _read_archive(path: Path) -> tuple[dict[str, Any], pd.DataFrame, tuple[str, str]]:
+    """Read the file of a model: its head, its runs and its two classifiers as text; raises `SourceFileError` for another file."""
     try:
         with zipfile.ZipFile(path) as file:
             head = json.loads(file.read("model.json"))

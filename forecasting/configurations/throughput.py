@@ -123,7 +123,7 @@ class Process:
         return self.weights / self.inverse_diagonal, 1 / np.sqrt(self.inverse_diagonal)
 
 
-def start() -> np.ndarray:
+def initial_parameters() -> np.ndarray:
     """Return initial log hyperparameters: standard deviations of terms and noise, then length scales of each term's axes."""
     scales = [np.log(_SCALE[axis]) for _, _, axes, _ in TERMS for axis in axes]
     return np.array([*np.log(_PROCESS_START), *scales])
@@ -142,10 +142,10 @@ def condition(points: Points, residual: np.ndarray, theta: np.ndarray) -> Proces
 
 
 def fit(points: Points, residual: np.ndarray, *, theta: np.ndarray, iterations: int) -> Process:
-    """Maximize the marginal likelihood (with weak priors around `start`) from ``theta``, then call `condition`."""
+    """Maximize the marginal likelihood (with weak priors around `initial_parameters`) from ``theta``, then call `condition`."""
     squares = [(points.x[:, [a]] - points.x[:, a]) ** 2 for a in range(len(AXES))]
     masks = {groups: same_groups(points, points, groups) for _, groups, _, _ in TERMS}
-    centre = start()
+    centre = initial_parameters()
 
     def objective(t: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = _evidence(t, squares, masks, residual)
@@ -417,7 +417,10 @@ def fit_throughput(
     residual = rate - log_rate(law, f)
     points = points_of(f)
     fitted = process.fit(
-        points, residual, theta=process.start() if theta is None else theta, iterations=iterations
+        points,
+        residual,
+        theta=process.initial_parameters() if theta is None else theta,
+        iterations=iterations,
     )
     return ThroughputModel(
         runs=runs.reset_index(drop=True), law=law, process=fitted, calibration=calibrate(fitted),

@@ -271,11 +271,11 @@ def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
         slots_per_day=slots_per_day(series),
         first_slot=series.first_slot,
         rule=rule,
-        told=_told(series),
+        told=_description_of(series),
     )
 
 
-def _told(series: Series) -> Callable[[np.ndarray], str]:
+def _description_of(series: Series) -> Callable[[np.ndarray], str]:
     return told_level if series.variable == "count" else told_changes
 
 
@@ -296,7 +296,10 @@ def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> s
         after = values[len(values) - recent :]
         statistic = compared(before, after, day, rule)
         if statistic > best:
-            best, words = statistic, difference(_told(series)(before), _told(series)(after), days)
+            best, words = (
+                statistic,
+                difference(_description_of(series)(before), _description_of(series)(after), days),
+            )
     return words
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.plugins import find_plugin
+from slackwater.warehouse.plugins import Registry
 
 if TYPE_CHECKING:
     from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
@@ -20,42 +19,45 @@ GROUP = "slackwater.predictors"
 TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Registry entry: ``module:function`` that creates the predictor with default settings, and its tags."""
-
-    factory: str
-    tags: frozenset[str] = frozenset({TURN})
-
-
-def _own(place: str, *tags: str) -> Entry:
-    return Entry(f"slackwater.forecasting.predictors.{place}", frozenset({TURN, *tags}))
-
-
 #: The reference of every skill (M6.5), and the default forecaster of plans.
 FLOOR, DEFAULT = "last_value", "combined"
-#: Predictor name as typed by users -> entry.
-PREDICTORS: dict[str, Entry] = {
-    "last_value": _own("last_value:last_value", COMPARED, EXPERIMENTS, FAST),
-    "seasonal_naive": _own("seasonal_naive:seasonal_naive", COMPARED),
-    "arima": _own("arima:arima", COMPARED, EXPERIMENTS),
-    "lightgbm": _own("lightgbm:lightgbm_predictor", COMPARED, EXPERIMENTS),
-    "markov": _own("markov:markov", EXPERIMENTS, FAST),
-    "smoothing": _own("combined:smoothing", EXPERIMENTS, FAST),
-    "combined": _own("combined:combined", EXPERIMENTS),
-    # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
-    "uncalibrated": Entry("slackwater.forecasting.predictors.combined:uncalibrated", frozenset()),
+#: Predictor name as typed by users -> function that creates it with default settings, imported at first use.
+PREDICTORS: Registry[Callable[[], Predictor]] = Registry(
+    {
+        "last_value": "last_value:last_value",
+        "seasonal_naive": "seasonal_naive:seasonal_naive",
+        "arima": "arima:arima",
+        "lightgbm": "lightgbm:lightgbm_predictor",
+        "markov": "markov:markov",
+        "smoothing": "combined:smoothing",
+        "combined": "combined:combined",
+        # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
+        "uncalibrated": "combined:uncalibrated",
+    },
+    package=__name__,
+    group=GROUP,
+)
+#: Tags of our predictors; a predictor that is not listed has the tag of turns.
+TAGS = {
+    "last_value": {TURN, COMPARED, EXPERIMENTS, FAST},
+    "seasonal_naive": {TURN, COMPARED},
+    "arima": {TURN, COMPARED, EXPERIMENTS},
+    "lightgbm": {TURN, COMPARED, EXPERIMENTS},
+    "markov": {TURN, EXPERIMENTS, FAST},
+    "smoothing": {TURN, EXPERIMENTS, FAST},
+    "combined": {TURN, EXPERIMENTS},
+    "uncalibrated": set[str](),
 }
 
 
 def predictor_names(tag: str) -> tuple[str, ...]:
     """Return the names of the predictors with a tag, in the order of `PREDICTORS`."""
-    return tuple(name for name, entry in PREDICTORS.items() if tag in entry.tags)
+    return tuple(name for name in PREDICTORS if tag in TAGS.get(name, {TURN}))
 
 
 def check_predictor(name: str) -> None:
     """Raise `SettingsError`, listing the known names, for an unknown predictor."""
-    if name not in PREDICTORS and find_plugin(GROUP, name) is None:
+    if name not in PREDICTORS:
         raise SettingsError(
             f"predictor {name!r}",
             expected=f"one of {', '.join(PREDICTORS)}, an entry point of {GROUP}, or module:Name",
@@ -85,11 +87,5 @@ def make_predictor(name: str) -> Predictor:
     Raises `SettingsError` for an unknown name.
     """
     check_predictor(name)
-    if name not in PREDICTORS:
-        create: Any = find_plugin(GROUP, name)
-        provided: Predictor = create()
-        return provided if provided.name == name else Renamed(name=name, predictor=provided)
-    entry = PREDICTORS[name]
-    module, _, function = entry.factory.partition(":")
-    make: Callable[[], Predictor] = getattr(import_module(module), function)
-    return make()
+    predictor = PREDICTORS[name]()
+    return predictor if predictor.name == name else Renamed(name=name, predictor=predictor)

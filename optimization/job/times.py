@@ -22,7 +22,7 @@ TIME_KEYS = (
     "on_demand_wait_minutes",
 )
 #: Those that an owner can measure and report.
-MEASURABLE = ("boot_minutes", "restart_minutes", "on_demand_wait_minutes")
+MEASURABLE = ("boot_minutes", "restart_minutes", "checkpoint_minutes", "on_demand_wait_minutes")
 GIVEN, MEASURED = "given", "measured"
 
 
@@ -149,3 +149,19 @@ def saving_words(times: InstanceTimes) -> str:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60.0:.3g} min"
+
+
+def loss_rows(request: JobRequest, measured: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Return the most work that a loss of spot now would cost at each provider: minutes of work, and a sentence."""
+    rows = []
+    for provider in providers_of(request):
+        stated = {time.key: time for time in stated_times(request, provider, measured)}
+        saves = instance_times(request, provider, measured).notice_saves
+        every, notice = stated["checkpoint_minutes"], stated["notice_seconds"]
+        told = (
+            f"A loss now would cost no work: the notice of {notice.value:g} s is long enough to save ({notice.origin})."
+            if saves
+            else f"A loss now would cost up to {every.value:g} min of work, the time between checkpoints ({every.origin})."
+        )
+        rows.append({"provider": provider, "minutes": 0.0 if saves else every.value, "told": told})
+    return rows

@@ -627,8 +627,8 @@ class Believed:
     _made: dict[tuple[int, Forgetting], Belief] = field(default_factory=dict)
     _common: dict[tuple[int, float, int, float], Common] = field(default_factory=dict)
 
-    def holds(self, slot: int) -> bool:
-        """Whether ``slot`` is in the look-ahead, after the slot of ``held``."""
+    def is_ahead(self, slot: int) -> bool:
+        """Whether the belief ``held`` applies to ``slot``: in a look-ahead, after the present slot."""
         return self.held is not None and slot > self.held.slot
 
     def at(self, slot: int, forgetting: Forgetting) -> Belief:

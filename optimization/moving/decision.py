@@ -236,7 +236,8 @@ def expected_ahead(
     ]
     prices, counts, present = zip(*sampled, strict=True)
     left = [np.maximum(count - taken, 0) for count, taken in zip(counts, tables.taken, strict=True)]
-    paths = WorldPaths(run, later_readings(run, seconds, left, prices, rng, present))
+    rest = (view.slot + 1) * seconds - run.now
+    paths = WorldPaths(run, later_readings(run, seconds, left, prices, rng, present, first=rest))
     if any(count is not None for count in present):
         paths.advance(run.now)
     market = run.market if target.market is None else target.market

@@ -319,7 +319,7 @@ def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, d
 def belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
     """Return the belief behind the tables of the slot of ``view``, and the number of slots the tables cover."""
     beliefs, d = view.market_beliefs(), view.job.deadline_slots
-    if beliefs.holds(view.slot):
+    if beliefs.is_ahead(view.slot):
         belief = beliefs.at(view.slot, forgetting)
         return belief, d - belief.slot
     every = math.ceil(d / MOST_TABLES)

@@ -82,7 +82,7 @@ class Present:
     """A running job at its decision: policy and state, view, run in the world, and the target decided there.
 
     ``plan`` is the view by which the policy plans (`LiveJob.planned_views`), ``standby`` the target if
-    there is no spot.
+    there is no spot. The decision is ``elapsed`` seconds after the start of its slot.
     """
 
     policy: Policy[Any]
@@ -92,6 +92,7 @@ class Present:
     run: WorldRun
     target: Allocation
     standby: Allocation | None = None
+    elapsed: float = 0.0
 
 
 def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
@@ -176,7 +177,10 @@ def _ahead(
     """
     view, many = now.view, len(prices)
     seconds = view.slot_hours * 3600.0
-    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng, [present]))
+    readings = later_readings(
+        now.run, seconds, [counts], [prices], rng, [present], first=seconds - now.elapsed
+    )
+    paths = WorldPaths(now.run, readings)
     first = Targets(*(np.full(many, part) for part in (0, now.target.on_demand, now.target.spot)))
     if present is not None:
         paths.advance(now.run.now)  # instances that are gone are lost before the decision
@@ -186,7 +190,7 @@ def _ahead(
     paths.decide(first)
     wishes = _Wishes.of(now, held, paths, prices, counts)
     ground = wishes.job.ground([view.on_demand_usd], view.slot_hours)
-    start = now.run.now - view.slot * seconds
+    start = now.run.now - now.elapsed - view.slot * seconds
     return run_to_end(paths, wishes, ground, slot=view.slot, start=start, seconds=seconds)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
-from slackwater.optimization.belief.launches import Launch, Launches
+from slackwater.optimization.belief.launches import Launch, Launches, launch_state
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_told
 from slackwater.optimization.market.belief import Belief, Forgetting
@@ -42,10 +42,10 @@ from slackwater.optimization.policies.contract import Policy, View, belief_of, p
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
-from slackwater.optimization.replay.run import Planning, Seen, catch_up, see
+from slackwater.optimization.replay.run import NewestReading, Planning, Seen, catch_up, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
-from slackwater.optimization.world.readings import market_readings, readings_inside
-from slackwater.optimization.world.simulation import WorldRun
+from slackwater.optimization.world.readings import market_readings, readings_inside, with_losses
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
@@ -177,6 +177,33 @@ def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A target within a slot, ``seconds`` after its start (M12.15).
+
+    ``lost`` is the newest loss of spot before it: the second in the slot, the market, and the spot
+    instances left there; None without a loss.
+    """
+
+    seconds: float
+    target: Placement
+    lost: tuple[float, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The present within the slot to decide, ``seconds`` after its start, with the instances held then (M12.15).
+
+    ``lost`` is as in `Revision`; ``work`` is the newest work reported within the slot, in work
+    units, and the second that it was true.
+    """
+
+    seconds: float
+    held: Allocation
+    lost: tuple[float, int, int]
+    work: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
     """A running job at the slot to decide, as observed in each of its M >= 1 markets.
 
@@ -186,7 +213,8 @@ class LiveJob:
     gaps. ``decided`` maps a slot to its decision, ``reported`` are the reports in ascending order,
     and ``places`` maps a slot to the reported market; in other slots the decided market applies.
     ``within`` has for each market the counts read inside the job's slots, as far as they are known
-    (`market_readings`; empty: none).
+    (`market_readings`; empty: none). ``revised`` maps a slot to the targets within it, in ascending
+    order. With a ``moment`` the rest of the slot is decided, from what is known then.
     """
 
     job: MarketsJob
@@ -200,6 +228,8 @@ class LiveJob:
     reported: tuple[Reported, ...] = ()
     places: Mapping[int, int] = field(default_factory=dict)
     within: tuple[np.ndarray | None, ...] = ()
+    revised: Mapping[int, Sequence[Revision]] = field(default_factory=dict)
+    moment: Moment | None = None
 
     @property
     def run(self) -> Job:
@@ -232,7 +262,9 @@ class LiveJob:
         """Return the views of slots as policies plan the job: due a slot earlier where it is guarded (M12.11)."""
         early, last = due_a_slot_earlier(self.job, self.seen), self.run.deadline_slots - 1
         return [
-            self.view(at, slot) if early is None or slot >= last else markets_view(*early, at, slot)
+            self.view(at, slot)
+            if early is None or slot >= last
+            else markets_view(*early, at, slot, self._newest(slot))
             for slot, at in progress.items()
         ]
 
@@ -256,24 +288,43 @@ class LiveJob:
         """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
         return self._in_the_world(slots, reported)[2]
 
+    @property
+    def markets(self) -> WorldMarkets:
+        """The job in its markets in the world."""
+        return world_markets(
+            self.job,
+            on_demand_usd=[seen.on_demand_usd for seen in self.seen],
+            slot_hours=self.seen[0].slot_hours,
+            sold=[seen.on_demand.sold for seen in self.seen],
+        )
+
+    def readings(self) -> list[Readings]:
+        """Return the readings of each market up to the slot to decide."""
+        known = min(self.slot + 1, self.run.deadline_slots)
+        within = self.within or (None,) * len(self.seen)
+        return [
+            market_readings(seen.until(known), None if inside is None else inside[:known])
+            for seen, inside in zip(self.seen, within, strict=True)
+        ]
+
     def _in_the_world(
         self, slots: int | None, reported: Sequence[Reported] | None
     ) -> tuple[Progress, dict[int, Progress], WorldRun]:
         slots = self.slot if slots is None else slots
         reported = self.reported if reported is None else reported
         seconds = self.step.total_seconds()
-        known = min(self.slot + 1, self.run.deadline_slots)
-        within = self.within or (None,) * len(self.seen)
         world = WorldRun(
-            world_markets(
-                self.job,
-                on_demand_usd=[seen.on_demand_usd for seen in self.seen],
-                slot_hours=self.seen[0].slot_hours,
-                sold=[seen.on_demand.sold for seen in self.seen],
-            ),
+            self.markets,
             [
-                market_readings(seen.until(known), None if inside is None else inside[:known])
-                for seen, inside in zip(self.seen, within, strict=True)
+                with_losses(
+                    own,
+                    [
+                        (slot * seconds + at, left)
+                        for slot, at, place, left in self._losses(slots)
+                        if place == m
+                    ],
+                )
+                for m, own in enumerate(self.readings())
             ],
         )
         before: dict[int, Progress] = {}
@@ -283,10 +334,49 @@ class LiveJob:
             if finished(progress.done, self.run.workload):
                 continue
             before[slot] = progress
-            decided = self.decided.get(slot, IDLE)
-            world.decide(decided.allocation, decided.market)
+            self._follow(world, slot)
         world.advance(slots * seconds)
-        return self._at(world, slots, reported), before, world
+        progress = self._at(world, slots, reported)
+        if self.moment is not None and slots == self.slot:
+            self._follow(world, slots)
+            progress = self._reach(world, self.moment)
+        return progress, before, world
+
+    def _losses(self, slots: int) -> list[tuple[int, float, int, int]]:
+        """Return the losses within the first ``slots`` slots, and at the present moment: slot, second, market, spot left."""
+        known = [(slot, one.lost) for slot, own in self.revised.items() if slot < slots for one in own]
+        known += [(self.slot, self.moment.lost)] if self.moment is not None and slots == self.slot else []
+        return sorted((slot, *lost) for slot, lost in known if lost is not None)
+
+    def _follow(self, world: WorldRun, slot: int, seconds: float = math.inf) -> None:
+        """Let a run follow the decision of a slot and the targets within its first ``seconds``."""
+        decided = self.decided.get(slot, IDLE)
+        world.decide(decided.allocation, decided.market)
+        for one in self.revised.get(slot, ()):
+            if one.seconds > seconds:
+                break
+            world.advance(slot * self.step.total_seconds() + one.seconds)
+            world.decide(one.target.allocation, one.target.market)
+
+    def _reach(self, world: WorldRun, moment: Moment) -> Progress:
+        """Bring a run from the slot to decide to a moment within it, with the instances and the work known then."""
+        start = self.slot * self.step.total_seconds()
+        if moment.work is not None:
+            second, done = moment.work
+            world.advance(start + second)
+            world.report(start + second, work=done)
+        world.advance(start + moment.seconds)
+        if world.held != moment.held:
+            world.report(start + moment.seconds, size=moment.held.total)
+        return progress_of(self.job, world)
+
+    def _newest(self, slot: int) -> list[NewestReading] | None:
+        """Return the newest readings at the present moment, None for a slot that is seen at its start."""
+        if self.moment is None or slot != self.slot:
+            return None
+        world, hours = self.world(), self.moment.seconds / 3600.0
+        read = map(world.seen, range(len(self.seen)))
+        return [NewestReading(usd, available, hours) for available, usd in read]
 
     def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
         """Return the progress at the start of ``slot``; what was reported for it is passed on to the run."""
@@ -324,7 +414,7 @@ class LiveJob:
         All markets count as seen: a running job cannot observe a market and decide again within the
         slot. A market without observations promises no spot.
         """
-        return markets_view(self.job, self.seen, progress, slot)
+        return markets_view(self.job, self.seen, progress, slot, self._newest(slot))
 
     @property
     def on_demand_only_usd(self) -> float | None:
@@ -365,10 +455,36 @@ class LiveJob:
             return None
         world = self.world(slot, reported)
         if share:
-            decided = self.decided.get(slot, IDLE)
-            world.decide(decided.allocation, decided.market)
+            self._follow(world, slot, share * self.step.total_seconds())
             world.advance(place * self.step.total_seconds())
         return world.work
+
+    def at_moment(self, moment: Moment, targets: Sequence[Revision]) -> LiveJob:
+        """Return the job at a moment within the slot to decide, after a loss of spot (M12.15).
+
+        ``targets`` are those within the slot so far. The loss is the newest reading of its market,
+        and evidence where availability is not observed.
+        """
+        _, market, left = moment.lost
+        seen = list(self.seen)
+        seen[market] = _after_loss(seen[market], self.slot, left)
+        return replace(
+            self, seen=tuple(seen), moment=moment, revised={**self.revised, self.slot: tuple(targets)}
+        )
+
+
+def _after_loss(seen: Seen, slot: int, left: int) -> Seen:
+    """Return the observations of a market in which ``left`` spot instances are left in ``slot``."""
+    beliefs = seen.beliefs
+    available, launches = beliefs.available.copy(), beliefs.launches
+    if launches is None:
+        available[slot] = left
+    else:
+        states = launches.states.copy()
+        states[launches.first + slot] = launch_state(left, launches.request)
+        launches = replace(launches, states=states)
+    known = replace(beliefs, available=available, launches=launches, _made={}, _common={})
+    return replace(seen, beliefs=known, windows={}, tables={})
 
 
 def live_job(
@@ -383,6 +499,7 @@ def live_job(
     names: Sequence[str] | None = None,
     places: Mapping[int, int] | None = None,
     launches: Sequence[Sequence[Launch]] | None = None,
+    revised: Mapping[int, Sequence[Revision]] | None = None,
 ) -> LiveJob:
     """Align a job whose slot 0 begins at ``start`` with the histories of its markets, in the order of its runs.
 
@@ -391,9 +508,10 @@ def live_job(
     market. ``forecasts`` has for each market the forecasts issued in the job's slots so far; those
     issued after the present slot are dropped. The history before the job and the ``peers`` of each
     market become its record, which ends at the present slot. ``launches`` are those of the user in
-    each market, which count where availability is not observed (M13). Where the job's budget does not pay
-    for finishing on demand, it plans without on-demand there (M2.10). Raises `JobError` if the
-    markets do not share their slots or if their number differs from that of the runs.
+    each market, which count where availability is not observed (M13); ``revised`` are the targets
+    within earlier slots. Where the job's budget does not pay for finishing on demand, it plans
+    without on-demand there (M2.10). Raises `JobError` if the markets do not share their slots or if
+    their number differs from that of the runs.
     """
     if isinstance(histories, History):
         histories = (histories,)
@@ -436,6 +554,7 @@ def live_job(
             )
             for run, history in zip(job.runs, histories, strict=True)
         ),
+        revised=dict(revised or {}),
     )
     if math.isinf(job.job.budget_usd):
         return live
@@ -595,7 +714,14 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     lost = standby(guard, planned, allowed, lambda left: placement(0, policy.decide(state, left.views[0])[0]))
     kept = None if lost is None else lost.allocation
     now = Present(
-        policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation, standby=kept
+        policy=policy,
+        state=state,
+        view=view,
+        plan=plan,
+        run=guard.run,
+        target=allocation,
+        standby=kept,
+        elapsed=0.0 if live.moment is None else live.moment.seconds,
     )
     return Decision(
         job=live.run.name,

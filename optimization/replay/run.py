@@ -486,15 +486,16 @@ def spread(
     if processes < 1:
         raise SettingsError(f"{processes} processes", expected="at least one")
     if len(items) > 1 and (fan := elsewhere()) is not None:
-        return _counted(_over_cluster(fan, work, items, shared, processes), len(items), progress)
+        return _counted(_run_on_cluster(fan, work, items, shared, processes), len(items), progress)
     if processes == 1 or len(items) < 2:
         return _counted((work(item, shared) for item in items), len(items), progress)
-    return _counted(_over_processes(work, items, shared, processes), len(items), progress)
+    return _counted(_run_in_processes(work, items, shared, processes), len(items), progress)
 
 
-def _over_cluster(
+def _run_on_cluster(
     fan: Fan, work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
 ) -> Iterator[Result]:
+    """Yield the results of ``work`` for every item, computed by ``fan`` in parcels."""
     size = math.ceil(len(items) / max(LEAST_PARCELS, processes * PARCELS_A_PROCESS))
     calls = [
         {"work": work, "items": list(items[i : i + size]), "shared": shared}
@@ -508,7 +509,7 @@ def _apply_all(work: Callable[[Any, Any], Any], items: Sequence[Any], shared: An
     return [work(item, shared) for item in items]
 
 
-def _over_processes(
+def _run_in_processes(
     work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
 ) -> Iterator[Result]:
     # Spawned, not forked: a fork copies none of the caller's threads (a progress bar, the engine)

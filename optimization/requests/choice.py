@@ -67,18 +67,18 @@ class Misjudged(Generic[S]):
 
     def decide(self, state: S, view: View) -> tuple[Allocation, S]:
         """Return the policy's decision for the believed job."""
-        return self.policy.decide(state, self._seen(view))
+        return self.policy.decide(state, self._as_believed(view))
 
     def explain(self, state: S, view: View, allocation: Allocation) -> str:
         """Return the policy's reason."""
-        return self.policy.explain(state, self._seen(view), allocation)
+        return self.policy.explain(state, self._as_believed(view), allocation)
 
     def with_solver(self, solve: Solve) -> Misjudged[S]:
         """Return the same policy with ``solve`` as its solver; policies without planning problems are unchanged."""
         inner = self.policy.with_solver(solve) if isinstance(self.policy, Planning) else self.policy
         return Misjudged(policy=inner, believes=self.believes)
 
-    def _seen(self, view: View) -> View:
+    def _as_believed(self, view: View) -> View:
         return replace(view, job=self.believes)
 
 

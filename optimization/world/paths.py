@@ -19,6 +19,8 @@ def later_readings(
     prices: Sequence[np.ndarray],
     rng: np.random.Generator,
     present: Sequence[np.ndarray | None] | None = None,
+    *,
+    first: float | None = None,
 ) -> np.ndarray:
     """Return the readings of paths known at slot starts only: times in seconds, counts and prices (M12.12).
 
@@ -28,19 +30,22 @@ def later_readings(
     has shape (paths, 3, markets, 1 + slots); the first reading is the present one.
 
     ``present`` has for each market the sampled counts of the present, shape (paths,), where it was
-    not read (None: it was). Then every market has a second reading at the present.
+    not read (None: it was). Then every market has a second reading at the present. The next slot
+    begins ``first`` seconds after the present (None: ``seconds``, as the present is the start of a slot).
     """
+    first = seconds if first is None else first
     many, slots = counts[0].shape
     times, available, price = [], [], []
     again = present is not None and any(one is not None for one in present)
     for m, (count, usd) in enumerate(zip(counts, prices, strict=True)):
         there, now_usd = run.seen(m)
-        at = np.tile(run.now + seconds * np.arange(slots + 1), (many, 1))
+        gaps = np.append(first, np.full(max(0, slots - 1), seconds))[:slots]
+        at = np.tile(run.now + np.append(0.0, gaps.cumsum()), (many, 1))
         own = None if present is None else present[m]
         known = np.column_stack([np.full(many, there) if own is None else own, count])
         # Never at the start of the slot before, which has its own reading.
         early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, count.shape), 0.0)
-        at[:, 1:] -= early * seconds
+        at[:, 1:] -= early * gaps
         paid = np.column_stack([np.full(many, now_usd), usd])
         if again:
             at, paid = np.column_stack([at[:, :1], at]), np.column_stack([paid[:, :1], paid])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slackwater.optimization.kernels.world import HOUR
@@ -37,6 +39,23 @@ def market_readings(market: MarketWindow | Seen, within: np.ndarray | None = Non
         available=counts[known],
         price=np.broadcast_to(usd[:, None], counts.shape)[known],
     )
+
+
+def with_losses(readings: Readings, losses: Sequence[tuple[float, int]]) -> Readings:
+    """Return readings with those that losses are: (second, spot instances left), ascending; the price stays.
+
+    A loss takes the place of a reading in the same second.
+    """
+    times, counts, prices = readings.times, readings.available, readings.price
+    for second, left in losses:
+        place = int(np.searchsorted(times, second))
+        after = place + (place < len(times) and times[place] == second)
+        usd = prices[after - 1] if after else np.nan
+        times, counts, prices = (
+            np.concatenate([own[:place], [value], own[after:]])
+            for own, value in ((times, second), (counts, left), (prices, usd))
+        )
+    return Readings(times=times, available=counts, price=prices) if losses else readings
 
 
 def readings_inside(within: np.ndarray | None, first: int, slots: int) -> np.ndarray | None:

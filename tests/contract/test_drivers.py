@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from acting_kit import MARKET, START, make_world
+from kubernetes_kit import TRAIN, Cluster, served
 from moto_kit import moto_client, moto_url  # noqa: F401 - a fixture
 
 from slackwater.flows.acting.contract import Driver, DriverError, Order, alive, count_by_kind
@@ -133,22 +136,61 @@ def skypilot_case(tmp_path):
     return Case(driver, lose)
 
 
-CASES = {"ec2": ec2_case, "skypilot": skypilot_case, "simulated": simulated_case, "command": command_case}
+def kubernetes_case(tmp_path, cluster, url):
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    kubectl = [
+        "kubectl",
+        "--server",
+        url,
+        "--kubeconfig",
+        "/dev/null",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
+    place = Place(name="k8s", db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
+    driver = DRIVERS["kubernetes"]({"manifest": tmp_path / "train.yaml", "kubectl": kubectl}, place)
+
+    def lose():
+        cluster.lose("spot")
+        return START + timedelta(hours=1)
+
+    return Case(driver, lose)
 
 
-#: The server of moto takes seconds to start.
-SLOW = {"ec2"}
+CASES = {
+    "ec2": ec2_case,
+    "kubernetes": kubernetes_case,
+    "skypilot": skypilot_case,
+    "simulated": simulated_case,
+    "command": command_case,
+}
+
+
+#: The server of moto takes seconds to start, and kubectl a fifth of a second a call.
+SLOW = {"ec2", "kubernetes"}
 
 
 @pytest.fixture(
     params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(CASES)]
 )
 def case(request, tmp_path, monkeypatch):
+    if request.param == "kubernetes":
+        if shutil.which("kubectl") is None:
+            pytest.skip("needs kubectl")
+        cluster = Cluster()
+        url = request.getfixturevalue("kubernetes_url")(cluster)
+        return kubernetes_case(tmp_path, cluster, url)
     if request.param != "ec2":
         return CASES[request.param](tmp_path)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     return ec2_case(tmp_path, request.getfixturevalue("moto_url"))
+
+
+@pytest.fixture
+def kubernetes_url():
+    with ExitStack() as stack:
+        yield lambda cluster: stack.enter_context(served(cluster))
 
 
 def order_for(driver, on_demand=0, spot=0, *, job="job", n=1, market=MARKET):

@@ -133,6 +133,27 @@ class GuardedWorld:
                 )
         return found
 
+    def revise(self, job, launches, now):
+        """Decide the rest of the slot: no spot, under the guard."""
+        own, loss = self.works[job.name], launches.losses[job.decision.key]
+        run = self.cloud.run(job.name, now)
+        if run.is_finished:
+            return "the job is finished"
+        following = (job.decision.valid_until - own.start).total_seconds()
+        end = own.seconds - REACTION
+        target = run.guarded(Allocation(0, loss.left), next_at=following, deadline=end)
+        return {
+            "job": job.name,
+            "slot": job.decision.slot.isoformat(),
+            "revised_at": now.isoformat(),
+            "lost_at": loss.at.isoformat(),
+            "spot_left": loss.left,
+            "market": MARKET,
+            "on_demand": target.on_demand,
+            "spot": target.spot,
+            "standby_on_demand": target.on_demand if target.spot else None,
+        }
+
     def last_start(self, job, slot):
         own = self.works[job]
         run, (terms,) = self.cloud.run(job, slot), own.world.markets.terms

@@ -11,7 +11,7 @@ from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import deliver
-from slackwater.flows.ledger.decisions import decisions_of, placements_of, save_decisions
+from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job, save_decisions
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import open_job
@@ -31,9 +31,9 @@ SETTINGS = Settings(history_days=3, risk_paths=10, seed=5)
 AHAP = "AHAP(3,1,0.9)"
 
 
-def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
+def request(name="demo", *, at=BEGIN, market=MARKET, source=SOURCE, **changes):
     """Return the usual request, worth $120, at the beginning."""
-    return make_request(name, at=BEGIN, market=market, source=source, **{"value_usd": 120.0, **changes})
+    return make_request(name, at=at, market=market, source=source, **{"value_usd": 120.0, **changes})
 
 
 @cache
@@ -83,7 +83,8 @@ def opened(store, slot, *, asked=None, decided=None, reports=()):
     history = read_history(store, followed, settings=SETTINGS, start=record_start(BEGIN))
     if decided is None:
         decided = placements_of(decisions_of(store, asked.name))
-    return open_job(asked, [history], decided=decided, reports=reports)
+    revisions = revisions_by_job(store, [asked.name])[asked.name]
+    return open_job(asked, [history], decided=decided, reports=reports, revisions=revisions)
 
 
 def row_of(running, policy):

@@ -71,7 +71,7 @@ from slackwater.warehouse.store.schema import (
     describe,
     migrate,
     pending_steps,
-    quoted,
+    sql_literal,
     views_over,
 )
 
@@ -442,16 +442,16 @@ class Opening:
     def _lock_settings(self, connection: duckdb.DuckDBPyConnection, reach: Sequence[Path]) -> None:
         connection.execute("SET enable_progress_bar = false")
         settings = {
-            "TimeZone": quoted("UTC"),
+            "TimeZone": sql_literal("UTC"),
             # DuckDB underestimates the number of slots of a grid and would choose a loop over all
             # observations.
             "asof_loop_join_threshold": "0",
-            "memory_limit": quoted(self.memory_limit),
+            "memory_limit": sql_literal(self.memory_limit),
         }
         if (threads := threads_wanted()) is not None:
             settings["threads"] = str(threads)
         if self.sealed:
-            settings["allowed_paths"] = f"[{', '.join(quoted(path) for path in reach)}]"
+            settings["allowed_paths"] = f"[{', '.join(sql_literal(path) for path in reach)}]"
             settings["enable_external_access"] = "false"
             settings["lock_configuration"] = "true"
         for name, value in settings.items():
@@ -473,7 +473,7 @@ def _beside(file: Path) -> list[Path]:
 
 def attach_new(file: Path, name: str) -> str:
     """Return SQL that creates a database file in `STORAGE_VERSION` and attaches it as ``name``."""
-    return f"ATTACH {quoted(file)} AS {name} (STORAGE_VERSION {quoted(STORAGE_VERSION)})"
+    return f"ATTACH {sql_literal(file)} AS {name} (STORAGE_VERSION {sql_literal(STORAGE_VERSION)})"
 
 
 @contextmanager

@@ -44,6 +44,8 @@ MIGRATIONS = (
     "0014_measured_times",
     "0015_staged_pages",
     "0016_launches",
+    "0017_revisions",
+    "0018_checkpoint_minutes",
 )
 
 #: Tables that are neither exported nor published: the record of steps, and pages of fetches that
@@ -187,7 +189,7 @@ class Description:
                 execute(f"DROP VIEW IF EXISTS {as_name(name)}")
         execute(self.text)
         execute(
-            f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {quoted(self.digest)} AS digest, {[*self.views]} AS views"
+            f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {sql_literal(self.digest)} AS digest, {[*self.views]} AS views"
         )
         return True
 
@@ -224,7 +226,7 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
     A view that needs a table without a file is left out.
     """
     made = [
-        f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)});"
+        f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({sql_literal(file)});"
         for name, file in files.items()
     ]
     lines = read_sql(__package__, DESCRIPTION).splitlines()
@@ -329,6 +331,7 @@ TABLES: Mapping[str, TableRule] = {
     "jobs": TableRule(key=("name",)),
     "terms": TableRule(key=("job", "known_at", "revision")),
     "decisions": _from("slot", "job", "slot"),
+    "revisions": _from("revised_at", "job", "slot", "revised_at"),
     "outcomes": _from("scored_at", "job", "policy"),
     "weights": _from("scored_at", "round", "policy"),
     "runs": _from("logical_at", "run", "stage", "status"),
@@ -358,7 +361,7 @@ def with_needs(names: Iterable[str]) -> list[str]:
     return [name for name in TABLES if name in wanted]
 
 
-def quoted(text: object) -> str:
+def sql_literal(text: object) -> str:
     """Return a text as an SQL literal, for statements that take no parameters."""
     return "'" + str(text).replace("'", "''") + "'"
 

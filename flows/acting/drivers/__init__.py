@@ -41,6 +41,7 @@ DRIVERS: Final[Registry[Callable[[Mapping[str, Any], Place], Driver]]] = Registr
     {
         "command": "command:create",
         "ec2": "ec2:create",
+        "kubernetes": "kubernetes:create",
         "simulated": "simulated:create",
         "skypilot": "skypilot:create",
     },

@@ -8,9 +8,7 @@ of the first.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shlex
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -29,6 +27,7 @@ from slackwater.flows.acting.contract import (
     Kind,
     Order,
     count_by_kind,
+    workload_name,
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.warehouse.history import Market
@@ -98,7 +97,7 @@ class SkyPilotDriver:
             )
             for market in sorted(markets)
             for kind in KINDS
-            if (name := cluster_name(job, market, kind)) in clusters and clusters[name].works
+            if (name := workload_name(job, market, kind)) in clusters and clusters[name].works
             for node in range(clusters[name].nodes)
         ]
 
@@ -113,7 +112,7 @@ class SkyPilotDriver:
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the calls of ``sky`` for an order, with the clusters that ``held`` states."""
         counts = {
-            cluster_name(order.job, market, kind): count_by_kind(held, market)[kind]
+            workload_name(order.job, market, kind): count_by_kind(held, market)[kind]
             for market in order.markets
             for kind in KINDS
         }
@@ -123,8 +122,8 @@ class SkyPilotDriver:
     def _calls(self, order: Order, clusters: Mapping[str, _Cluster]) -> list[list[str]]:
         """Return the calls that bring the clusters of a job to an order."""
         kind: Kind = "spot" if order.spot else "on_demand"
-        own = cluster_name(order.job, order.market, kind) if order.total else ""
-        names = {cluster_name(order.job, market, one) for market in order.markets for one in KINDS}
+        own = workload_name(order.job, order.market, kind) if order.total else ""
+        names = {workload_name(order.job, market, one) for market in order.markets for one in KINDS}
         present = clusters.get(own)
         broken = present is not None and not present.works
         gone = sorted(name for name in names & set(clusters) if name != own or broken)
@@ -203,17 +202,6 @@ class SkyPilotDriver:
             told = " ".join((done.stderr or done.stdout).split())[-400:]
             raise DriverError(f"`{shlex.join(program[:3])}` ended with exit code {done.returncode}: {told}")
         return done.stdout
-
-
-def cluster_name(job: str, market: str, kind: Kind) -> str:
-    """Return the name of the cluster of a job in a market: valid on every cloud, and the same at every call.
-
-    >>> cluster_name("Llama 8B", "aws/us-east-1/us-east-1a/p4d.24xlarge", "spot")
-    'llama-8b-spot-e0d8f3'
-    """
-    readable = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:20].strip("-")
-    mark = hashlib.sha256(f"{job}\n{market}".encode()).hexdigest()[:6]
-    return f"{readable or 'job'}-{'spot' if kind == 'spot' else 'od'}-{mark}"
 
 
 def _cluster(row: Mapping[str, Any]) -> _Cluster:

@@ -302,7 +302,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row, cost in zip(rows, costs.tolist(), strict=True)
     ]
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, dots
 
         along = Axis(title="cost of a job, USD", low=low, high=high)
@@ -313,7 +313,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     alone = [_value(row, "mean_cost_usd") + _value(row, "mean_saved_usd") for row in rows[:1]]
     beside = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
     return Figure(
-        specs=drawn, label="Cost of a job by policy", title="Cost of a job, USD", width=620,
+        specs=draw, label="Cost of a job by policy", title="Cost of a job, USD", width=620,
         captions=[
             f"Further left is better; squares are baselines.{line}{beside} The axis does not start at 0; the number of a policy "
             "beyond it stands at its edge."
@@ -402,7 +402,7 @@ def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[i
     """Return the chart of weights in percent over rounds, of the policies that led last and the heaviest."""
     shown = shown_policies(values, leaders)
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, lines
 
         labels = {j: f"{names[j]} ({percent(values[-1, j])})" for j in shown}
@@ -426,7 +426,7 @@ def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[i
     rest = 1.0 - float(values[-1, shown].sum())
     caption = f"All other policies together: {percent(rest)} after the last round."
     return Figure(
-        specs=drawn,
+        specs=draw,
         label="Weights of policies over rounds",
         captions=[caption] if len(shown) < len(names) else [],
     )

@@ -312,7 +312,7 @@ def route_figure(route: JobRoute) -> Figure:
     names = zones if len(set(zones)) == len(zones) else [panel.title for panel in panels]
     name = dict(zip((panel.title for panel in panels), names, strict=True))
 
-    def drawn() -> list[dict[str, Any]]:
+    def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import route as route_chart
 
         strips = [
@@ -335,7 +335,7 @@ def route_figure(route: JobRoute) -> Figure:
     paid = sum(row["move_usd"] for row in moves)
     now = f"now in {name.get(been[-1], been[-1])}" if been else "nowhere yet"
     return Figure(
-        specs=drawn, label=f"Places of {route.job} among its markets over time", width=0,
+        specs=draw, label=f"Places of {route.job} among its markets over time", width=0,
         captions=[f"{plural(len(slots), 'slot')}, {plural(len(moves), 'move')} for {usd(paid)} USD; {now}."],
     )  # fmt: skip
 

@@ -18,11 +18,12 @@ from slackwater.flows.config import Settings
 from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import Rolling, forecast_blocks, units_of
 from slackwater.forecasting.predictor import Panel
-from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor
+from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.forecasting.series import slot_at
 from slackwater.studies.experiments.predictors import replay_forecasters
 from slackwater.studies.trials.scenarios import Grid
+from slackwater.warehouse import plugins
 from slackwater.warehouse.issued import read_rows, read_vintages
 from slackwater.warehouse.store.connection import open_store
 
@@ -157,8 +158,8 @@ def test_a_predictor_of_the_studies_goes_into_turns_by_name(tmp_path, settings, 
 
 
 def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
-    """A predictor registered with one line works in a turn, a backfill, both accuracy reports and an experiment."""
-    monkeypatch.setitem(PREDICTORS, "others_drift", Entry("drift_predictor:drift"))
+    """A predictor of an entry point works in a turn, a backfill, both accuracy reports and an experiment."""
+    monkeypatch.setattr(plugins, "list_plugins", lambda group: {"others_drift": "drift_predictor:drift"})
     own = settings.model_copy(update={"models": ("last_value", "others_drift"), "planner": "others_drift"})
     db = tmp_path / "w.duckdb"
     result = one_turn(db, own, at=AT, data=data)

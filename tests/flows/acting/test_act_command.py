@@ -18,6 +18,8 @@ from advice_kit import (
     decided_row,
     keep,
     new_store,
+    opened,
+    request,
     row_of,
     turn_at,
 )
@@ -31,7 +33,7 @@ from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
-from slackwater.flows.ledger.decisions import decisions_of, placements_of
+from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
@@ -44,10 +46,10 @@ from slackwater.warehouse.store.connection import open_store
 class Renter:
     """A warehouse with a job of 6 hours, its turns, and calls of `act` with the simulated driver."""
 
-    def __init__(self, folder, **terms):
+    def __init__(self, folder, *, at=BEGIN, **terms):
         self.db = folder / "w.duckdb"
         with new_store(folder) as store:
-            add_job(store, value_usd=None, **terms)
+            save_jobs(store, [request(at=at, value_usd=None, **terms)], origin="user", at=at, step=STEP)
         self.world = ActedWarehouse(self.db, SETTINGS)
         self.cloud = DRIVERS["simulated"]({}, Place(name="s", db=self.db, world_of=self.world.world_of))
 
@@ -247,3 +249,32 @@ def decide_slot(db, cloud, starts, slot):
                 )
                 rows.append(row_of(live, "Reserve(60)") | {"chosen_because": "asked for"})
         keep(store, turn_at(store, slot), rows)
+
+
+#: Slot in which the market loses all its spot after 10 minutes.
+LOSS = 27
+
+
+def test_after_a_loss_the_rest_of_the_slot_is_decided_from_what_is_known_then(tmp_path):
+    renter = Renter(tmp_path, at=BEGIN + (LOSS - 1) * STEP)
+    for slot in (LOSS - 1, LOSS):
+        renter.turn(slot, "Stochastic(72)")
+        renter.act(slot)
+    (done,) = renter.act(LOSS, minutes=12)["jobs"]
+    with open_store(renter.db) as store:
+        (row,) = revisions_by_job(store, ["demo"])["demo"]
+        decision = decisions_of(store, "demo")[-1]
+    begin = BEGIN + LOSS * STEP
+    times = [pd.Timestamp(row[name]) for name in ("slot", "lost_at", "revised_at")]
+    assert times == [begin, begin + pd.Timedelta("10min"), begin + pd.Timedelta("12min")]
+    assert (row["on_demand"], row["spot"]) == (done["target"]["on_demand"], done["target"]["spot"])
+    assert (row["held_spot"], row["spot_left"], row["guarded"]) == (0, 0, True)
+    assert row["policy"] == decision["policy"]
+    assert decision["spot"] > row["spot"]  # the decision of the slot stays as it was
+    shown = call("job", "show", "demo", "--db", renter.db, "--json").value
+    assert [one["revised_at"] for one in shown["revisions"]] == [row["revised_at"]]
+    # The next slot begins from the revision: the state is that of the simulated cloud.
+    with open_store(renter.db) as store:
+        running = opened(store, LOSS + 1, asked=find_job(store, "demo").request)
+    run = renter.cloud.run("demo", (BEGIN + (LOSS + 1) * STEP).to_pydatetime())
+    assert running.live.progress().done == pytest.approx(run.work, rel=0.02)

@@ -12,7 +12,7 @@ from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_wor
 
 from slackwater.flows.acting.contract import DriverError, count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import LaunchLedger, Ordered
+from slackwater.flows.acting.ledger import LaunchLedger, Ordered, Revised
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, Limits
 from slackwater.flows.acting.warehouse import evidence
@@ -64,6 +64,24 @@ class Setting:
         self.ledger.close()
         self.open(**options)
 
+    def revise_to(self, on_demand, spot=0, standby=None):
+        """Decide every rest of a slot in the same way; returns the losses that were told."""
+        told = []
+
+        def revise(job, launches, now):
+            told.append((job.decision.key, launches.losses[job.decision.key].left))
+            return {
+                "revised_at": now.isoformat(),
+                "lost_at": launches.losses[job.decision.key].at.isoformat(),
+                "market": MARKET,
+                "on_demand": on_demand,
+                "spot": spot,
+                "standby_on_demand": standby,
+            }
+
+        self.world.revise = revise
+        return told
+
     def decide(self, *args, **changes):
         self.world.decisions["job"] = make_decision(*args, **changes)
 
@@ -94,9 +112,11 @@ def test_a_decision_is_brought_once_and_kept(setting):
 
 
 def test_the_standby_plan_replaces_lost_spot_at_once(setting):
+    setting.world.revise = lambda job, launches, now: "no forecast"
     setting.decide(1, spot=3, standby_on_demand=2)
     setting.act(30)
     result = setting.act(41)
+    assert result.note == "no forecast"
     assert (result.target.on_demand, result.target.spot, result.lost) == (2, 0, 3)
     assert setting.held(41) == (2, 0)
     assert setting.act(59).order is None  # spot is back at 60, and the standby plan stays
@@ -105,7 +125,68 @@ def test_the_standby_plan_replaces_lost_spot_at_once(setting):
     assert setting.held(60) == (0, 4)
 
 
+def test_after_the_standby_plan_the_rest_of_the_slot_is_decided_again(setting):
+    told = setting.revise_to(1)
+    setting.decide(1, spot=3, standby_on_demand=2)
+    setting.act(30)
+    result = setting.act(41)
+    assert told == [("key-1", 0)]
+    assert (result.target.on_demand, result.target.spot) == (1, 0)
+    assert "spot was lost at 00:40 UTC: decided again until 01:00 UTC" in result.target.why
+    orders = [one for _, one in setting.world.evidence if isinstance(one, Ordered)]
+    assert [(one.order.token, one.order.on_demand, one.order.spot) for one in orders] == [
+        ("key-1-1", 0, 3), ("key-1-2", 2, 0), ("key-1-r1-1", 1, 0),
+    ]  # fmt: skip
+    assert setting.act(45).order is None
+    setting.again()
+    assert setting.act(50).order is None  # a restarted actor reads the decision from the ledger
+    assert told == [("key-1", 0)]
+    setting.decide(2, spot=4)
+    setting.act(60)
+    assert setting.held(60) == (0, 4)
+
+
+def test_spot_lost_after_a_revision_is_decided_again_under_its_own_name(setting):
+    told = setting.revise_to(0, spot=3, standby=1)
+    setting.decide(1, spot=3, standby_on_demand=2, valid_until=START + timedelta(hours=3))
+    setting.act(30)
+    setting.act(41)
+    setting.act(70)  # the spot is back
+    setting.act(101)
+    assert [key for key, _ in told] == ["key-1", "key-1-r1"]
+    assert setting.ledger.job("job").revision.key == "key-1-r2"
+
+
+def test_spot_lost_in_the_last_minute_of_a_slot_waits_for_the_next_decision(setting):
+    told = setting.revise_to(1)
+    setting.decide(1, spot=3, standby_on_demand=2, valid_until=START + timedelta(minutes=42))
+    setting.act(30)
+    assert setting.act(41).target.on_demand == 2
+    assert told == []
+
+
+def test_an_actor_killed_before_its_new_decision_is_stored_decides_again(setting):
+    class Killing(LaunchLedger):
+        def add(self, entry):
+            if isinstance(entry, Revised):
+                raise Interrupted
+            super().add(entry)
+
+    told = setting.revise_to(1)
+    setting.decide(1, spot=3, standby_on_demand=2)
+    setting.act(30)
+    setting.ledger.close()
+    setting.acting.ledger = setting.ledger = Killing(setting.file)
+    with pytest.raises(Interrupted):
+        setting.act(41)
+    assert setting.held(41) == (2, 0)  # the standby plan ran before
+    setting.again()
+    assert setting.act(42).target.on_demand == 1
+    assert len(told) == 2
+
+
 def test_without_a_standby_plan_lost_spot_stays_requested(setting):
+    setting.world.revise = lambda job, launches, now: "no forecast"
     setting.decide(1, spot=3, valid_until=START + timedelta(hours=3))
     setting.act(30)
     assert setting.act(45).order is None
@@ -293,6 +374,7 @@ def reports(setting):
 
 def test_the_evidence_states_what_was_granted_and_lost(setting):
     found = reports(setting)
+    setting.world.revise = lambda job, launches, now: "no forecast"
     setting.decide(1, spot=3, standby_on_demand=2)
     setting.act(30)
     setting.act(35)  # nothing changed, and nothing is reported again

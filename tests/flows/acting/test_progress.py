@@ -108,9 +108,17 @@ def test_the_callback_measures_restart_and_boot_and_what_a_loss_would_cost(rente
     training.event("on_save", 100, minutes=30)
     training.event("on_step_end", 140, minutes=40)
     answer = report(renter, minutes=41).value
-    assert (answer["boot_minutes"], answer["restart_minutes"]) == (3.0, 4.0)
+    assert (answer["boot_minutes"], answer["restart_minutes"], answer["checkpoint_minutes"]) == (
+        3.0,
+        4.0,
+        23.0,
+    )
     assert "a loss now would cost 40 steps, 11 min of work" in answer["told"]
-    assert stored(renter)[-1].measured == {"boot_minutes": 3.0, "restart_minutes": 4.0}
+    found = {"boot_minutes": 3.0, "restart_minutes": 4.0, "checkpoint_minutes": 23.0}
+    assert stored(renter)[-1].measured == found
+    shown = call("job", "show", "demo", "--db", renter / "w.duckdb", "--json").value
+    known = {row["key"]: (row["value"], row["origin"]) for row in shown["times"]}
+    assert {key: known[key] for key in found} == {key: (value, "measured") for key, value in found.items()}
 
 
 def test_a_restart_from_a_checkpoint_is_reported_for_the_time_of_the_restart(renter):

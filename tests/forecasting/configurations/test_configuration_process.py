@@ -6,7 +6,7 @@ import pytest
 from slackwater.forecasting.configurations import throughput as process
 from slackwater.forecasting.configurations.throughput import AXES, TERMS, Points, _block_factor, difficulty
 
-THETA = process.start()
+THETA = process.initial_parameters()
 
 
 def points(n, seed=0, models=3):

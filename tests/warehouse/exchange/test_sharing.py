@@ -22,7 +22,7 @@ from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import append, list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.folders import POINTER, current_generation, generations
-from slackwater.warehouse.store.schema import TABLES, quoted
+from slackwater.warehouse.store.schema import TABLES, sql_literal
 
 MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")
 
@@ -178,8 +178,8 @@ def to_lake(path, folder, **options):
 
 def lake_counts(folder, version=None):
     with open_store(":memory:") as store:
-        store.execute(f"LOAD {quoted(extension_file(store.execute('SELECT version()')[0][0]))}")
-        store.execute(f"ATTACH {quoted(f'ducklake:{folder / CATALOGUE}')} AS lake (READ_ONLY)")
+        store.execute(f"LOAD {sql_literal(extension_file(store.execute('SELECT version()')[0][0]))}")
+        store.execute(f"ATTACH {sql_literal(f'ducklake:{folder / CATALOGUE}')} AS lake (READ_ONLY)")
         at = "" if version is None else f" AT (VERSION => {version})"
         return [
             store.execute(f"SELECT count(*) FROM lake.{name}{at}")[0][0] for name in ("price", "availability")

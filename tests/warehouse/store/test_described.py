@@ -94,7 +94,7 @@ KILLED = """
     if sys.argv[2] == "before":
         schema._VIEW = Dying()
     else:
-        schema.quoted = lambda text: os.kill(os.getpid(), 9)
+        schema.sql_literal = lambda text: os.kill(os.getpid(), 9)
     from slackwater.warehouse.store.connection import open_store
     open_store(sys.argv[1])
 """

@@ -295,7 +295,7 @@ class HttpRows(LiveSource[HttpOptions]):
             try:
                 rows = _json_rows(whole, options, answer) if options.format == "json" else _csv_rows(answer)
             except FetchError as error:  # it quotes the answer
-                raise transport.told(error) from error
+                raise transport.printable(error) from error
             token = _next(options, whole, rows, token, answer)
             cut = token is not None and len(seen) >= options.most_pages
             if cut:

@@ -121,7 +121,7 @@ class Probe(LiveSource[ProbeOptions]):
             try:
                 row = _answer(options, market, asked)
             except FetchError as error:
-                yield PartFailed(part=market.key, reason=str(transport.told(error)))
+                yield PartFailed(part=market.key, reason=str(transport.printable(error)))
             else:
                 batches = pack(_rows(row), _constants(options, market, asked))
                 yield FetchedPage(part=market.key, batches=tuple(batches))

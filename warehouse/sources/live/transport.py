@@ -272,7 +272,7 @@ class Transport:
                 wait = max(floor, self._random.uniform(0, self._ceiling(attempt)))
                 hopeless = not error.again or attempt >= self.retry.tries or floor > self.retry.longest
                 if hopeless or self.waited + wait > self.retry.total:
-                    raise self.told(error, tries=attempt) from error
+                    raise self.printable(error, tries=attempt) from error
                 self.waited += wait
                 self._sleep(wait)
 
@@ -281,7 +281,7 @@ class Transport:
             self.out_of_time = True
             raise FetchError("the time for this fetch is over", remedy="the next one goes on from here")
 
-    def told(self, error: FetchError, *, tries: int = 1) -> FetchError:
+    def printable(self, error: FetchError, *, tries: int = 1) -> FetchError:
         """Return the error without secrets, and with the number of tries."""
         words = f" ({tries} tries)" if tries > 1 else ""
         return FetchError(

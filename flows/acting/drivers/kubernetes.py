@@ -1,0 +1,257 @@
+"""Pods of a Kubernetes cluster, by ``kubectl``: a workload for each kind of a job in a market, scaled to the order.
+
+The user's manifest is a Deployment or a Job. Node selectors put its pods on nodes of the market and
+the kind. A server-side apply of the same numbers changes nothing, so that an interrupted order is
+repeated as it was; the cluster keeps what it could not grant as pending pods.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import shlex
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from slackwater.flows.acting.contract import (
+    KINDS,
+    Brought,
+    DriverError,
+    End,
+    Instance,
+    Kind,
+    Order,
+    workload_name,
+)
+from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.history import Market
+
+JOB, KIND, WORKLOAD, MARKET = "slackwater/job", "slackwater/kind", "slackwater/workload", "slackwater/market"
+#: Labels of nodes that state where they are and what they are.
+REGION, ZONE, TYPE = (
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "node.kubernetes.io/instance-type",
+)
+CAPACITY: Final = "karpenter.sh/capacity-type"
+#: Kinds of manifests, with the field that has the number of pods.
+SCALED: Final = {"Deployment": "replicas", "Job": "parallelism"}
+ENDED = ("Succeeded", "Failed")
+
+
+class Options(DriverOptions):
+    """Options of the driver."""
+
+    manifest: Path = Field(description="file of a Deployment or a Job, one pod a node")
+    namespace: str = Field("default", description="namespace of the workloads")
+    context: str | None = Field(None, description="context of the kubeconfig")
+    spot: dict[str, str] = Field({CAPACITY: "spot"}, description="labels of spot nodes")
+    on_demand: dict[str, str] = Field({CAPACITY: "on-demand"}, description="labels of on-demand nodes")
+    kubectl: tuple[str, ...] = Field(("kubectl",), min_length=1, description="program and first arguments")
+    timeout_seconds: float = Field(120.0, gt=0, le=3600, description="time limit of a call, seconds")
+
+
+class KubernetesDriver:
+    """Driver of a Kubernetes cluster."""
+
+    settle_seconds = 0.0  # an order states numbers, and the API has them once it has answered
+    retry_seconds = math.inf  # pods that have no node stay requested
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self._options = options
+        self._manifest: dict[str, Any] | None = None
+
+    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
+        """Return the instances of a decision as they are."""
+        return on_demand, spot
+
+    def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
+        """Return the pods of a job that have a node, and those that ended as long as the cluster lists them."""
+        found = self._json("get", "pods", "-l", f"{JOB}={mark_of(job)}", "-o", "json")
+        return [one for pod in found["items"] if (one := instance_of(pod, job, now)) is not None]
+
+    def bring(self, order: Order, now: datetime) -> Brought:
+        """Delete the workloads that the order leaves out, then apply those that it states."""
+        gone, kept = self._parts(order)
+        if gone:
+            self._call(*self._deletion(gone))
+        if kept:
+            self._call(*APPLY, given=json.dumps({"apiVersion": "v1", "kind": "List", "items": kept}))
+        return Brought()
+
+    def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
+        """Return the calls of ``kubectl``."""
+        gone, kept = self._parts(order)
+        names = {workload_name(one.job, one.market, one.kind) for one in held}
+        told = [shlex.join(self._words(*self._deletion([name]))) for name in gone if name in names]
+        return told + [
+            f"{shlex.join(self._words(*APPLY))} <<< {shlex.quote(json.dumps(one))}" for one in kept
+        ]
+
+    def _parts(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return the names of the workloads to delete, and the workloads to apply."""
+        gone: list[str] = []
+        kept: list[dict[str, Any]] = []
+        for market in order.markets:
+            for kind in KINDS:
+                if count := order.count(kind) if market == order.market else 0:
+                    labels = self._options.spot if kind == "spot" else self._options.on_demand
+                    kept.append(
+                        workload(self._template(), order, kind, count, labels, self._options.namespace)
+                    )
+                else:
+                    gone.append(workload_name(order.job, market, kind))
+        return gone, kept
+
+    def _deletion(self, names: Sequence[str]) -> list[str]:
+        return ["delete", self._template()["kind"].lower(), *names, "--ignore-not-found", "--wait=false"]
+
+    def _template(self) -> dict[str, Any]:
+        """Return the user's manifest; raises `SettingsError` unless it is a single Deployment or Job."""
+        if self._manifest is None:
+            file = str(self._options.manifest)
+            found = self._json("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", file)
+            if found.get("kind") not in SCALED:
+                raise SettingsError(
+                    f"driver {self.name!r}: {file} has a {found.get('kind')}",
+                    expected="one Deployment or one Job",
+                )
+            self._manifest = found
+        return self._manifest
+
+    def _json(self, *words: str) -> dict[str, Any]:
+        out = self._call(*words)
+        try:
+            found = json.loads(out)
+        except ValueError as error:
+            raise DriverError(f"the answer of `kubectl {words[0]}`: {error}", expected="JSON") from error
+        return dict(found)
+
+    def _words(self, *words: str) -> list[str]:
+        context = [] if self._options.context is None else ["--context", self._options.context]
+        return [*self._options.kubectl, *context, "--namespace", self._options.namespace, *words]
+
+    def _call(self, *words: str, given: str | None = None) -> str:
+        program = self._words(*words)
+        try:
+            done = subprocess.run(
+                program,
+                input=given or "",
+                capture_output=True,
+                text=True,
+                timeout=self._options.timeout_seconds,
+                check=False,
+            )
+        except OSError as error:
+            raise DriverError(f"{program[0]}: {error.strerror}", expected="kubectl") from error
+        except subprocess.TimeoutExpired as error:
+            raise DriverError(
+                f"`kubectl {words[0]}` gave no answer within {self._options.timeout_seconds:g} s"
+            ) from error
+        if done.returncode:
+            told = " ".join(done.stderr.split())[-400:]
+            raise DriverError(f"`kubectl {words[0]}` ended with exit code {done.returncode}: {told}")
+        return done.stdout
+
+
+#: A server-side apply creates or changes an object to what is stated, in one call.
+APPLY: Final = (
+    "apply", "--server-side", "--force-conflicts", "--field-manager=slackwater", "--validate=false", "-f", "-",
+)  # fmt: skip
+
+
+def mark_of(job: str) -> str:
+    """Return the value of the label of a job: names may have characters that labels do not.
+
+    >>> mark_of("Llama 8B")
+    'c46f34b2ac9b4f01'
+    """
+    return hashlib.sha256(job.encode()).hexdigest()[:16]
+
+
+def workload(
+    template: Mapping[str, Any],
+    order: Order,
+    kind: Kind,
+    count: int,
+    labels: Mapping[str, str],
+    namespace: str,
+) -> dict[str, Any]:
+    """Return the workload of a kind of an order: the manifest, scaled, on the nodes of its market.
+
+    The pods of all orders are the same, as a change of their template would restart them: what
+    differs is in the annotations of the workload.
+    """
+    market, name = Market.parse(order.market), workload_name(order.job, order.market, kind)
+    found: dict[str, Any] = copy.deepcopy({key: template[key] for key in ("apiVersion", "kind", "spec")})
+    given = template.get("metadata", {})
+    tags = {"slackwater/job-name": order.job, "slackwater/key": order.key, "slackwater/token": order.token}
+    if order.valid_until is not None:
+        tags["slackwater/valid-until"] = order.valid_until.isoformat()
+    found["metadata"] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {**given.get("labels", {}), JOB: mark_of(order.job)},
+        "annotations": {**given.get("annotations", {}), **tags},
+    }
+    spec = found["spec"]
+    spec[SCALED[found["kind"]]] = count
+    pod = spec["template"]
+    own = {JOB: mark_of(order.job), KIND: kind, WORKLOAD: name}
+    meta = {key: value for key, value in pod.get("metadata", {}).items() if value is not None}
+    pod["metadata"] = {
+        **meta,
+        "labels": {**meta.get("labels", {}), **own},
+        "annotations": {**meta.get("annotations", {}), MARKET: order.market},
+    }
+    where = {REGION: market.region, ZONE: market.zone, TYPE: market.instance_type}
+    where = {key: value for key, value in where.items() if value not in ("", "*", "all")}
+    pod["spec"]["nodeSelector"] = {**pod["spec"].get("nodeSelector", {}), **where, **labels}
+    if found["kind"] == "Deployment":
+        spec["selector"] = {"matchLabels": {WORKLOAD: name}}
+    return found
+
+
+def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | None:
+    """Return the instance that a pod is, None before it has a node."""
+    meta, status = pod["metadata"], pod.get("status", {})
+    if "startTime" not in status:
+        return None
+    since = datetime.fromisoformat(status["startTime"])
+    over = status.get("phase") in ENDED or "deletionTimestamp" in meta
+    at = datetime.fromisoformat(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else now
+    return Instance(
+        id=meta["uid"],
+        job=job,
+        key="",
+        market=meta["annotations"][MARKET],
+        kind=meta["labels"][KIND],
+        since=min(since, now),
+        ended=max(since, min(at, now)) if over else None,
+        end=_end(status) if over else None,
+    )
+
+
+def _end(status: Mapping[str, Any]) -> End | None:
+    """Return "lost" for a pod whose node was taken, "finished" for one that is done, else None: the ledger knows."""
+    if status.get("phase") == "Succeeded":
+        return "finished"
+    taken = any(
+        one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+        for one in status.get("conditions", ())
+    )
+    return "lost" if taken else None
+
+
+def create(options: Mapping[str, Any], place: Place) -> KubernetesDriver:
+    """Create the driver from its options."""
+    return KubernetesDriver(place.name, read_options(Options, options, place))

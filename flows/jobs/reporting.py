@@ -1,0 +1,154 @@
+"""Reports on running jobs, as given on a command line or by HTTP: one check, one record, one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict
+
+from slackwater.flows.command import parsed_time
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import allocations_of, decisions_of, placements_of
+from slackwater.flows.ledger.jobs import StoredJob, find_job
+from slackwater.flows.ledger.reports import (
+    Report,
+    counting,
+    differences,
+    elsewhere,
+    every_report,
+    report_row,
+    save_report,
+    with_advised,
+)
+from slackwater.flows.ledger.throughput import measured_rows
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.markets.following import parse_market
+from slackwater.flows.turn.markets.places import places_of
+from slackwater.optimization.job.request import JobRequest
+from slackwater.warehouse.errors import JobError, MarketError, SettingsError
+from slackwater.warehouse.store.connection import Store
+
+
+class GivenReport(BaseModel):
+    """A report as given: the options of `slackwater job report`, or the JSON object of a request; None: not reported."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: str | None = None
+    known_at: str | None = None
+    progress: float | None = None
+    progress_share: float | None = None
+    tokens: float | None = None
+    on_demand: int | None = None
+    spot: int | None = None
+    market: str | None = None
+    finished: bool = False
+    withdrawn: bool = False
+    boot_minutes: float | None = None
+    restart_minutes: float | None = None
+    checkpoint_minutes: float | None = None
+    on_demand_wait_minutes: float | None = None
+    granted: int | None = None
+    asked: int | None = None
+    lost: int | None = None
+    held_minutes: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenReport:
+    """A stored report: its job, its answer as plain values, and whether it is new."""
+
+    report: Report
+    stored: StoredJob
+    value: dict[str, Any]
+    added: bool
+    warnings: Sequence[str]
+    throughput: dict[str, Any] | None
+
+
+def write_report(
+    store: Store, settings: Settings, name: str, given: GivenReport, *, clock: pd.Timestamp
+) -> WrittenReport:
+    """Store a report on a job; without a time it is of ``clock``.
+
+    Raises `SettingsError` for a time in the future, `JobError` for an unknown job or an invalid
+    value, `MarketError` for a market that is not of the job.
+    """
+    when = parsed_time(given.at, "--at") or clock.floor("s")
+    known = parsed_time(given.known_at, "--known-at") or when
+    if known > clock + pd.Timedelta(days=1):
+        raise SettingsError(
+            f"--known-at {known.isoformat()}" if given.known_at else f"--at {known.isoformat()}",
+            expected=f"a time that is not in the future (now {clock:%Y-%m-%d %H:%M} UTC)",
+        )
+    stored = find_job(store, name)
+    given_as_is = given.model_dump(exclude={"at", "known_at", "progress", "progress_share", "tokens"})
+    said = Report(
+        job=name,
+        reported_at=when,
+        known_at=known,
+        progress=_work_done(
+            stored.request,
+            progress=given.progress,
+            progress_share=given.progress_share,
+            tokens=given.tokens,
+        ),
+        **given_as_is,
+    )
+    if given.market is not None and stored.request.may_move:
+        said = replace(said, market=_place_named(store, given.market, stored, settings, when))
+    made = decisions_of(store, name)
+    decided = allocations_of(made)
+    kept, added = save_report(store, with_advised(said, stored, decided), stored)
+    warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
+    reports = counting(every_report(store, [name]))
+    told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
+    value = report_row(kept, stored) | {"added": added, "warnings": warnings}
+    return WrittenReport(
+        report=kept,
+        stored=stored,
+        value=value if told is None else value | {"throughput": told},
+        added=added,
+        warnings=warnings,
+        throughput=told,
+    )
+
+
+def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
+    """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
+    turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
+    names = [one.market.key for one in places_of(turn, stored.request)]
+    key = parse_market(text)[0].key
+    if key not in names:
+        raise MarketError(
+            f"job {stored.request.name!r} does not run in {key}",
+            expected=f"one of its markets: {', '.join(names)}",
+            remedy="give one of these markets as --market",
+        )
+    return key
+
+
+def _work_done(request: JobRequest, **said: float | None) -> float | None:
+    """Return the progress in the unit of the job's workload.
+
+    Raises `JobError` if progress is given twice or in a unit that the job does not use.
+    """
+    given = {name: value for name, value in said.items() if value is not None}
+    if len(given) > 1:
+        options = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise JobError(f"progress given as {options}", expected="a single option")
+    if "tokens" in given and request.workload.unit != "tokens":
+        raise JobError(
+            f"job {request.name!r} counts its work in {request.workload.unit}, not in tokens",
+            remedy="use --progress or --progress-share",
+        )
+    share = given.get("progress_share")
+    if share is None:
+        return next(iter(given.values()), None)
+    if not 0.0 <= share <= 1.0:
+        raise JobError(f"a progress share of {share:g}", expected="0 to 1")
+    return share * request.workload.amount
