@@ -40,7 +40,7 @@ MOVES: Final = ((0.05, 0.0), (0.25, 1.0))
 RECORDED: Final = "recorded"
 PRICES: Final = (RECORDED, "0.25")
 #: Hours between the starts of jobs, and slots of record before the first.
-EVERY_HOURS, FAST_EVERY_HOURS, FIRST_SLOTS = 12, 72, 96
+EVERY_HOURS, FAST_EVERY_HOURS, FIRST_SLOTS = 24, 96, 96
 #: The plan was developed on every third day, which is left out.
 DEVELOPED_DAYS: Final = 3
 

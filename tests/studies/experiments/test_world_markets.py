@@ -56,7 +56,7 @@ def test_no_policy_is_late_and_the_rows_are_means_of_the_jobs(trips):
     assert rows[0]["cost"]["Plan"] == pytest.approx(runs.cost[:, -1].mean())
     difference = rows[0]["plan_cheaper_than"]["Greedy"]["mean"]
     assert difference == pytest.approx((runs.cost[:, 0] - runs.cost[:, -1]).mean())
-    assert markets_section(rows).title == "Several markets"
+    assert markets_section(rows).heading == "Several markets"
     assert isinstance(runs.among(np.array([True, False])), MarketRuns)
 
 
