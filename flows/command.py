@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from typing import (
@@ -686,7 +687,8 @@ class Program:
                 continue
             owner, name = (inner[group], second) if second else (app, group)
             function = _function(command.function) if known else command.function
-            owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words))
+            text = {"help": _paragraphs(function.__doc__ or "")} if callable(function) else {}
+            owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words), **text)
         app.register_install_completion_command(
             name=COMPLETION,
             add_to_startup=False,
@@ -721,6 +723,15 @@ def _function(path: str) -> Callable[..., Any]:
             remedy="install it again or remove the package that registers it",
         ) from error
     return function
+
+
+def _paragraphs(text: str) -> str:
+    r"""Return a docstring with each paragraph on a line of its own, which the terminal wraps at its width.
+
+    >>> _paragraphs("Run a turn.\n\n    Without data,\n    nothing.\n    ")
+    'Run a turn.\n\nWithout data, nothing.'
+    """
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def _module_summary(path: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from slackwater.flows.command import Answer, Session, Warehouse, option
-from slackwater.flows.show.blocks import Block, Notes
+from slackwater.flows.show.blocks import Block
 from slackwater.flows.show.formats import utc
 
 
@@ -27,17 +27,12 @@ def run(
     time.
     """
     from slackwater.flows.engine.run import run_turn
-    from slackwater.flows.ledger.headline import answers, decisions_summary
-    from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
+    from slackwater.flows.turn.report.command import decided_blocks, turn_blocks
 
     shown: list[Block] = []
 
     def show(decisions: Sequence[Mapping[str, Any]]) -> None:
-        if decisions:
-            shown.append(decisions_summary(decisions))
-        if found := answers(decisions):
-            shown.append(Notes(found))
-        shown.extend(decision_blocks("Decisions", decisions))
+        shown.extend(decided_blocks(decisions) if decisions else ["No job is open: nothing to run."])
         session.show(shown)
 
     value = run_turn(

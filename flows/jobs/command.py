@@ -21,7 +21,7 @@ from slackwater.flows.command import (
     parsed_duration,
     parsed_time,
 )
-from slackwater.flows.ledger.fields import folded, outcome_table
+from slackwater.flows.ledger.fields import folded, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
 from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
@@ -433,15 +433,12 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         "late_probability",
         "ending",
         "market",
-        "sizes",
-        "work",
-        start="start (UTC)",
         deadline="deadline (UTC)",
-        origin="origin",
     )
+    columns["market"] = Column(heading="where", format=zone_of)
     columns["late_probability"] = Column(
-        heading="risk of missing deadline", format=lambda value: "" if value is None else percent(value)
-    )
+        heading="risk", words="Risk of missing the deadline.", format=lambda value: "" if value is None else percent(value),
+    )  # fmt: skip
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
     missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
@@ -480,6 +477,7 @@ def show(
     from slackwater.flows.jobs.predicted import reports_shown
     from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
     from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
@@ -519,10 +517,13 @@ def show(
         outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
     )
     missed = ending is not None and ending.is_missed
+    about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""
+    if ending is None and decisions:
+        about = unless_over(decisions[-1], now(), headline(decisions[-1], now()))
     return Answer(
         title=f"Job {name}",
         value=value,
-        about=f"Job {name} {ending.words()}." if ending is not None and not missed else "",
+        about=about,
         banner=Banner("Missed:", f"job {name} {ending.words()}") if ending is not None and missed else None,
         blocks=blocks,
         notes=not_replayed(job),
@@ -569,7 +570,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     return [
         *blocks,
         Table(
-            "Times of the instances", value["times"], keyed("provider", "key", "value", "origin", "source")
+            "Times of the instances", value["times"], keyed("key", "value", "origin", "source", "provider")
         ),
         Notes([f"{row['provider']}: {row['told']}" for row in value["loss_now"]]),
         outcomes,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slackwater.optimization.kernels.arrays import copy_between, copy_rows
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
     TIE,
@@ -114,7 +115,7 @@ def induct_markets(
     alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
     for m in range(count):
         last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, now[m])
-        lost[m][:] = now[m][:, :, : markets[m].game.sizes.size]
+        copy_rows(now[m], lost[m])
         for h in range(low[slots], high[slots]):
             nowhere[0, h] = max(nowhere[0, h], now[m][0, 0, 0, h])
     coming = np.empty((count, draw_count, points), np.float32)
@@ -133,11 +134,11 @@ def induct_markets(
                 all_rows[k, :begin] = all_rows[k, begin]
                 all_rows[k, end:] = all_rows[k, end - 1] - np.float32(beyond)
             if i < keep:
-                kept[m][i] = after[m]
+                copy_rows(after[m], kept[m][i])
         nowhere[0, :begin] = nowhere[0, begin]
         nowhere[0, end:] = nowhere[0, end - 1] - np.float32(beyond)
         if i < keep:
-            alone[i] = nowhere[0]
+            copy_between(nowhere[0], alone[i], 0, points)
         if i == 0:
             break
         begin, end, left = low[i], high[i], float(value.deadline - first_game.slot - i)
@@ -149,15 +150,16 @@ def induct_markets(
                     if draws[i, q, m, 0] == s and draws[i, q, m, 1] == x:
                         same = q
                 if same >= 0:
-                    coming[m, r], starting[m, r] = coming[m, same], starting[m, same]
+                    copy_between(coming[m, same], coming[m, r], begin, end)
+                    copy_between(starting[m, same], starting[m, r], begin, end)
                     continue
                 rows, ended = after[m][s, x], spare
                 end_values(markets[m].moved, left, begin, end, ended)
                 start_values(markets[m].moved, left, begin, end, ended, rows, s, x, one)
-                coming[m, r] = one[0]
+                copy_between(one[0], coming[m, r], begin, end)
                 end_values(markets[m].game, left, begin, end, ended)
                 start_values(markets[m].game, left, begin, end, ended, rows, s, x, one)
-                starting[m, r] = one[0]
+                copy_between(one[0], starting[m, r], begin, end)
         stay = np.full((1, points), NEVER, np.float32)
         idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
         raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
@@ -183,7 +185,7 @@ def induct_markets(
                 mean_of_better(flat(lost[m]), others, upper, spare, begin, end)
             else:
                 mean_of_better(stay, others, upper, spare, begin, end)
-        nowhere[:] = stay
+        copy_between(stay[0], nowhere[0], 0, points)
         if begin == 0:
             nowhere[0, 0] = value.usd
     return kept, alone
