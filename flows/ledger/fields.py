@@ -326,8 +326,8 @@ def _standby(job: OpenJob, made: Decision) -> str | None:
         return None
     held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
     told = " and ".join(f"{count} {kind}" for count, kind in held if count)
-    place = _standby_market(job, made)
-    where = "" if made.standby_market in (None, made.market) else f" in {place}"
+    elsewhere = made.standby_market not in (None, made.market)
+    where = f" in {zone_of(_standby_market(job, made))}" if elsewhere else ""
     return f"run {told}{where} at once" if told else "wait for the next decision"
 
 

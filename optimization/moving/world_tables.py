@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slackwater.optimization.job.definition import needed, rates, times_of
-from slackwater.optimization.kernels.holding import WAIT_GAIN
+from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
@@ -38,13 +38,15 @@ from slackwater.warehouse.errors import PolicyError
 class WorldOptions:
     """Options of a job in a slot: the best target of each market and its value, (M + 1,) with nothing last, USD.
 
-    ``here`` is the market of the instances (M: none). Nothing must be better by ``wait_usd``.
+    ``here`` is the market of the instances (M: none). Nothing must be better by ``wait_usd``, a move
+    by ``tie_usd``.
     """
 
     targets: tuple[Placement, ...]
     worth: np.ndarray
     here: int
     wait_usd: float
+    tie_usd: float
 
     def best(self) -> tuple[Placement, float]:
         """Return the target of highest value and its value; on ties the present market."""
@@ -53,7 +55,7 @@ class WorldOptions:
         found = self.here if stays else count
         top = float(self.worth[found]) - (0.0 if stays else self.wait_usd)
         for m, usd in enumerate(self.worth[:count].tolist()):
-            if usd > top:
+            if usd > top + self.tie_usd:
                 found, top = m, usd
         return (IDLE if found == count else self.targets[found]), float(self.worth[found])
 
@@ -114,6 +116,7 @@ class WorldTables:
             worth=worth[0],
             here=here,
             wait_usd=WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours,
+            tie_usd=TIE * abs(self.job.job.worth.usd),
         )
 
     def on_paths(
@@ -232,14 +235,17 @@ def world_tables_in_force(
     gap = running.gap_hours / view.slot_hours
     ahead = all(is_ahead(own, view.progress.done) for own in view.views)
     gone = tuple(taken or (0,) * len(beliefs))
-    keep = view.slots_left if whole else keep
-    key = ("markets", view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone)
-    cache = view.views[0].tables
-    tables = cache.get(key)
-    if not isinstance(tables, WorldTables):
-        tables = cache[key] = make_world_tables(
-            view.job, beliefs, keep=keep, guarded=guarded, gap=gap, ahead=ahead, draws=draws, taken=gone
-        )
+    keep = view.job.job.deadline_slots - beliefs[0].slot if whole else keep
+    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone)
+    # Only the newest: those of all markets and slots would fill the memory.
+    cache, place = view.views[0].tables, ("tables of all markets",)
+    known = cache.get(place)
+    if isinstance(known, tuple) and known[0] == key and isinstance(known[1], WorldTables):
+        return known[1]
+    tables = make_world_tables(
+        view.job, beliefs, keep=keep, guarded=guarded, gap=gap, ahead=ahead, draws=draws, taken=gone
+    )
+    cache[place] = (key, tables)
     return tables
 
 
