@@ -617,7 +617,7 @@ class Program:
         try:
             return self._run(list(words))
         except CycloptsError as error:
-            return self._complain(" ".join(str(error).split()))
+            return self._complain(f"{' '.join(str(error).split())}; see `{self._help_for(words)}`")
         except (
             _user_errors()
         ) as error:  # evaluated only on an exception, to keep its import out of help texts
@@ -699,6 +699,16 @@ class Program:
     def _example(self, words: str) -> str:
         """Return an example call of a command."""
         return f"Example: {' '.join(filter(None, (self.name, words, self.commands[words].example)))}"
+
+    def _help_for(self, words: Sequence[str]) -> str:
+        """Return the command line whose help describes the arguments of a refused command line.
+
+        >>> Program(name="p", help="", version=str, commands={"job add": Command("m:f")}, groups={})._help_for(["job", "add", "-x"])
+        'p job add --help'
+        """
+        named = {*self.commands, *self.groups}
+        known = next((k for k in (2, 1) if " ".join(words[:k]) in named), 0)
+        return " ".join((self.name, *words[:known], "--help"))
 
     def _only_overview(self, words: Sequence[str]) -> bool:
         """Return whether the command line has no command, so that an overview was printed."""

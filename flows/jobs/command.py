@@ -23,7 +23,7 @@ from slackwater.flows.command import (
 )
 from slackwater.flows.ledger.fields import folded, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
+from slackwater.flows.show.formats import age, auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,8 @@ def add(
             f"Warning: job {value['job']}: {value['shortfall']}"
             for value in (answer.value for answer in answers)
             if value["shortfall"]
-        ],
+        ]
+        + [note for answer in answers for note in answer.notes],
         exit_code=2 if refused else 0,
     )
 
@@ -174,7 +175,19 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
                 columns,
             )
         )
-    return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
+    ago = now() - places[0].at
+    notes = [
+        f"The job starts at {utc(placed.starts)}, the newest observation of its market, {age(ago)} ago; "
+        "`deadline_in` counts from there. --at TIME starts it at another time."
+    ]
+    counted = request.start is None and session.time is None and ago > step_of(settings)
+    return Answer(
+        title=f"Job {run.name}",
+        value=value,
+        blocks=blocks,
+        banner=_cannot(cannot),
+        notes=notes if counted else [],
+    )
 
 
 def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:

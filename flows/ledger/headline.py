@@ -399,9 +399,7 @@ def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_tur
     if row.get("issued_at"):
         return f"Issued at {utc(row['issued_at'])}."
     if not is_stored:
-        return (
-            f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
-        )
+        return f"Not issued: job {name} is not in the warehouse; `slackwater job add FILE` adds it."
     if not is_of_turn:
         return ""
     return (
