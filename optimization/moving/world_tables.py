@@ -80,7 +80,8 @@ class WorldOptions:
 class WorldTables:
     """Expected values after the choice in each of the first slots from ``slot`` on, per market (`kernels.markets`), USD.
 
-    In later slots other jobs take ``taken`` instances of each market first.
+    In later slots other jobs take ``taken`` instances of each market first. ``now`` has for each
+    market the probabilities of its present counts.
     """
 
     job: MarketsJob
@@ -89,9 +90,33 @@ class WorldTables:
     plan: Plan
     slot: int
     taken: np.ndarray
+    now: tuple[np.ndarray, ...]
 
     def options(self, view: MarketsView) -> WorldOptions:
-        """Return the options in the slot of ``view``."""
+        """Return the options in the slot of ``view``.
+
+        Trying a market is free for a job without instances. Instances that run are given up for it:
+        then a market whose counts are not observed is valued over its present states, and where it
+        grants too little the job starts anew in its own market.
+        """
+        found, (here, held) = self._granted(view), instances_of(view)
+        if not held.held.total:
+            return found
+        anew = self._granted(view.in_world(held._replace(held=Allocation(0, 0), pending_hours=0.0), here))
+        worth, again = found.worth.copy(), max(anew.worth[view.job.nowhere], float(anew.worth[here]))
+        for m, own in enumerate(view.views):
+            if m == here or own.availability_observed:
+                continue
+            counts = zip(self.grids[m].counts.count.tolist(), self.now[m].tolist(), strict=True)
+            each = [
+                share * max(again, float(self._granted(_with_count(view, m, count)).worth[m]))
+                for count, share in counts
+            ]
+            worth[m] = min(worth[m], sum(each))
+        return replace(found, worth=worth)
+
+    def _granted(self, view: MarketsView) -> WorldOptions:
+        """Return the options if each market grants what the view shows."""
         here, held = instances_of(view)
         counts = [
             max(own.available + own.others - few, 0)
@@ -185,6 +210,13 @@ class WorldTables:
             share=float(share),
             left=float(hours_left / hours),
         )
+
+
+def _with_count(view: MarketsView, market: int, count: int) -> MarketsView:
+    """Return a view with at most ``count`` available instances in a market."""
+    views = list(view.views)
+    views[market] = replace(views[market], available=min(count, views[market].available))
+    return replace(view, views=tuple(views))
 
 
 def instances_of(view: MarketsView) -> tuple[int, Running]:
@@ -325,4 +357,5 @@ def make_world_tables(
         plan=Plan(markets, listed(after), alone, move_usd, fastest),
         slot=beliefs[0].slot,
         taken=np.array(gone, np.int64),
+        now=tuple(count_now),
     )
