@@ -156,7 +156,7 @@ STEPS = (
         name="decided",
         minute=65,
         words="run",
-        text="The turn uses the new deadline. An instance was lost in us-east-1b, so spot is expected to last longer in the next zone.",
+        text="The turn uses the new deadline. An instance was lost in us-east-1b: spot of the next zone should last longer.",
     ),
     Step(
         name="bill",
