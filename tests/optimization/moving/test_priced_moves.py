@@ -115,9 +115,7 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
                 )
                 if slot:
                     state = progress.place, progress.n_previous, seen.work_left
-                    usd_now = np.array([[w.price[0] for w in windows]])
-                    level = tables.levels(usd_now[:, :, None], seen.slot_hours)[:, :, 0]
-                    at = usd_now, level, there[None, :, slot].astype(np.int64)
+                    at = np.array([[w.price[0] for w in windows]]), there[None, :, slot]
                     (market,), (size,) = tables.best_on_paths(
                         view, slot, tuple(np.array([one]) for one in state), at
                     )
