@@ -171,7 +171,7 @@ def _request(market: str, source: str, start: pd.Timestamp) -> JobRequest:
         "deadline_in": "5h",
         "n_min": 1,
         "n_max": INSTANCES,
-        "workload": {"amount": 15.0, "unit": "instance_hours"},
+        "workload": {"amount": 12.0, "unit": "instance_hours"},
         "throughput": {"form": "linear"},
         "checkpoint": {"resumable": True},
     }
