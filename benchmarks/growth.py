@@ -162,14 +162,15 @@ def age(store: Any, scale: float) -> None:
         )
         ((vids,),) = store.execute("SELECT max(vid) FROM vintages")
         newest = "(SELECT * FROM vintages WHERE issued_at = $at)"
+        # Earlier forecasts have smaller numbers, as in a warehouse of a year.
         store.execute(
-            f"INSERT INTO forecasts SELECT f.* REPLACE (f.vid + CAST(k AS INTEGER) * {vids} AS vid) "
+            f"INSERT INTO forecasts SELECT f.* REPLACE (f.vid - CAST(k AS INTEGER) * {vids} AS vid) "
             f"FROM forecasts AS f JOIN {newest} USING (vid), {slots} WHERE k > 40 AND {full} "
             "ORDER BY k DESC",
             past,
         )
         store.execute(
-            f"INSERT INTO vintages SELECT * EXCLUDE (k) REPLACE (vid + CAST(k AS INTEGER) * {vids} AS vid, "
+            f"INSERT INTO vintages SELECT * EXCLUDE (k) REPLACE (vid - CAST(k AS INTEGER) * {vids} AS vid, "
             f"issued_at - {back} AS issued_at, newest_row - {back} AS newest_row) FROM {newest}, {slots} WHERE k > 40 AND {full} "
             "ORDER BY k DESC",
             past,

@@ -15,12 +15,10 @@ import pyomo.environ as pyo
 
 import slackwater.optimization.window.solver as program
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking
-from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, Point, concave_pieces
+from slackwater.optimization.window.plan import ExpectedToGo, HorizonProblem, Point, concave_pieces
 from slackwater.optimization.window.solver import (
     add_data,
-    add_ending,
-    add_table,
-    add_target,
+    add_end,
     horizon_model,
     one_size,
 )
@@ -105,12 +103,7 @@ def ended(m: pyo.ConcreteModel, problem: HorizonProblem) -> Any:
     m.one_size = pyo.Constraint(m.STAGES, rule=one_size)
     m.done = pyo.Expression(expr=problem.done / m.workload + sum(m.work[i] for i in m.SLOTS))
     m.spent = pyo.Expression(expr=sum(m.cost[i, j] * m.run[i, j] for i in m.SLOTS for j in m.SIZES if j))
-    if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
-        add_ending(m, problem)
-    elif problem.end_rule is EndRule.EXPECTED_TO_GO:
-        add_table(m, problem)
-    else:
-        add_target(m)
+    add_end(m, problem)
     return m
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from typing import (
@@ -616,7 +617,7 @@ class Program:
         try:
             return self._run(list(words))
         except CycloptsError as error:
-            return self._complain(" ".join(str(error).split()))
+            return self._complain(f"{' '.join(str(error).split())}; see `{self._help_for(words)}`")
         except (
             _user_errors()
         ) as error:  # evaluated only on an exception, to keep its import out of help texts
@@ -686,7 +687,8 @@ class Program:
                 continue
             owner, name = (inner[group], second) if second else (app, group)
             function = _function(command.function) if known else command.function
-            owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words))
+            text = {"help": _paragraphs(function.__doc__ or "")} if callable(function) else {}
+            owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words), **text)
         app.register_install_completion_command(
             name=COMPLETION,
             add_to_startup=False,
@@ -697,6 +699,16 @@ class Program:
     def _example(self, words: str) -> str:
         """Return an example call of a command."""
         return f"Example: {' '.join(filter(None, (self.name, words, self.commands[words].example)))}"
+
+    def _help_for(self, words: Sequence[str]) -> str:
+        """Return the command line whose help describes the arguments of a refused command line.
+
+        >>> Program(name="p", help="", version=str, commands={"job add": Command("m:f")}, groups={})._help_for(["job", "add", "-x"])
+        'p job add --help'
+        """
+        named = {*self.commands, *self.groups}
+        known = next((k for k in (2, 1) if " ".join(words[:k]) in named), 0)
+        return " ".join((self.name, *words[:known], "--help"))
 
     def _only_overview(self, words: Sequence[str]) -> bool:
         """Return whether the command line has no command, so that an overview was printed."""
@@ -721,6 +733,15 @@ def _function(path: str) -> Callable[..., Any]:
             remedy="install it again or remove the package that registers it",
         ) from error
     return function
+
+
+def _paragraphs(text: str) -> str:
+    r"""Return a docstring with each paragraph on a line of its own, which the terminal wraps at its width.
+
+    >>> _paragraphs("Run a turn.\n\n    Without data,\n    nothing.\n    ")
+    'Run a turn.\n\nWithout data, nothing.'
+    """
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def _module_summary(path: str) -> str:

@@ -321,21 +321,27 @@ class StatsForecastModel:
 INTERVALS = tuple(range(90, 0, -10))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MlForecastModel:
-    """An ``MLForecast`` with a single model, estimated on all markets."""
+class OfAllMarkets:
+    """A model of the rows of all markets in one table, whose spread is that of past errors."""
 
-    model: Any
+    __slots__ = ()
 
     @property
     def pooled(self) -> bool:
-        """True: the library's models are of many series."""
+        """True: all markets are estimated together."""
         return True
 
     @property
     def gives_quantiles(self) -> bool:
         """False: the spread is that of past errors."""
         return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlForecastModel(OfAllMarkets):
+    """An ``MLForecast`` with a single model, estimated on all markets."""
+
+    model: Any
 
     def fit(self, pasts: Sequence[Past]) -> Any:
         """Return an estimated copy."""
@@ -364,21 +370,11 @@ class MlForecastModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SklearnModel:
+class SklearnModel(OfAllMarkets):
     """A regressor of scikit-learn on the newest values, estimated on all markets."""
 
     model: Any
     lags: int
-
-    @property
-    def pooled(self) -> bool:
-        """True: the rows of all markets are one table."""
-        return True
-
-    @property
-    def gives_quantiles(self) -> bool:
-        """False: the spread is that of past errors."""
-        return False
 
     def fit(self, pasts: Sequence[Past]) -> Any:
         """Return a copy estimated on every slot with ``lags`` slots before it."""

@@ -5,6 +5,14 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
+from slackwater.flows.acting.drivers import DRIVERS
+from slackwater.forecasting.predictors import PREDICTORS
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
+from slackwater.optimization.policies import POLICIES
+from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -46,3 +54,20 @@ def test_paths_that_pages_name_exist():
     }
     assert len(named) > 50
     assert [(page, path) for page, path in sorted(named) if not (root / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("registry", "page"),
+    [
+        (SOURCES, "histories.md"),
+        (LIVE_SOURCES, "live-sources.md"),
+        (PREDICTORS, "forecasting.md"),
+        (POLICIES, "method.md"),
+        (MULTI_MARKET_POLICIES, "method.md"),
+        (DRIVERS, "acting-on-decisions.md"),
+    ],
+    ids=["sources", "live sources", "predictors", "policies", "multi-market policies", "drivers"],
+)
+def test_every_name_of_a_registry_has_a_place_in_the_docs(registry, page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert [name for name in registry if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)] == []

@@ -13,43 +13,10 @@ from series_kit import DATA
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 FIRST_HOUR = ROOT / "docs" / "first-hour.md"
-#: The page with the table of decisions and the plan of a job file.
+#: The page with the plan of a job file.
 JOB_FILES = ROOT / "docs" / "job-files.md"
 #: Pages outside of the site, whose links `make site` does not check.
 LINKED = ("README.md", "CONTRIBUTING.md")
-#: The columns of the table of decisions, and how a decision's field is written there.
-COLUMNS = {
-    "job": lambda row: row["job"],
-    "on-demand": lambda row: str(row["on_demand"]),
-    "spot": lambda row: str(row["spot"]),
-    "expected cost, $": lambda row: f"{row['expected_cost_usd']:.2f}",
-    "expected finish, UTC": lambda row: f"{pd.Timestamp(row['expected_finish']):%Y-%m-%d %H:%M}",
-    "risk of missing deadline": lambda row: f"{100 * row['late_probability']:.0f} %",
-    "policy": lambda row: row["policy"],
-    "why": lambda row: row["reason"],
-}
-
-
-def shown():
-    """Return the rows of the table of decisions, and the command before it."""
-    text = JOB_FILES.read_text(encoding="utf-8")
-    block = next(
-        part
-        for part in text.split("```")
-        if part.strip().startswith("job ") and "risk of missing deadline" in part
-    )
-    before = text[: text.index(block)].rstrip("`\n ")
-    command = before[before.rindex("`slackwater ") + 1 :].partition("`")[0]
-    head, *lines = block.strip("\n").splitlines()
-    names = list(COLUMNS)
-    starts = [head.index(name) for name in names]
-    ends = [*starts[1:], None]
-    rows = []
-    for line in lines:
-        # A column of numbers is set to the right: it ends where its name ends.
-        cells = [line[low:high].strip() for low, high in zip(starts, ends, strict=True)]
-        rows.append(dict(zip(names, cells, strict=True)))
-    return command.split(), rows
 
 
 def anchors(page):
@@ -88,27 +55,6 @@ def test_links_resolve(name):
         other = (page.parent / file).resolve() if file else page
         assert other.exists(), target
         assert not anchor or anchor in anchors(other.read_text(encoding="utf-8")), target
-
-
-def test_the_table_has_its_command_and_its_columns():
-    command, rows = shown()
-    assert command[:2] == ["slackwater", "run"]
-    assert len(rows) == 2
-    assert all(row["job"] and row["why"] and row["spot"].isdigit() for row in rows)
-
-
-@pytest.mark.slow
-def test_the_decisions_are_those_of_the_command(tmp_path):
-    if not (DATA / "prices.parquet").is_file():
-        pytest.skip(f"no prices.parquet below {DATA}: set SLACKWATER_DATA to the folder of the open data")
-    command, rows = shown()
-    words = [str(DATA) if word == "DIR" else word for word in command[1:]]
-    decided = call(*words, "--db", tmp_path / "w.duckdb", "--report", tmp_path / "r.html", "--json").value
-    found = {row["job"]: row for row in decided["decisions"]}
-    assert len(found) == 8
-    for row in rows:
-        own = found[row["job"]]
-        assert {name: write(own) for name, write in COLUMNS.items()} == row
 
 
 def planned():

@@ -8,6 +8,7 @@ affect other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -277,14 +278,19 @@ def _accept(text: str) -> str:
     return ""
 
 
-def unreadable_rows(store: Store) -> list[str]:
-    """Return messages with the number of stored rows whose JSON text is unreadable, by table and column."""
+def unreadable_rows(store: Store, *, measured_since: datetime) -> list[str]:
+    """Return messages with the number of stored rows whose JSON text is unreadable, by table and column.
+
+    Of measured errors only those since ``measured_since`` are looked at: after a year there are millions.
+    """
     told = []
     for (table, column), form in JSON_COLUMNS.items():
         kind = "OBJECT" if form is dict else "ARRAY"
+        recent, given = ("measured_at >= ? AND ", [measured_since]) if table == "accuracy" else ("", [])
         ((count,),) = store.execute(
-            f"SELECT count(*) FROM {table} WHERE {column} <> '' "
-            f"AND NOT coalesce(CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' END, FALSE)"
+            f"SELECT count(*) FROM {table} WHERE {recent}{column} <> '' "
+            f"AND NOT coalesce(CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' END, FALSE)",
+            given,
         )
         if count:
             told.append(f"{count:,} rows of {table} are left out: {column} cannot be read")

@@ -147,9 +147,13 @@ class Rehearsal:
 def rehearse(db: Path, settings: Settings, at: pd.Timestamp) -> Rehearsal | None:
     """Rehearse acting on a job in the newest window before ``at`` in which an example's market loses all its spot within a slot.
 
-    Nothing of it is stored. None without an example job in a market with counts.
+    Nothing of it is stored. None without an example job in a market with counts, and after the first turn.
     """
     snapshot = newest_snapshot(db)
+    with open_reader(db) as store:
+        ((turns,),) = store.execute("SELECT count(DISTINCT logical_at) FROM runs WHERE stage = 'allocate'")
+    if turns > 1:
+        return None
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "w.duckdb"
         shutil.copyfile(db if snapshot is None else snapshot.path, copy)

@@ -27,17 +27,12 @@ def run(
     time.
     """
     from slackwater.flows.engine.run import run_turn
-    from slackwater.flows.ledger.headline import answers, decisions_summary
-    from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
+    from slackwater.flows.turn.report.command import decided_blocks, turn_blocks
 
     shown: list[Block] = []
 
     def show(decisions: Sequence[Mapping[str, Any]]) -> None:
-        if decisions:
-            shown.append(decisions_summary(decisions))
-        if found := answers(decisions):
-            shown.append(Notes(found))
-        shown.extend(decision_blocks("Decisions", decisions))
+        shown.extend(decided_blocks(decisions) if decisions else ["No job is open: nothing to run."])
         session.show(shown)
 
     value = run_turn(
@@ -63,7 +58,8 @@ def run(
 
 def _rehearsed(session: Session, decisions: Sequence[Mapping[str, Any]], at: str) -> list[Block]:
     """Return what `slackwater act` would have done for a job in the simulated markets, for a warehouse that has no others."""
-    if not decisions or not all(str(row["source"]).startswith("simulated") for row in decisions):
+    simulated = decisions and all(str(row["source"]).startswith("simulated") for row in decisions)
+    if session.json or not simulated:
         return []
     import pandas as pd
 

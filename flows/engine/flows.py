@@ -33,7 +33,6 @@ from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
 from slackwater.flows.executor import chosen_executor, executor_fan
-from slackwater.flows.ledger.headline import answers
 from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.monitoring.flow import emit_alarms
 from slackwater.flows.runs import (
@@ -56,7 +55,7 @@ from slackwater.flows.show.formats import rows_of, utc
 from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.report.command import decision_blocks, turn_blocks
+from slackwater.flows.turn.report.command import decided_blocks, turn_blocks
 from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
@@ -313,8 +312,7 @@ def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
         key=artifact_key(db, "turn"),
         markdown=markdown_of(
             [
-                *answers(decisions),
-                *decision_blocks("Decisions", decisions),
+                *decided_blocks(decisions),
                 *turn_blocks(answer, planner=settings.planner),
             ]
         ),

@@ -22,10 +22,10 @@ def plan(
     """Show the decisions of all open jobs in the coming slot, as `slackwater run` issues them. Nothing is stored."""
     from slackwater.flows.clock import now
     from slackwater.flows.fleet.plan import fleet_answer, request_on
-    from slackwater.flows.ledger.headline import answers, over_since, overview
+    from slackwater.flows.ledger.headline import over_since
     from slackwater.flows.plans.query import fleet_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.report.command import decision_blocks
+    from slackwater.flows.turn.report.command import decided_blocks
 
     config = session.config
     requests = [request_on(path, market) for path in jobs or []]
@@ -40,9 +40,7 @@ def plan(
     over = over_since(rows[0], clock)
     blocks: list[Block] = [
         *([over] if over else []),
-        overview(rows),
-        *([Notes(found)] if (found := answers(rows)) else []),
-        *decision_blocks("Decisions of that slot", rows),
+        *decided_blocks(rows),
         *([Notes(value["notes"])] if value["notes"] else []),
     ]
     return Answer(title=title, value=value, blocks=blocks)

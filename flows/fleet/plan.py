@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.plans.decisions import decisions_as_of
+from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.places import placed_in
 from slackwater.optimization.job.request import JobRequest, read_request
@@ -26,7 +27,7 @@ def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
     notes = [*left_out, *decided.left_out]
     if not decided.rows:
         raise JobError(
-            f"no job is open at {turn.at}" + (f" ({notes[0]})" if notes else ""),
+            f"no job is open at {utc(turn.at)}" + (f" ({notes[0]})" if notes else ""),
             expected="a job whose start is past and whose deadline is not",
             remedy="`slackwater job list` lists them; give --at TIME or --job FILE --market MARKET",
         )

@@ -21,9 +21,9 @@ from slackwater.flows.command import (
     parsed_duration,
     parsed_time,
 )
-from slackwater.flows.ledger.fields import folded, outcome_table
+from slackwater.flows.ledger.fields import folded, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
+from slackwater.flows.show.formats import age, auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,8 @@ def add(
             f"Warning: job {value['job']}: {value['shortfall']}"
             for value in (answer.value for answer in answers)
             if value["shortfall"]
-        ],
+        ]
+        + [note for answer in answers for note in answer.notes],
         exit_code=2 if refused else 0,
     )
 
@@ -174,7 +175,19 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
                 columns,
             )
         )
-    return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
+    ago = now() - places[0].at
+    notes = [
+        f"The job starts at {utc(placed.starts)}, the newest observation of its market, {age(ago)} ago; "
+        "`deadline_in` counts from there. --at TIME starts it at another time."
+    ]
+    counted = request.start is None and session.time is None and ago > step_of(settings)
+    return Answer(
+        title=f"Job {run.name}",
+        value=value,
+        blocks=blocks,
+        banner=_cannot(cannot),
+        notes=notes if counted else [],
+    )
 
 
 def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
@@ -433,15 +446,12 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         "late_probability",
         "ending",
         "market",
-        "sizes",
-        "work",
-        start="start (UTC)",
         deadline="deadline (UTC)",
-        origin="origin",
     )
+    columns["market"] = Column(heading="where", format=zone_of)
     columns["late_probability"] = Column(
-        heading="risk of missing deadline", format=lambda value: "" if value is None else percent(value)
-    )
+        heading="risk", words="Risk of missing the deadline.", format=lambda value: "" if value is None else percent(value),
+    )  # fmt: skip
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
     missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
@@ -480,6 +490,7 @@ def show(
     from slackwater.flows.jobs.predicted import reports_shown
     from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
     from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
@@ -519,10 +530,13 @@ def show(
         outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
     )
     missed = ending is not None and ending.is_missed
+    about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""
+    if ending is None and decisions:
+        about = unless_over(decisions[-1], now(), headline(decisions[-1], now()))
     return Answer(
         title=f"Job {name}",
         value=value,
-        about=f"Job {name} {ending.words()}." if ending is not None and not missed else "",
+        about=about,
         banner=Banner("Missed:", f"job {name} {ending.words()}") if ending is not None and missed else None,
         blocks=blocks,
         notes=not_replayed(job),
@@ -569,7 +583,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     return [
         *blocks,
         Table(
-            "Times of the instances", value["times"], keyed("provider", "key", "value", "origin", "source")
+            "Times of the instances", value["times"], keyed("key", "value", "origin", "source", "provider")
         ),
         Notes([f"{row['provider']}: {row['told']}" for row in value["loss_now"]]),
         outcomes,

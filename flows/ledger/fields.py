@@ -273,6 +273,26 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
     )
 
 
+def _worth_note(job: OpenJob, made: Decision) -> str | None:
+    """Return a note where a job with a value runs nothing and is more likely abandoned than finished, else None."""
+    from slackwater.optimization.job.definition import guard_usd
+
+    given_up = made.expected.given_up_probability
+    if made.allocation.total or job.run.must_finish or given_up <= 0.5 or job.live.shortfall(made.progress):
+        return None
+    own, rest = job.history, job.live.on_demand_only_usd
+    if rest is not None and made.progress.done:
+        rest = guard_usd(
+            job.run, made.progress, left=job.run.deadline_slots - job.live.slot,
+            on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
+        )  # fmt: skip
+    alone = "" if rest is None else f" and costs ${dollars(rest)} on demand"
+    return (
+        f"not worth running on now: finishing by the deadline is worth ${dollars(job.run.value)}{alone}; "
+        f"at the expected spot prices it is given up in {percent(given_up)} of cases"
+    )
+
+
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where the availability of spot was not observed, else None."""
     if job.history.availability_observed:
@@ -863,6 +883,16 @@ DECISION: Final[dict[str, Field]] = {
         kind=str | None,
         words="Warning that the budget does not cover finishing on demand, with the consequence; null if it does.",
         value=_budget_note,
+    ),
+    "worth_note": Field(
+        kind=str | None,
+        words="Note that the job runs nothing as finishing costs more than it is worth: its value, the cost on demand from here, "
+        "and how often it is abandoned; null otherwise, and in decisions stored before this was computed.",
+        value=_worth_note,
+        heading="not worth it",
+        card=2,
+        beneath=True,
+        shown=(TABLE,),
     ),
     "shortfall": Field(
         kind=str | None,

@@ -11,11 +11,13 @@ from typing import Any
 
 from slackwater.flows.ledger.fields import (
     WORRYING,
+    as_shown,
     assumption,
     cost_interval,
     finish_interval,
     is_nowhere,
     is_range,
+    risk,
     risk_mark,
     zone_of,
 )
@@ -65,6 +67,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     >>> known = {"evidence": 0, "evidence_basis": "availability not observed, assumed from 32 measured markets"}
     >>> print(headline({**row, "availability_note": "prices only", **known}).partition(". ")[2])
     Cost about $473, 65 % less than on-demand only; availability not observed, assumed from 32 measured markets.
+    >>> headline({**row, "spot": 0, "worth_note": "not worth running on now: finishing is worth $300"})
+    'Not worth running on now: finishing is worth $300. Run nothing until 2026-11-20 08:30 UTC.'
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
@@ -75,6 +79,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
         what += f" ({row['gpus']} GPUs)"
     where = f" in {zone_of(row['market'])}" if row.get("move_usd") is not None and not is_nowhere(row) else ""
     doing = f"Run {what}{where}" if held else "Run nothing"
+    if note := row.get("worth_note"):
+        return f"{note[0].upper()}{note[1:]}. Run nothing until {_until(row['slot_end'], now)}."
     change = f" ({row['change']})" if row.get("change") else ""
     return f"{doing} until {_until(row['slot_end'], now)}{change}. {_cost(row)}".rstrip()
 
@@ -240,10 +246,36 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     )
     gpus = [as_number(row.get("gpus")) for row in decisions]
     in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
+    ends = {row.get("slot_end") for row in decisions}
+    until = f"until {utc(ends.pop())}" if len(ends) == 1 and None not in ends else "in the slot"
     return (
         f"{plural(len(decisions), 'job')}: run {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')}{in_all} in the slot. {_total_cost(decisions)}. "
+        f"{plural(spot, 'spot instance')}{in_all} {until}. {_total_cost(decisions)}"
     ) + lateness(decisions)
+
+
+def glance_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a line for each decision: job, instances to run, zone, expected cost of the whole job, and risk.
+
+    >>> row = {"job": "a", "spot": 2, "on_demand": 1, "market": "aws/r/r-1a/t", "expected_cost_usd": 473.2,
+    ...        "late_probability": 0.02}
+    >>> glance_rows([row])
+    [{'job': 'a', 'run': '2 spot, 1 on-demand', 'where': 'r-1a', 'cost': '$473', 'risk': '2.0 %'}]
+    """
+    return [_glance_row(row, as_shown(row)) for row in rows]
+
+
+def _glance_row(row: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, str]:
+    counts = ((as_number(row.get("spot")), "spot"), (as_number(row.get("on_demand")), "on-demand"))
+    cost = shown.get("expected_cost_usd")  # a text where it is a range
+    written = MISSING if cost is None else f"${cost if isinstance(cost, str) else dollars(float(cost))}"
+    return {
+        "job": str(row["job"]),
+        "run": ", ".join(f"{count:.0f} {kind}" for count, kind in counts if count) or "nothing",
+        "where": shown["market"] if is_nowhere(row) else zone_of(row.get("market")),
+        "cost": written,
+        "risk": risk(row.get("late_probability")),
+    }
 
 
 def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -251,27 +283,32 @@ def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
     observed = [row for row in decisions if not is_range(row)]
     others = [row for row in decisions if is_range(row)]
     parts = []
-    if observed or not others:
+    if _cost_sum(observed) != MISSING:
         parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
     if others:
         alone = [as_number(row.get("on_demand_only_usd")) for row in others]
         known = [cost for cost in alone if cost is not None]
-        high = f", {usd(sum(known))} USD with on-demand only" if len(known) == len(others) else ""
+        high = f", ${dollars(sum(known))} with on-demand only" if len(known) == len(others) else ""
         parts.append(
             f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)} "
             f"if spot is never lost{high}"
         )
-    return ". ".join(parts)
+    return "".join(f"{part}. " for part in parts)
 
 
 def _cost_sum(decisions: Sequence[Mapping[str, Any]]) -> str:
-    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
-    return f"{usd(sum(costs))} USD" if costs else MISSING
+    costs = [
+        cost
+        for row in decisions
+        if (cost := as_number(row.get("expected_cost_usd"))) is not None
+        and (cost or not row.get("shortfall"))
+    ]  # an abandoned job has no expected cost
+    return f"${dollars(sum(costs))}" if costs else MISSING
 
 
 def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
     saved, alone = savings(decisions)
-    return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
+    return f", ${dollars(saved)} ({percent(saved / alone)}) less than on-demand only" if alone else ""
 
 
 def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -287,16 +324,12 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")
 
 
-#: Most jobs of a turn whose answers are shown before the details.
-MOST_ANSWERS = 12
 #: Fields that a decision needs for an answer; an incomplete decision is shown in the table only.
 TOLD = ("on_demand", "spot", "slot_end", "expected_finish", "deadline")
 
 
 def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of a few jobs the instances to run, the cost, and the risk of missing its deadline."""
-    if len(rows) > MOST_ANSWERS:
-        return []
+    """Return for each job the instances to run, the cost, and the risk of missing its deadline."""
     return [
         f"{row['job']}: {row['shortfall']}. {headline(row)}"
         if row.get("shortfall")
@@ -315,6 +348,12 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
         f"This slot ended {age(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
         "`slackwater run` again decides the present slot."
     )
+
+
+def unless_over(row: Mapping[str, Any], now: datetime, told: str) -> str:
+    """Return a text on a decision; after the note that its slot has ended, if it has."""
+    over = over_since(row, now)
+    return f"{over} It was: {told}" if over else told
 
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -360,9 +399,7 @@ def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_tur
     if row.get("issued_at"):
         return f"Issued at {utc(row['issued_at'])}."
     if not is_stored:
-        return (
-            f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
-        )
+        return f"Not issued: job {name} is not in the warehouse; `slackwater job add FILE` adds it."
     if not is_of_turn:
         return ""
     return (

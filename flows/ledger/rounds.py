@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of
-from slackwater.optimization.replay.score import Scored
 from slackwater.optimization.selection.contract import Learner, weigh
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.optimization.window.plan import SLOT, Outcome
@@ -23,6 +22,9 @@ from slackwater.warehouse.documents import read_list, read_object
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
+
+if TYPE_CHECKING:
+    from slackwater.optimization.replay.score import Scored
 
 #: All rounds of a job count as the first of them, whatever the pool was then.
 _JOBS = """

@@ -38,6 +38,7 @@ from slackwater.flows.show.blocks import (
     keyed,
 )
 from slackwater.flows.show.formats import missing, rows_of, utc, whole
+from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.foreign import unreadable_rows
@@ -175,7 +176,10 @@ def status_of(
         alarms=tuple(found),
         gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
         note=note,
-        unreadable=(*unreadable_rows(store), *unreadable_jobs(store)),
+        unreadable=(
+            *unreadable_rows(store, measured_since=(at - RECENT).to_pydatetime()),
+            *unreadable_jobs(store),
+        ),
         contradicted=tuple(contradicting_sources(store, at, window.step, settings.trust)),
     )
 
@@ -224,6 +228,8 @@ MEANINGS: Final[dict[str, str]] = {
 }
 #: Maximum number of listed problems on a terminal, and of markets named in a row of a page.
 _SHOWN: Final = 20
+#: Maximum number of sources listed on a terminal that are not stale.
+_FRESH: Final = 4
 NAMED: Final = 4
 
 
@@ -261,14 +267,14 @@ def status_page(found: Status) -> Page:
 
 
 def status_blocks(found: Status) -> list[Block]:
-    """Return the blocks for a terminal, with the summary last, where it remains visible."""
+    """Return the blocks for a terminal: the summary, the alarms, then the work and the data."""
     sentence = found.sentence() + (f" ({found.note})" if found.note else "")
     return [
-        completeness_section(found),
-        freshness_section(found),
+        sentence,
         alarms_section(found),
         *unreadable_blocks(found),
-        sentence,
+        completeness_section(found),
+        freshness_section(found),
     ]
 
 
@@ -452,7 +458,8 @@ def freshness_section(found: Status) -> Section:
         "Newest observation of every source, and the time of the next. Counts are expected at their sampling interval; prices are "
         "stored when they change, and count as missing when older than 36 h."
     )
-    blocks: list[Block] = [about, Table("", rows, columns, marked=lambda row: row["stale"])]
+    table = Table("", rows, columns, most=_FRESH, marked=lambda row: row["stale"])
+    blocks: list[Block] = [about, table]
     if len(found.feeds):
         feeds = [
             {**row, "every": _span(row["every"]), "late": _span(row["late_by"]) if row["late_by"] else None}

@@ -31,7 +31,7 @@ from slackwater.flows.ledger.fields import (
     stands_alone,
 )
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
-from slackwater.flows.show.formats import plural, price, significant, utc
+from slackwater.flows.show.formats import plural, price, significant, utc, whole
 
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
@@ -66,7 +66,7 @@ def forecast(
             _shown_steps(one),
             columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
         )
-        for followed, one, observed in made
+        for followed, one, observed in sorted(made, key=lambda own: own[1].predictor != config.planner)
     ]
     return Answer(title="Forecasts", value={"forecasts": [forecast_row(*one) for one in made]}, blocks=tables)
 
@@ -84,7 +84,7 @@ def _shown_steps(forecast: Any) -> list[dict[str, Any]]:
                     "price": float(cost[9]),
                     "price_80": f"{significant(cost[1])} to {significant(cost[17])}",
                     "count": float(count[9]),
-                    "count_80": f"{significant(count[1])} to {significant(count[17])}",
+                    "count_80": f"{whole(count[1])} to {whole(count[17])}",
                 }
             )
     return rows
@@ -158,9 +158,9 @@ def plan(
 
 def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
     """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details."""
-    from slackwater.flows.ledger.headline import details, headline, outlook, over_since
+    from slackwater.flows.ledger.headline import details, headline, outlook, unless_over
 
-    first, over = headline(row, clock), over_since(row, clock)
+    first = headline(row, clock)
     if row.get("shortfall"):
         best = "Best effort: " if row["on_demand"] or row["spot"] else ""
         first = f"Warning: job {row['job']} {row['shortfall']}. {best}{first}"
@@ -183,7 +183,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     return Answer(
         title=f"Decision for {utc(row['slot'])}",
         value=row,
-        about=f"{over} It was: {first}" if over else first,
+        about=unless_over(row, clock, first),
         blocks=blocks,
     )
 

@@ -109,11 +109,18 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
             for k, row in enumerate(table.rows)
         ]
         cells, left_out = list(compress(cells, kept)), kept.count(False)
+    numeric, columns = table.numeric(), list(table.described().values())
+    if (
+        column_widths(labels, cells, style.width, wraps=False) is None
+    ):  # narrow: columns empty in every row go
+        full = [any(row[j] not in (MISSING, "") for row in cells) or not j for j in range(len(labels))]
+        labels, *cells = ([*compress(row, full)] for row in (labels, *cells))
+        numeric, columns = [*compress(numeric, full)], [*compress(columns, full)]
     widths = column_widths(labels, cells, style.width, wraps=not table.cards)
     if widths is None:
-        yield from _paragraphs(list(table.described().values()), cells, table.numeric()[0], style)
+        yield from _paragraphs(columns, cells, numeric[0], style)
     else:
-        yield from _grid(labels, cells, widths, table.numeric(), style)
+        yield from _grid(labels, cells, widths, numeric, style)
     if left_out:
         yield from wrapped(f"... and {left_out:,} more{table.more}, see --json or --html", style.width)
     yield ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
@@ -111,31 +111,35 @@ def checked_runs(frame: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(torch_dtype=[c.dtype for c in configurations], tokens_per_second=rate)
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    needed = [*IDENTITY, "tokens_per_second", "passes", "source", "suspect_token_accounting"]
+def read_published(
+    path: Path, read: Callable[[Path], pd.DataFrame], columns: Sequence[str], *, expected: str, form: str
+) -> pd.DataFrame:
+    """Return a published table; raises `SourceFileError` if it is missing, is not in its ``form``, or lacks a column."""
     try:
-        frame = pd.read_csv(path)
+        frame = read(path)
     except OSError as error:
+        found, remedy = error.strerror or str(error), "name the folder that holds it"
+        raise SourceFileError(path, 0, found, expected=expected, remedy=remedy) from error
+    except ValueError as error:  # no table, no text, or an empty file
         raise SourceFileError(
-            path,
-            0,
-            error.strerror or str(error),
-            expected="the measured fine-tuning runs",
-            remedy="name the folder that holds it",
+            path, 0, f"no table: {error}", expected=form, remedy="fetch it again"
         ) from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise SourceFileError(
-            path, 0, f"no table: {error}", expected="a CSV file", remedy="fetch it again"
-        ) from error
-    missing = [name for name in needed if name not in frame]
-    if missing:
+    if missing := [name for name in columns if name not in frame]:
         raise SourceFileError(
             path,
             1,
             f"columns {', '.join(missing)} are missing",
-            expected=", ".join(needed),
+            expected=", ".join(columns),
             remedy="fetch the file again",
         )
+    return frame
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    needed = [*IDENTITY, "tokens_per_second", "passes", "source", "suspect_token_accounting"]
+    frame = read_published(
+        path, pd.read_csv, needed, expected="the measured fine-tuning runs", form="a CSV file"
+    )
     rate = pd.to_numeric(frame["tokens_per_second"], errors="coerce")
     bad = np.flatnonzero(~(rate > 0).to_numpy())
     if bad.size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,22 +11,21 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.configurations.facts import (
+    METHODS,
     Configuration,
     MemoryModel,
     MemoryParts,
+    Validity,
     architecture,
+    gpu,
     memory_parts,
 )
+from slackwater.forecasting.configurations.runs import read_published
 from slackwater.warehouse.amounts import percent
 from slackwater.warehouse.errors import SourceFileError
 
 if TYPE_CHECKING:
     from lightgbm import Booster
-
-
-from dataclasses import replace
-
-from slackwater.forecasting.configurations.facts import METHODS, Validity, gpu
 
 # ---
 # Validity predicted by the published classifier: SYNTHETIC labels on a grid, not measurements (M9.3).
@@ -42,26 +41,13 @@ def read_labels(folder: Path) -> pd.DataFrame:
     Raises `SourceFileError` for a missing or broken file.
     """
     path = folder / LABELS_FILE
-    try:
-        frame = pd.read_parquet(path)
-    except OSError as error:
-        raise SourceFileError(
-            path, 0, error.strerror or str(error), expected="the published classifier's predictions",
-            remedy="name the folder that holds it",
-        ) from error  # fmt: skip
-    except ValueError as error:
-        raise SourceFileError(
-            path, 0, f"no table: {error}", expected="a Parquet file", remedy="fetch it again"
-        ) from error
-    missing = [name for name in _COLUMNS if name not in frame]
-    if missing:
-        raise SourceFileError(
-            path,
-            0,
-            f"columns {', '.join(missing)} are missing",
-            expected=", ".join(_COLUMNS),
-            remedy="fetch it again",
-        )
+    frame = read_published(
+        path,
+        pd.read_parquet,
+        _COLUMNS,
+        expected="the published classifier's predictions",
+        form="a Parquet file",
+    )
     frame = frame[list(_COLUMNS)].astype(dict.fromkeys(("model_name", "method", "gpu_model"), str))
     if not frame["p_valid"].between(0, 1).all():
         raise SourceFileError(

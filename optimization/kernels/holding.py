@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slackwater.optimization.kernels.arrays import copy_between, copy_rows, interpolate, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.induction import NEVER, ROUNDING, Choices, mix, value_with
 from slackwater.optimization.kernels.rules import (
@@ -79,8 +80,7 @@ def spot_limit(game: Held, left: float, on_demand: float) -> float:
 @part
 def gain_of(game: Held, n: int) -> float:
     """Return the work in a slot of ``n`` instances, between the sizes of the grid by interpolation; 0 below n_min."""
-    works = n >= game.sizes[1]
-    return float(np.interp(float(n), game.sizes.astype(np.float64), game.gain)) if works else 0.0
+    return interpolate(game.sizes, game.gain, n) if n >= game.sizes[1] else 0.0
 
 
 class SlotRun(NamedTuple):
@@ -186,7 +186,7 @@ def before_choice(
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
-            new[0, low:high] = ended[0, low:high]
+            copy_between(ended[0], new[0], low, high)
             raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, idle)
             for n in range(1, sizes):
                 rate = game.gain[n] / game.step
@@ -200,16 +200,16 @@ def before_choice(
                 gone, k = fresh + wait, sizes - 1 + n
                 paid = game.sizes[n] * game.on_demand
                 raise_to(new, 0, rows, k, usd, run_after(gone, rate, paid), low, high)
-            out[0, low:high] = new[0, low:high]
+            copy_between(new[0], out[0], low, high)
             for kind in range(2):
-                old[0, low:high] = new[0, low:high]
+                copy_between(new[0], old[0], low, high)
                 for n in range(1, sizes):
                     k = n + kind * (sizes - 1)
                     rate = game.gain[n] / game.step
                     spot = 0 if kind else min(game.sizes[n], game.available[s])
                     if spot > 0 and not spot_is_cheaper(game.price[x], game.on_demand):
-                        out[k, low:high] = new[0, low:high]  # expensive spot is let go
-                        left_over[n, low:high] = new[0, low:high]
+                        copy_between(new[0], out[k], low, high)  # expensive spot is let go
+                        copy_between(new[0], left_over[n], low, high)
                         continue
                     limit, unsaved = high, high
                     if spot > 0:
@@ -217,7 +217,7 @@ def before_choice(
                         limit = until(game, most, low, high)
                         unsaved = until(game, most - game.unsaved * game.gain[n], low, high)
                     paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-                    out[k, low:high] = old[0, low:high]
+                    copy_between(old[0], out[k], low, high)
                     if kind:
                         for h in range(low, high):
                             out[k, h] = max(out[k, h], ended[n, h])
@@ -225,7 +225,7 @@ def before_choice(
                     # Smaller groups keep their instances and restart.
                     raise_to(old, 0, rows, k, usd, run_after(restart, rate, paid), low, limit)
                     if kind == 0:
-                        left_over[n, low:high] = old[0, low:high]
+                        copy_between(old[0], left_over[n], low, high)
             if low == 0:
                 out[:, 0] = usd
                 left_over[:, 0] = usd
@@ -242,7 +242,7 @@ def kept_size(game: Held, n: int, s: int, then: int) -> int:
     if game.available[then] >= spot:
         return n if size <= game.available[s] or then == s else -1
     left = size - spot + game.available[then]
-    return int(np.searchsorted(game.sizes, left, side="right")) - 1
+    return place_of(game.sizes, left + 1) - 1
 
 
 @fast_part
@@ -309,7 +309,7 @@ def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.
     mixed = np.empty((states, levels, holdings, points) if levels > 1 else (0, 0, 0, 0), np.float32)
     gone = np.empty((states, levels, sizes, points) if levels > 1 else (0, 0, 0, 0), np.float32)
     last_values(game, int(low[slots]), int(high[slots]), beyond, now)
-    lost[:] = now[:, :, :sizes]
+    copy_rows(now, lost)
     for i in range(slots - 1, -1, -1):
         first, end = low[i + 1], high[i + 1]
         if levels > 1:
@@ -324,7 +324,7 @@ def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.
                     after[s, x, k, :first] = after[s, x, k, first]
                     after[s, x, k, end:] = after[s, x, k, end - 1] - np.float32(beyond)
         if i < keep:
-            kept[i] = after
+            copy_rows(after, kept[i])
         if i == 0:
             break
         before_choice(game, game.slot + i, low[i], high[i], after, now, lost)
@@ -371,7 +371,7 @@ def value_of(
     """Return the value of a target less its cost in the slot, minus infinity where the guard would not allow it."""
     held, gains, near = choices.sizes, choices.gain, choices.near
     n, usd = on_demand + spot, game.value.usd
-    j = int(np.searchsorted(held, n))
+    j = place_of(held, n)
     gain, same = gains[j], on_demand == at.on_demand and spot == at.spot
     lost = at.pending if same else game.restart
     if spot > at.spot or on_demand > at.on_demand:
@@ -379,7 +379,7 @@ def value_of(
     if n == 0:
         lost = 0.0
     if game.guarded and (spot > 0 or n == 0):
-        part_gain = gains[int(np.searchsorted(held, on_demand))] if on_demand >= held[1] else 0.0
+        part_gain = gains[place_of(held, on_demand)] if on_demand >= held[1] else 0.0
         limit = spot_limit(game, at.left, part_gain)
         if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
             return -np.inf
@@ -388,7 +388,7 @@ def value_of(
     if on_demand >= at.on_demand and spot >= at.spot and not same:
         m = at.on_demand + at.spot
         if m > 0:  # the present group works until the new instances are up
-            k = int(np.searchsorted(held, m))
+            k = place_of(held, m)
             booting = min(at.share, game.fresh - game.restart)
             if k < held.size and held[k] == m:
                 work += max(0.0, booting - at.pending) * gains[k]
@@ -415,7 +415,7 @@ def best_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -
     held, slack = choices.sizes, TIE * abs(game.value.usd)
     best, on_demand, spot = -np.inf, 0, 0
     present = at.on_demand + at.spot
-    k = int(np.searchsorted(held, present))
+    k = place_of(held, present)
     usable = usable_spot(at.available, at.price, game.on_demand)
     if k < held.size and held[k] == present and at.spot <= usable:
         best = value_of(game, rows, choices, at, at.on_demand, at.spot)

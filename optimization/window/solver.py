@@ -88,13 +88,18 @@ def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
     m.descending = pyo.Constraint(m.CHANGES, m.SIZES, rule=descending)
     m.arriving_down = pyo.Constraint(m.CHANGES, m.SIZES, rule=arriving_down)
     fix_first_slot(m, problem)
+    add_end(m, problem)
+    return m
+
+
+def add_end(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+    """Add the end rule of the problem (M3.3)."""
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
         add_ending(m, problem)
     elif problem.end_rule is EndRule.EXPECTED_TO_GO:
         add_table(m, problem)
     else:
         add_target(m)
-    return m
 
 
 def require_progress(m: pyo.ConcreteModel, progress: float) -> None:

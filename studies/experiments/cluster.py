@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -51,10 +51,6 @@ from slackwater.studies.cluster.stream import (
 from slackwater.studies.experiments.material import Progress
 from slackwater.studies.experiments.study import StudyOptions
 from slackwater.warehouse.errors import InputError
-
-if TYPE_CHECKING:
-    from slackwater.studies.experiments.material import Progress
-
 
 # ---
 # True and predicted rates of every configuration in the cluster experiment (M9.5), from the measured runs.

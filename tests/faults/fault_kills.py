@@ -136,24 +136,32 @@ def kill_stage(
     *,
     kills: int,
     again: bool,
-    rng: random.Random,
+    seed: str,
     say: Callable[[str], None],
+    tally: Tally | None = None,
+    keep: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Kill a stage at least ``kills`` times, in rounds of one to three, with a complete run and comparison after each.
 
-    `kill_again` runs first.
+    `kill_again` runs first. ``tally``: results of earlier rounds, which are not repeated; ``keep`` receives the results after
+    each round.
     """
+    if tally is not None and tally.kills >= kills:
+        return tally
     whole = undisturbed(stage, base, folder / f"{stage.name}-whole")
-    tally = Tally(shortest=whole.ended.seconds)
+    again = again and tally is None
+    tally = tally or Tally(shortest=whole.ended.seconds)
     if stage.files:
         tally.failures += done(folder / f"{stage.name}-whole", unaccounted).answer
     if again:
         kill_again(stage, whole, folder, tally)
     while tally.kills < kills and tally.rounds < 3 * kills:
         work = copied(base, folder / f"{stage.name}-{tally.rounds}")
+        rng = random.Random(f"{seed} {stage.name} {tally.rounds}")
         _one_round(stage, whole, work, tally, rng, min(rng.randint(1, IN_A_ROW), kills - tally.kills))
         shutil.rmtree(work)
         tally.rounds += 1
+        keep(tally)
     say(
         f"{stage.name}: {tally.kills} kills, {tally.rounds} rounds, {tally.reads} reads, {len(tally.failures)} failures"
     )

@@ -1,4 +1,4 @@
-"""Inject faults and count losses: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART ...]``.
+"""Inject faults and count losses: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART ...] [--keep FILE]``.
 
 Prints one JSON object; exit code 1 if anything was lost, doubled or partially visible. Runs as a separate
 process: its children are forked, so this process never opens a warehouse.
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "kits"), str(HERE.parents[1])]
 
 from fault_hostile import fuzz_form, samples  # noqa: E402
-from fault_kills import kill_stage, preview_is_what_is_done, warm  # noqa: E402
+from fault_kills import Tally, kill_stage, preview_is_what_is_done, warm  # noqa: E402
 from fault_network import FeedServer, soak  # noqa: E402
 from fault_room import full_disk, full_tmpfs  # noqa: E402
 from fault_stages import STAGES, Stage, feed_stage  # noqa: E402
@@ -66,6 +67,33 @@ def plain(tally: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The tallies of killed stages in a file, by which a stopped run continues; without a file nothing is stored."""
+
+    file: Path | None
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return the stored tallies by stage."""
+        if self.file is None or not self.file.exists():
+            return {}
+        found: dict[str, dict[str, Any]] = json.loads(self.file.read_text())
+        return found
+
+    def tally(self, stage: str) -> Tally | None:
+        """Return the stored tally of a stage."""
+        found = self.read().get(stage)
+        return None if found is None else Tally(**found | {"rows": Counter(found["rows"])})
+
+    def store(self, stage: str, tally: Tally) -> None:
+        """Store the tally of a stage."""
+        if self.file is None:
+            return
+        part = self.file.with_name(f"{self.file.name}.part")
+        part.write_text(json.dumps(self.read() | {stage: plain(tally)}))
+        part.replace(self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Harness:
     """One run of the harness: folder, number of kills and files, seed, and the stages with their prepared folders."""
 
@@ -76,6 +104,7 @@ class Harness:
     bases: dict[str, Path]
     files: int
     forms: tuple[str, ...]
+    kept: Kept
 
     @property
     def share(self) -> float:
@@ -97,11 +126,13 @@ def killed(run: Harness) -> dict[str, Any]:
     total: Counter[str] = Counter()
     for stage in run.stages:
         number = round(run.kills * SHARES[stage.name] / sum(SHARES[one.name] for one in run.stages))
-        base, rng = run.bases[stage.name], run.rng(stage.name)
+        base = run.bases[stage.name]
         again = stage.whole and (run.share == 1.0 or stage.name == "feed")
-        tally = plain(
-            kill_stage(stage, base, run.folder, kills=max(number, 1), again=again, rng=rng, say=say)
-        )
+        found = kill_stage(
+            stage, base, run.folder, kills=max(number, 1), again=again, seed=str(run.seed), say=say,
+            tally=run.kept.tally(stage.name), keep=partial(run.kept.store, stage.name),
+        )  # fmt: skip
+        tally = plain(found)
         if stage.name == "backfill":
             tally["failures"] += preview_is_what_is_done(base, run.folder / "preview", stage.work)
         total += Counter({name: tally[name] for name in SUMMED}) + Counter(tally["rows"])
@@ -185,6 +216,7 @@ def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
             bases=bases,
             files=words.files,
             forms=tuple(words.form),
+            kept=Kept(file=words.keep),
         )
         say(f"{len(bases)} folders prepared")
         for part in words.only:
@@ -206,6 +238,9 @@ def main() -> int:
     parser.add_argument("--stage", nargs="+", choices=tuple(SHARES), default=list(SHARES))
     parser.add_argument("--files", type=int, default=FILES, help="mutated files of every form of file")
     parser.add_argument("--form", nargs="+", default=[], help="of the forms whose name holds one of these")
+    parser.add_argument(
+        "--keep", type=Path, help="file of the kills made so far: a stopped run continues with it"
+    )
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         answer = run_all(words, Path(folder))

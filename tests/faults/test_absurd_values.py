@@ -219,24 +219,22 @@ def folder(tmp_path_factory):
     return folder
 
 
-def fill(store, zone, *, source="lab", price=1.0, count=8, **more):
+def fill(store, zone, *, source="lab", **more):
     """Add four days of a market, every half hour."""
+    fill_all(store, {zone: more}, source=source)
+
+
+def fill_all(store, zones, *, source="lab"):
+    """Add the markets of the zones in one import; each has price, count, and other fields of its counts."""
     times = pd.date_range(AT - pd.Timedelta(days=4), AT, freq=HALF)
-    same = {"zone": zone, "source": source, "file": zone + source}
-    append(
-        store,
-        [
-            *prices(*(price_row(at, price, zone=zone, source=source, on_demand_usd=3.0) for at in times)),
-            *counts(
-                *(
-                    count_row(at, count, **{**same, "gap_seconds": 1800, "capacity": 8, **more})
-                    for at in times
-                )
-            ),
-        ],
-        source=source,
-        imported_at=AT,
-    )
+    priced, counted = [], []
+    for zone, more in zones.items():
+        same = {"zone": zone, "source": source}
+        own = {"gap_seconds": 1800, "capacity": 8, "file": zone + source} | more
+        price, count = own.pop("price", 1.0), own.pop("count", 8)
+        priced += [price_row(at, price, on_demand_usd=3.0, **same) for at in times]
+        counted += [count_row(at, count, **same, **own) for at in times]
+    append(store, [*prices(*priced), *counts(*counted)], source=source, imported_at=AT)
 
 
 @pytest.mark.parametrize("words", [
@@ -393,8 +391,7 @@ def test_a_market_that_cannot_be_forecast_stops_no_other(tmp_path, monkeypatch):
 
 def test_max_markets_beyond_the_usual_is_honoured(tmp_path):
     with open_store(tmp_path / "w.duckdb") as store:
-        for k in range(30):
-            fill(store, f"zone-{k:02d}", kind="offers" if k > 24 else "probe")
+        fill_all(store, {f"zone-{k:02d}": {"kind": "offers" if k > 24 else "probe"} for k in range(30)})
         followed = {
             most: len(choose_markets(make_turn(store, AT, SETTINGS), most=most)) for most in (3, 24, 28, 100)
         }

@@ -4,10 +4,16 @@ import io
 import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from typing import NamedTuple
+
+from cyclopts.argument import _collection as arguments
 
 from slackwater.flows.cli import PROGRAM
 from slackwater.flows.show.terminal import Style, lines_of
+
+# The help of a command reads the sources of its options' classes; they do not change while the tests run.
+arguments.extract_docstring_help = cache(arguments.extract_docstring_help)
 
 
 class Called(NamedTuple):

@@ -103,6 +103,14 @@ STEPS = (
         text="Every turn now decides the job. `slackwater run` runs a turn, one pass of the loop: read data, forecast, decide.",
     ),
     Step(
+        name="backtest",
+        minute=5,
+        words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
+        text="This simulates the same job, started every 3 days of the last month, each time with 11.5 hours to the deadline. "
+        "*Greedy* always takes the cheapest spot at full size. With constant prices the policies hardly differ. "
+        "`--every 6h` without `--policy` compares all policies, and takes some minutes.",
+    ),
+    Step(
         name="run",
         minute=5,
         words="run",
@@ -151,14 +159,6 @@ STEPS = (
         words="bill llama-sft",
         text="The slot from 13:00 is billed by the report, the two slots before it by the decisions. Its work is not known yet, "
         "so *saved* covers only those two slots: 83.00 - 32.00 = 51.00.",
-    ),
-    Step(
-        name="backtest",
-        minute=65,
-        words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
-        text="This simulates the same job, started every 3 days of the last month, each time with 10.5 hours to the deadline. "
-        "*Greedy* always takes the cheapest spot at full size. With constant prices and a tight deadline no policy is cheaper. "
-        "`--every 6h` without `--policy` compares all policies, and takes about a minute.",
     ),
 )
 #: The steps before any decision; they take a few seconds.

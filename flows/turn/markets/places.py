@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.show.formats import rows_of
-from slackwater.warehouse.asof import not_known_yet
-from slackwater.warehouse.errors import unknown_market
-from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import list_markets
-from slackwater.warehouse.store.connection import Store
-
-if TYPE_CHECKING:
-    from slackwater.optimization.job.request import JobRequest
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-
-import numpy as np
-
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import listed, plural
+from slackwater.flows.show.formats import listed, plural, rows_of
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.following import (
     Followed,
@@ -42,8 +30,11 @@ from slackwater.optimization.job.units import can_run_on, gpus_per_instance, typ
 from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
-from slackwater.warehouse.errors import JobError, MarketError
-from slackwater.warehouse.history import History
+from slackwater.warehouse.asof import not_known_yet
+from slackwater.warehouse.errors import JobError, MarketError, unknown_market
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
 
 
 def find_market(

@@ -63,18 +63,50 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the table of decisions, with warnings above it and notes on prices and assumptions below it."""
-    old, assumed = stale_told(rows), assumed_told(rows)
-    notes = [f"STALE DATA: {text}" for text in old]
+    shown = [as_shown(row) for row in rows]
+    table = Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True)
+    return [*_warnings(rows), table, *_assumptions(rows)]
+
+
+def _warnings(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    notes = [f"STALE DATA: {text}" for text in stale_told(rows)]
     notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
     notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_told(rows)]
     notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
     notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
-    blocks: list[Block] = [Notes(notes)] if notes else []
-    shown = [as_shown(row) for row in rows]
-    blocks.append(Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True))
-    listed = on_demand_prices_told(rows)
-    blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
-    return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
+    return [Notes(notes)] if notes else []
+
+
+def _assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    listed = [f"On-demand price of {text}" for text in on_demand_prices_told(rows)]
+    listed += [f"SYNTHETIC: {text}" for text in assumed_told(rows)]
+    return [Notes(listed)] if listed else []
+
+
+def decided_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the answer of a single job as ``plan`` prints it, or a line for each of several jobs.
+
+    Jobs in trouble come first, each with the reason.
+    """
+    from slackwater.flows.ledger.headline import answers, decisions_summary, glance_rows
+
+    if len(rows) == 1:
+        why = [f"Why: {row['reason']}" for row in rows if row.get("reason")]
+        return [*answers(rows), *_warnings(rows), *why, *_assumptions(rows)]
+    trouble = answers([row for row in rows if row.get("shortfall") or row.get("worth_note")])
+    return [
+        decisions_summary(rows),
+        *([Notes(trouble)] if trouble else []),
+        *_warnings(rows),
+        Table(
+            "Decisions",
+            glance_rows(rows),
+            {"job": "job", "run": "run", "where": "where", "cost": "cost", "risk": "risk"},
+        ),
+        "Cost is expected, for the whole job; risk is that of missing the deadline. `slackwater plan JOB` has the reason, the "
+        "finish, and what to do if spot is lost.",
+        *_assumptions(rows),
+    ]
 
 
 def report(

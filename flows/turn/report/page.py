@@ -46,6 +46,9 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
 
+#: Most jobs whose answers precede the table of decisions.
+MOST_ANSWERS = 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
@@ -273,7 +276,9 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     if not decisions:
         return Section("What to run", ["No job is open, so there is nothing to decide."], "decisions")
     ranges = answers(
-        [row for row in decisions if row.get("shortfall") or row.get("availability_note") is not None]
+        [row for row in decisions if row.get("shortfall") or row.get("availability_note") is not None][
+            :MOST_ANSWERS
+        ]
     )
     blocks: list[Block] = [
         overview(decisions),

@@ -194,3 +194,18 @@ def test_helps_load_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("export",), "slackwater export --help"),
+        (("job", "list", "--nonsense"), "slackwater job list --help"),
+        (("job", "lst"), "slackwater job --help"),
+        (("pln",), "slackwater --help"),
+    ],
+)
+def test_a_refused_command_line_names_the_help_that_describes_it(words, remedy):
+    refused = call(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.rstrip().endswith(f"; see `{remedy}`")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
+from contextlib import contextmanager
 from pathlib import Path
 from socket import create_connection
 from urllib.parse import urlsplit
@@ -343,6 +344,24 @@ def test_a_command_that_nobody_listens_to_does_its_turn(server, settings_file, t
         assert set(read_rows(store, "runs")["status"]) == {"done"}
 
 
+@contextmanager
+def served_turns(settings: Path, folder: Path):
+    """Serve the turns of the warehouse in ``folder`` until the end of the block; yields the process."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "slackwater.flows.cli", "serve", "--only", "pipeline", "--settings", str(settings)],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for line in worker.stderr:
+            if line.strip().startswith(b"ready"):
+                break
+        yield worker
+    finally:
+        worker.terminate()
+        worker.stderr.close()
+        worker.wait(60)
+
+
 @pytest.mark.slow
 def test_the_turn_of_a_killed_worker_is_done(server, client, settings_file, tmp_path):
     worker = subprocess.Popen(
@@ -391,18 +410,51 @@ def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts
 
 
 @pytest.mark.slow
+def test_late_runs_make_their_slots_in_order_whichever_starts_first(server, client, settings_file, tmp_path):
+    """Three runs of past slots wait for one worker; each slot is decided once, after the slots before it."""
+    from prefect.states import Scheduled
+
+    from slackwater.flows.config import read_settings
+    from slackwater.flows.engine.turns import complete_turn
+
+    db, step = tmp_path / "slackwater.duckdb", pd.Timedelta("30min")
+    last = pd.Timestamp.now("UTC").floor(step) - 4 * step
+    complete_turn(
+        db,
+        last,
+        settings=read_settings(settings_file),
+        data=None,
+        requests=[],
+        report=tmp_path / "r.html",
+    )
+    with served_turns(settings_file, tmp_path):
+        deployment = client.read_deployment_by_name("pipeline/every-slot")
+        client.pause_deployment(deployment.id)  # no run of the present slot
+        runs = [
+            client.create_flow_run_from_deployment(
+                deployment.id, state=Scheduled(scheduled_time=(last + k * step).to_pydatetime())
+            )
+            for k in (1, 3, 2)
+        ]
+        wait_for(lambda: all(client.read_flow_run(run.id).state.is_final() for run in runs), 900)
+        ended = [client.read_flow_run(run.id) for run in runs]
+    assert [run.state.type for run in ended] == ["COMPLETED"] * 3
+    began = [run.name for run in sorted(ended, key=lambda run: run.start_time)]
+    print("started:", *began)
+    with open_reader(db) as store:
+        slots = [row[0] for row in store.execute("SELECT slot FROM decisions ORDER BY rowid")]
+        jobs = store.execute("SELECT job, slot, count(*) FROM decisions GROUP BY ALL HAVING count(*) > 1")
+    assert slots == sorted(slots)
+    assert jobs == []
+    assert {pd.Timestamp(slot) for slot in slots} == {last + k * step for k in range(4)}
+
+
+@pytest.mark.slow
 def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, settings_file, tmp_path):
     """Kill a served turn with SIGKILL: the worker notices, the server restarts it, and the slot has its decisions."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "slackwater.flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    try:
-        for line in worker.stderr:
-            if line.strip().startswith(b"ready"):
-                break
+    with served_turns(settings_file, tmp_path) as worker:
         deployment = client.read_deployment_by_name("pipeline/every-slot")
         client.pause_deployment(deployment.id)
         until_next = pd.Timestamp.now("UTC").ceil("30min") - pd.Timestamp.now("UTC")
@@ -417,10 +469,6 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
         again = wait_for(lambda: client.read_flow_runs(flow_run_filter=named), 120)[0]
         wait_for(lambda: client.read_flow_run(again.id).state.is_completed(), 240)
         assert again.parameters["after"] == started.name
-    finally:
-        worker.terminate()
-        worker.stderr.close()
-        worker.wait(60)
     with open_reader(tmp_path / "slackwater.duckdb") as store:
         slots = set(read_rows(store, "decisions")["slot"])
     assert slots == {pd.Timestamp(started.name.split(" ")[1])}

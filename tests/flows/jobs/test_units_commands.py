@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
 import pytest
 from command_kit import call
 
@@ -92,6 +93,18 @@ def test_both_are_on_the_screen(folder, plans):
     said = call("plan", folder / "hours.toml", "--db", folder / "w.duckdb").said
     assert f"instances {plans['hours']['instances']}" in said
     assert "work 320 GPU-hours = 40 instance-hours" in said
+
+
+@pytest.mark.parametrize(("hours", "told"), [(7, True), (0, False)])
+def test_a_job_that_begins_with_older_data_says_from_when_its_deadline_counts(
+    folder, tmp_path, monkeypatch, hours, told
+):
+    db = tmp_path / "w.duckdb"
+    db.write_bytes((folder / "w.duckdb").read_bytes())
+    monkeypatch.setattr("slackwater.flows.clock.now", lambda: pd.Timestamp(END) + pd.Timedelta(hours=hours))
+    said = call("job", "add", folder / "gpus.toml", "--db", db).said
+    note = "The job starts at 2026-11-25 12:00 UTC, the newest observation of its market, 7 hours ago"
+    assert (note in said) == told
 
 
 def test_job_add_list_and_show_have_both(folder, tmp_path):

@@ -12,6 +12,7 @@ from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
 from slackwater.flows.ledger.stages import save_run
+from slackwater.flows.monitoring import alarms, job_alarms
 from slackwater.flows.monitoring.alarms import (
     Alarm,
     alarms_of,
@@ -399,6 +400,11 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
+
+
+def test_every_kind_of_alarm_has_a_check():
+    """A kind without a check would be described and never raised; a check without a kind has no severity."""
+    assert {*alarms.CHECKS, *job_alarms.CHECKS} == set(ALARM_KINDS)
 
 
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")

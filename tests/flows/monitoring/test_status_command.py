@@ -245,12 +245,12 @@ def test_the_page_is_whole_escaped_and_readable_without_colour():
     assert render_page(status_page(demo())) == content
 
 
-def test_a_terminal_is_shown_the_same_sections_and_the_verdict_last():
-    blocks = status_blocks(demo())
-    assert [block.heading for block in blocks[:-1]] == ["Completeness", "Freshness", "Alarms"]
-    assert blocks[-1].startswith("3 missing") or "due tasks" in blocks[-1]
+def test_a_terminal_is_shown_the_verdict_and_the_same_sections():
+    verdict, *blocks = status_blocks(demo())
+    assert [block.heading for block in blocks] == ["Alarms", "Completeness", "Freshness"]
+    assert verdict.startswith("3 missing") or "due tasks" in verdict
     assert not list(figures_of(blocks))
-    titles = [block.title for block in blocks[0].blocks if isinstance(block, Table)]
+    titles = [block.title for block in blocks[1].blocks if isinstance(block, Table)]
     assert titles[0].startswith("Done slots of the due slots")
 
 

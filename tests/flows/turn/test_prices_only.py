@@ -10,10 +10,10 @@ from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.ledger.headline import answers, decisions_summary
+from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.plans.command import replay_blocks
-from slackwater.flows.show.blocks import Notes
-from slackwater.flows.turn.report.command import decision_blocks
+from slackwater.flows.show.formats import dollars
+from slackwater.flows.turn.report.command import decided_blocks
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
@@ -165,6 +165,26 @@ def test_without_a_guard_the_risk_on_prices_alone_is_that_of_measured_markets(fo
     assert "availability not observed, assumed from 32 measured markets" in told
 
 
+def test_a_job_that_is_not_worth_its_cost_says_so_first(folder):
+    text = (folder / "one.toml").read_text()
+    (folder / "cheap.toml").write_text("value_usd = 60\n" + text.replace('"one"', '"cheap"'))
+    asked = ("plan", folder / "cheap.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    alone = dollars(row["on_demand_only_usd"])
+    begins = (
+        f"not worth running on now: finishing by the deadline is worth $60.00 and costs ${alone} on demand;"
+    )
+    assert row["worth_note"].startswith(begins)
+    assert row["spot"] + row["on_demand"] == 0
+    told = " ".join(call(*asked).out.split())
+    assert begins[1:] in told.partition("Run nothing until")[0]
+    assert "Expected cost" not in told.partition("Why:")[0]
+    turn = " ".join(printed(decided_blocks([row, row | {"job": "two", "worth_note": None}])).split())
+    assert f"* cheap: N{begins[1:]}" in turn.partition(" Decisions ")[0]
+    assert turn.count("not worth") + turn.count("Not worth") == 1
+    assert "cheap nothing" in turn.partition(" Decisions ")[2]
+
+
 def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(folder):
     text = (folder / "one.toml").read_text()
     (folder / "hard.toml").write_text(
@@ -177,10 +197,11 @@ def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(fol
     first = " ".join(call(*asked).out.split()).partition(" Why: ")[0]
     assert "Warning: job hard cannot be done by" in first
     assert "$0.00" not in first
-    turn = " ".join(printed([Notes(answers([row])), *decision_blocks("Decisions", [row])]).split())
-    assert turn.startswith("* hard: cannot be done by 2026-11-25 15:00 UTC")
-    assert "would do" in turn.partition("Decisions")[0]
-    assert "$0.00" not in turn
+    for rows, begins in (([row], ""), ([row, row | {"job": "two"}], "* ")):
+        turn = " ".join(printed(decided_blocks(rows)).split())
+        assert f"{begins}hard: cannot be done by 2026-11-25 15:00 UTC" in turn.partition("Why:")[0]
+        assert "would do" in turn.partition(" Decisions ")[0]
+        assert "$0.00" not in turn
     assert first.endswith("The deadline 2026-11-25 15:00 UTC is missed in any case.")
 
 
