@@ -283,8 +283,8 @@ def seen_whole_stages() -> str:
     with open_reader(DB) as store:
         doubled = doubled_keys(store)
         (apart,) = store.execute(
-            "SELECT (SELECT list(DISTINCT issued_at ORDER BY ALL) FROM vintages WHERE issued_at > $at) IS DISTINCT FROM "
-            "(SELECT list(DISTINCT logical_at ORDER BY ALL) FROM runs WHERE stage = 'forecast' AND logical_at > $at), "
+            "SELECT (SELECT list(DISTINCT issued_at ORDER BY issued_at) FROM vintages WHERE issued_at > $at) IS DISTINCT FROM "
+            "(SELECT list(DISTINCT logical_at ORDER BY logical_at) FROM runs WHERE stage = 'forecast' AND logical_at > $at), "
             "(SELECT count(*) FROM decisions AS d WHERE slot > $at AND NOT EXISTS "
             "(SELECT 1 FROM runs AS r WHERE r.stage = 'allocate' AND r.logical_at = d.slot))",
             {"at": AT.to_pydatetime()},
