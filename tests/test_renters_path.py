@@ -16,6 +16,8 @@ ON_DEMAND = 21.9576
 STARTED, LOST = 0.8, 8 / 60
 CHEAPEST = min(ZONES, key=lambda zone: spot_price(zone, NOW))
 SPOT = spot_price(CHEAPEST, NOW)
+#: Zone after an instance was lost in the cheapest, at an earlier deadline: the next in price.
+NEXT = sorted(ZONES, key=lambda zone: spot_price(zone, NOW))[1]
 
 
 def slots_needed(work, *, started):
@@ -93,8 +95,8 @@ def check_add(text):
     assert numbers(r"sizes: 1 to (\d+) x p4d.24xlarge, 8 to (\d+) GPUs", text) == [MOST, MOST * GPUS]
 
 
-def check_run(text, *, until="12:30", spot=MOST):
-    assert text.startswith(f"llama-sft: Run {spot} spot instances ({spot * GPUS} GPUs) in {CHEAPEST} ")
+def check_run(text, *, until="12:30", spot=MOST, zone=CHEAPEST):
+    assert text.startswith(f"llama-sft: Run {spot} spot instances ({spot * GPUS} GPUs) in {zone} ")
     assert f"until 2026-11-25 {until} UTC" in text
     usd, share, alone = numbers(
         r"Cost about \$(\d+) \(.*?\), ([\d.]+) % less than on-demand only, \$(\d+);", text
@@ -103,7 +105,7 @@ def check_run(text, *, until="12:30", spot=MOST):
     assert WORK * SPOT < usd < ON_DEMAND_ONLY
     assert alone == round(ON_DEMAND_ONLY)
     assert abs(share - percent_less(usd)) <= 1
-    assert numbers(r"price (0\.\d+) of on-demand", text) == [round(SPOT / ON_DEMAND, 2)]
+    assert numbers(r"price (0\.\d+) of on-demand", text) == [round(spot_price(zone, NOW) / ON_DEMAND, 2)]
 
 
 def check_later(text):
@@ -136,7 +138,7 @@ def check_early(text):
 def check_bill(text):
     known = 2 * MOST * HOURS * SPOT
     for_work = HELD_AN_HOUR / WORK * ON_DEMAND_ONLY
-    assert numbers(r"Paid \$([\d.]+)", text) == [known + 3 * HOURS * SPOT]
+    assert numbers(r"Paid \$([\d.]+)", text) == [known + 3 * HOURS * spot_price(NEXT, NOW)]
     usd, saved, share = numbers(r"llama-sft [\d.]+ ([\d.]+) ([\d.]+) (\d+) %", text)
     assert usd == pytest.approx(for_work, abs=0.01)
     assert saved == pytest.approx(for_work - known, abs=0.01)
@@ -154,8 +156,8 @@ def check_backtest(text):
     for policy in ("MeanField", "Greedy"):
         usd, worst, saved = numbers(rf"{policy} ([\d.]+) ([\d.]+) (\d+) %", text)
         # The work, boot and restart of 4 instances, and at most an instance-hour of changes at the end.
-        assert (WORK + MOST * LOST) * mean < usd < (WORK + MOST * LOST + 1) * mean
-        assert (WORK + MOST * LOST) * max(prices) < worst < (WORK + MOST * LOST + 1) * max(prices)
+        assert (WORK + MOST * LOST) * mean - 0.01 < usd < (WORK + MOST * LOST + 1) * mean
+        assert (WORK + MOST * LOST) * max(prices) - 0.01 < worst < (WORK + MOST * LOST + 1) * max(prices)
         assert abs(saved - percent_less(usd)) <= 1
     assert numbers(r"optimum in the slot model ([\d.]+)", text) == [pytest.approx(TRIMMED * mean, abs=0.006)]
 
@@ -172,7 +174,7 @@ CHECKS = {
     "lost": check_lost,
     "early": check_early,
     "moved": lambda text: re.search(r"22:00 UTC 2026-11-25 23:00 UTC", text) is not None,
-    "decided": lambda text: check_run(text, until="13:30"),
+    "decided": lambda text: check_run(text, until="13:30", zone=NEXT),
     "bill": check_bill,
     "backtest": check_backtest,
 }

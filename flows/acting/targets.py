@@ -17,9 +17,10 @@ NO_DECISION = "no-decision"
 class ActedDecision:
     """A decision as far as it is acted on: the instances of a slot in a market.
 
-    ``standby_on_demand`` is the number of on-demand instances to run once all spot is lost, None
-    without a standby plan. ``guarded``: the deadline is met whatever becomes of spot. ``why`` is the
-    reason of a revision, "" for the decision of the slot.
+    ``standby_on_demand`` and ``standby_spot`` are the instances to run in ``standby_market`` (None: in
+    ``market``) once all spot is lost; without a standby plan the first is None. ``guarded``: the
+    deadline is met whatever becomes of spot. ``why`` is the reason of a revision, "" for the
+    decision of the slot.
     """
 
     key: str
@@ -29,6 +30,8 @@ class ActedDecision:
     on_demand: int
     spot: int
     standby_on_demand: int | None = None
+    standby_spot: int = 0
+    standby_market: str | None = None
     guarded: bool = False
     why: str = ""
 
@@ -40,7 +43,7 @@ class ActedDecision:
         if by is None or by.of != self.key:
             return self
         row, lost = by.row, datetime.fromisoformat(by.row["lost_at"])
-        standby = row["standby_on_demand"]
+        standby, market = row["standby_on_demand"], row.get("standby_market")
         return replace(
             self,
             key=by.key,
@@ -48,6 +51,8 @@ class ActedDecision:
             on_demand=int(row["on_demand"]),
             spot=int(row["spot"]),
             standby_on_demand=None if standby is None else int(standby),
+            standby_spot=int(row.get("standby_spot") or 0),
+            standby_market=None if market is None else str(market),
             why=f"spot was lost at {lost:%H:%M} UTC: decided again until {self.valid_until:%H:%M} UTC",
         )
 
@@ -143,7 +148,12 @@ def _by_decision(
     if now < decision.valid_until:
         if launches.has_lost_all(decision.key) and decision.standby_on_demand is not None:
             why = "all spot was lost: the standby plan until the next decision"
-            return Target(market=market, on_demand=decision.standby_on_demand, spot=0, why=why)
+            return Target(
+                market=decision.standby_market or market,
+                on_demand=decision.standby_on_demand,
+                spot=decision.standby_spot,
+                why=why,
+            )
         why = decision.why or f"the decision for {decision.slot:%Y-%m-%d %H:%M} UTC"
         return Target(market=market, on_demand=decision.on_demand, spot=decision.spot, why=why)
     late = f"no decision since the slot of {decision.slot:%Y-%m-%d %H:%M} UTC"

@@ -188,6 +188,8 @@ def _decision(row: Mapping[str, Any]) -> ActedDecision:
         on_demand=int(row["on_demand"]),
         spot=int(row["spot"]),
         standby_on_demand=None if row["standby_on_demand"] is None else int(row["standby_on_demand"]),
+        standby_spot=int(row["standby_spot"] or 0),
+        standby_market=None if row["standby_market"] is None else str(row["standby_market"]),
         guarded=bool(row["guarded"]),
     )
 

@@ -324,8 +324,16 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
 def _standby(job: OpenJob, made: Decision) -> str | None:
     if made.standby is None:
         return None
-    held = made.standby
-    return f"run {held.on_demand} on-demand at once" if held.total else "wait for the next decision"
+    held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
+    told = " and ".join(f"{count} {kind}" for count, kind in held if count)
+    elsewhere = made.standby_market not in (None, made.market)
+    where = f" in {zone_of(_standby_market(job, made))}" if elsewhere else ""
+    return f"run {told}{where} at once" if told else "wait for the next decision"
+
+
+def _standby_market(job: OpenJob, made: Decision) -> str | None:
+    market = made.market if made.standby_market is None else made.standby_market
+    return None if made.standby is None else job.places[market]
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
@@ -938,6 +946,17 @@ DECISION: Final[dict[str, Field]] = {
         limits=NOT_NEGATIVE,
         words="On-demand instances to run at once, in all, if all spot instances are lost before slot_end; null without spot.",
         value=lambda job, made: None if made.standby is None else made.standby.on_demand,
+    ),
+    "standby_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to run at once in standby_market if all spot instances are lost before slot_end; null without spot.",
+        value=lambda job, made: None if made.standby is None else made.standby.spot,
+    ),
+    "standby_market": Field(
+        kind=str | None,
+        words="Market in which to run at once if all spot instances are lost before slot_end; null without spot.",
+        value=_standby_market,
     ),
     "standby": Field(
         kind=str | None,

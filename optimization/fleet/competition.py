@@ -9,7 +9,6 @@ is left to it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,16 +22,22 @@ from slackwater.optimization.fan import Fan, in_turn
 from slackwater.optimization.job.definition import rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.moving.adapter import for_markets
-from slackwater.optimization.moving.decision import capped_worth, decide_by_tables, slack_of, tables_of
+from slackwater.optimization.moving.decision import (
+    Tables,
+    capped_worth,
+    decide_by_tables,
+    slack_of,
+    tables_of,
+)
 from slackwater.optimization.moving.definition import (
     IDLE,
     MarketsView,
     MultiMarketPolicy,
     Placement,
+    in_its_markets,
     is_multi_market,
 )
-from slackwater.optimization.moving.tables import MovingTables
-from slackwater.optimization.policies.contract import Policy, forgetting_of, plans_in_world
+from slackwater.optimization.policies.contract import Policy, forgetting_of
 from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
 from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, Undecided, decide
@@ -310,7 +315,7 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
     Allocations are valued with the value tables of M4.6; a policy with its own belief uses the
     tables of that belief.
     """
-    live, (market,), policy = entry.live, entry.markets, entry.policy
+    live, (market,), policy = entry.live, entry.markets, in_its_markets(entry.policy, 1)
     progress, earlier = live.so_far()
     now = live.view(progress, live.slot)
     (view,) = now.views
@@ -320,7 +325,7 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
     before, _ = live.views_for(policy, progress, earlier)
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     seen = view
-    if plans_in_world(policy) and math.isinf(live.run.budget_usd):
+    if live.plans_in_world(policy):
         (seen,) = Guard.of(now, live.world()).in_world().views
     tables = tables_in_force(view, forgetting_of(policy))
     found = []
@@ -335,7 +340,7 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
 
 
 def claims_by_tables(
-    names: Sequence[str], view: MarketsView, tables: MovingTables, decision: Decision
+    names: Sequence[str], view: MarketsView, tables: Tables, decision: Decision
 ) -> Contender:
     """Return the claims of a job with several markets: its value under every cap on the spot of each market (M11.6).
 
@@ -425,7 +430,7 @@ class Entry:
     @property
     def by_tables(self) -> bool:
         """Whether the job is decided among several markets, with the tables of all of them (`decide`)."""
-        return len(self.markets) > 1 or is_multi_market(self.policy)
+        return len(self.markets) > 1 or is_multi_market(in_its_markets(self.policy, 1))
 
 
 def decide_one(

@@ -41,8 +41,9 @@ class Held(NamedTuple):
     spot works (boot and restart), ``wait`` more until one with new on-demand does, ``restart`` until
     one works that only lost instances. ``unsaved`` is the working time that a loss takes in the
     mean. ``gap`` passes until the next decision at the latest. Where ``guarded``, the deadline is
-    kept whatever becomes of spot (M12.7). ``slack`` is the tolerance of work, ``step`` the distance
-    of the ``points`` of work left.
+    kept whatever becomes of spot (M12.7). In another market ``other_gain`` is done in a slot on
+    demand (0: in none), ``other_wait`` after the request. ``slack`` is the tolerance of work,
+    ``step`` the distance of the ``points`` of work left.
     """
 
     sizes: np.ndarray
@@ -63,6 +64,8 @@ class Held(NamedTuple):
     slack: float
     step: float
     points: int
+    other_gain: float = 0.0
+    other_wait: float = 0.0
 
 
 @part
@@ -74,6 +77,7 @@ def spot_limit(game: Held, left: float, on_demand: float) -> float:
     if not game.guarded:
         return np.inf
     most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
+    most = max(most, game.other_gain * (left - game.gap - game.other_wait))
     return max(most, on_demand * (left - max(game.gap, game.wait + game.fresh) - game.restart))
 
 
@@ -164,6 +168,48 @@ def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray)
 
 
 @part
+def start_values(
+    game: Held,
+    left: float,
+    low: int,
+    high: int,
+    ended: np.ndarray,
+    rows: np.ndarray,
+    s: int,
+    x: int,
+    out: np.ndarray,
+) -> None:
+    """Compute ``out[0, low:high]``, the values of new instances in state (s, x) of the market with ``left`` slots to go.
+
+    ``rows`` (holdings, points) are the values after the choice in that state, ``ended`` (points,)
+    those of new on-demand instances to the end.
+    """
+    sizes, usd = game.sizes.size, game.value.usd
+    copy_between(ended, out[0], low, high)
+    for n in range(1, sizes):
+        rate = game.gain[n] / game.step
+        spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
+        on_demand = game.sizes[n] - spot
+        if spot > 0:
+            limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
+            lost = game.fresh + (game.wait if on_demand > 0 else 0.0)
+            paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
+            raise_to(out, 0, rows, n, usd, run_after(lost, rate, paid), low, limit)
+        run = run_after(game.fresh + game.wait, rate, game.sizes[n] * game.on_demand)
+        raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
+
+
+@part
+def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) -> None:
+    """Compute ``out[low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
+    for h in range(low, high):
+        out[h] = NEVER
+        for n in range(1, game.sizes.size if game.guarded else 1):
+            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
+            out[h] = max(out[h], game.value.usd - paid)
+
+
+@part
 def before_choice(
     game: Held, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
 ) -> None:
@@ -175,31 +221,16 @@ def before_choice(
     usd = game.value.usd
     new, old = np.empty((1, game.points), np.float32), np.empty((1, game.points), np.float32)
     ended = np.full((sizes, game.points), NEVER, np.float32)
-    for h in range(low, high if game.guarded else low):
-        # On demand to the end, from new instances (0) and from those that are held.
-        for n in range(1, sizes):
-            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
-            ended[0, h] = max(ended[0, h], usd - paid)
+    end_values(game, left, low, high, ended[0])
+    for n in range(1, sizes):
+        for h in range(low, high if game.guarded else low):  # on demand to the end
             ended[n, h] = usd - on_demand_usd(game, left, h * game.step, n, 0.0)
     idle = until(game, spot_limit(game, left, 0.0), low, high)
-    fresh, wait, restart = game.fresh, game.wait, game.restart
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
-            copy_between(ended[0], new[0], low, high)
+            start_values(game, left, low, high, ended[0], rows, s, x, new)
             raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, idle)
-            for n in range(1, sizes):
-                rate = game.gain[n] / game.step
-                spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
-                on_demand = game.sizes[n] - spot
-                if spot > 0:
-                    limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
-                    gone = fresh + (wait if on_demand > 0 else 0.0)
-                    paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-                    raise_to(new, 0, rows, n, usd, run_after(gone, rate, paid), low, limit)
-                gone, k = fresh + wait, sizes - 1 + n
-                paid = game.sizes[n] * game.on_demand
-                raise_to(new, 0, rows, k, usd, run_after(gone, rate, paid), low, high)
             copy_between(new[0], out[0], low, high)
             for kind in range(2):
                 copy_between(new[0], old[0], low, high)
@@ -223,7 +254,7 @@ def before_choice(
                             out[k, h] = max(out[k, h], ended[n, h])
                     raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
-                    raise_to(old, 0, rows, k, usd, run_after(restart, rate, paid), low, limit)
+                    raise_to(old, 0, rows, k, usd, run_after(game.restart, rate, paid), low, limit)
                     if kind == 0:
                         copy_between(old[0], left_over[n], low, high)
             if low == 0:

@@ -20,7 +20,7 @@ from slackwater.optimization.moving.definition import (
     placement,
     priced_net,
 )
-from slackwater.optimization.policies.contract import Believing, Policy
+from slackwater.optimization.policies.contract import Believing, Policy, plans_in_world
 from slackwater.optimization.policies.stochastic import Stochastic, tables_in_force
 
 
@@ -39,6 +39,11 @@ class InOneMarket:
     def name(self) -> str:
         """Name such as ``UP in market 3``."""
         return f"{self.policy.name} in {'the best at the start' if self.market is None else f'market {self.market}'}"
+
+    @property
+    def plans_in_world(self) -> bool:
+        """Whether its policy does."""
+        return plans_in_world(self.policy)
 
     def start(self, job: MarketsJob) -> tuple[int | None, Any]:
         """Return the market and the state of the policy there."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from slackwater.optimization.belief.evidence import PROBES
 from slackwater.optimization.job.definition import Progress
-from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
+from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper
 from slackwater.optimization.moving.definition import (
-    IDLE,
     MarketsJob,
     MarketsView,
     MultiMarketPolicy,
@@ -20,12 +19,13 @@ from slackwater.optimization.moving.definition import (
     checked,
 )
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.tables import MovingTables
+from slackwater.optimization.moving.tables import MovingTables, SlotOptions
+from slackwater.optimization.moving.world_tables import WorldOptions, WorldTables, world_tables_in_force
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import LETS_GO, narrate, price_text, slack_slots
-from slackwater.optimization.replay.ahead import Expected, nothing, place_and_size, run_to_end, summary
+from slackwater.optimization.replay.ahead import Expected, place_and_size, run_to_end, summary
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
-from slackwater.optimization.replay.guard import Guard
+from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, later_readings
 from slackwater.optimization.world.simulation import Targets, WorldRun
@@ -36,36 +36,53 @@ from slackwater.warehouse.amounts import usd
 MEAN_FIELD = MeanField()
 
 
-def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[MarketsView, MovingTables]:
+#: Tables of a job in several markets, in the world (M4.12) or in the slot model.
+Tables: TypeAlias = WorldTables | MovingTables
+
+
+def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[MarketsView, Tables]:
     """Return the view of the present slot and the tables of this and all later slots.
 
-    In later slots other jobs take ``taken`` instances of each market first. Both are of the job as
-    it is planned (`LiveJob.planned_views`).
+    In later slots other jobs take ``taken`` instances of each market first. Both are of the job in
+    the world, or as it is planned in the slot model (`LiveJob.planned_views`).
     """
-    (view,) = live.planned_views({live.slot: live.progress()})
+    progress = live.progress()
+    if live.plans_in_world(MEAN_FIELD):
+        view = Guard.of(live.view(progress, live.slot), live.world()).in_world()
+        return view, world_tables_in_force(view, MEAN_FIELD.forgetting, taken=taken, whole=True)
+    (view,) = live.planned_views({live.slot: progress})
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
 def decide_by_tables(
-    live: LiveJob, policy: MultiMarketPolicy[Any], view: MarketsView, tables: MovingTables, effort: Effort
+    live: LiveJob, policy: MultiMarketPolicy[Any], view: MarketsView, tables: Tables, effort: Effort
 ) -> Decision:
     """Decide market and instances of the slot of ``view``, with the reason and the expected outcome (M11.6, M11.9).
 
     Expected cost and lateness are those of the mean-field policy from the next slot on, whichever
     policy decides in this slot (`expected_ahead`).
     """
-    progress, worth = view.progress, tables.worth(view)[0]
-    if policy == MEAN_FIELD:
-        m, n = tables.best(view, worth)
-        wish = IDLE if m == live.job.nowhere else view.split(m, n)
-    else:
-        wish = _wish(policy, live.views_for(policy, *live.so_far())[0], view)
+    progress, options = view.progress, tables.options(view)
+    before, planned = live.views_for(policy, *live.so_far())
+    plan = view if live.plans_in_world(policy) else planned.left([own.available for own in view.views])
+    state = policy.start(plan.job)
+    for past in before:
+        _, state = policy.decide(state, past)
+    wish = options.best()[0] if policy == MEAN_FIELD else policy.decide(state, plan)[0]
     whole = live.view(progress, live.slot).left([own.available for own in view.views])
     wish = checked(wish, whole, policy.name)
     guard = Guard.of(whole, live.world())
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
+    lost = standby(
+        guard,
+        plan,
+        wish,
+        lambda left: (
+            tables.options(left).best()[0] if policy == MEAN_FIELD else policy.decide(state, left)[0]
+        ),
+    )
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
     unseen = replace(
         view,
@@ -77,7 +94,7 @@ def decide_by_tables(
         slot=live.slot,
         allocation=wish.allocation,
         policy=policy.name,
-        reason=_reason(live, whole, wish, tables, worth)
+        reason=_reason(live, whole, wish, options)
         + guard.reason(wished.allocation, wish.allocation)
         + _crowded(live, view, tables),
         expected=expected_ahead(view, whole, tables, guard.run, wish, effort),
@@ -90,6 +107,8 @@ def decide_by_tables(
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
         risk_known=guarded or live.run.must_finish or any(own.evidence.level != PROBES for own in view.views),
         guarded=guarded,
+        standby=None if lost is None else lost.allocation,
+        standby_market=None if lost is None else lost.market,
         evidence=min(
             (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
             key=lambda one: one.level,
@@ -97,45 +116,25 @@ def decide_by_tables(
     )
 
 
-def _wish(policy: MultiMarketPolicy[Any], before: Sequence[MarketsView], view: MarketsView) -> Placement:
-    """Return the allocation of a policy in the slot of ``view`` after a replay of its decisions on earlier slots.
-
-    The earlier views contain the actual allocations.
-    """
-    state = policy.start(view.job)
-    for past in before:
-        _, state = policy.decide(state, past)
-    return policy.decide(state, view)[0]
-
-
-def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
+def capped_worth(view: MarketsView, tables: Tables) -> list[tuple[int | None, int, float]]:
     """Return (market, spot instances, value in USD) of the best option under each cap on the spot of a single market.
 
     All other markets have no spot. The first entry is the best option without any spot.
     """
-
-    def best(worth: np.ndarray) -> tuple[int, int, float]:
-        m, n = tables.best(view, worth)
-        if m == len(view.views):
-            return m, 0, float(worth[m, 0])
-        return m, n, float(worth[m, int(np.searchsorted(tables.full.sizes[m, : tables.full.held[m]], n))])
-
     most = [
         spot_held(run.n_max, own.available, own.price, own.on_demand_usd)
         for own, run in zip(view.views, view.job.runs, strict=True)
     ]
-    none = tables.worth(view.left([0] * len(most)))[0]
-    found: list[tuple[int | None, int, float]] = [(None, 0, best(none)[2])]
+    none: Any = tables.options(view.left([0] * len(most)))
+    found: list[tuple[int | None, int, float]] = [(None, 0, none.best()[1])]
     for cap in range(1, max(most) + 1):
-        capped = tables.worth(view.left([cap] * len(most)))[0]
-        for m, own in enumerate(view.views):
-            if cap > most[m]:
+        capped = tables.options(view.left([cap] * len(most)))
+        for m, there in enumerate(most):
+            if cap > there:
                 continue
-            worth = none.copy()
-            worth[m] = capped[m]
-            where, n, usd = best(worth)
-            if where == m and n:
-                found.append((m, spot_held(n, cap, own.price, own.on_demand_usd), usd))
+            held, usd = none.with_market(m, capped).best()
+            if held.market == m and held.allocation.total:
+                found.append((m, min(cap, held.allocation.spot), usd))
     return found
 
 
@@ -156,14 +155,12 @@ def _as_believed(own: View) -> View:
     return replace(own, price=float(belief.price_now @ belief.prices.level_usd))
 
 
-def _reason(
-    live: LiveJob, view: MarketsView, wish: Placement, tables: MovingTables, worth: np.ndarray
-) -> str:
+def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOptions | SlotOptions) -> str:
     """Return the reason for market and allocation, including that the deadline is given up where it is."""
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
         if view.place == live.job.nowhere:
-            return f"nothing yet: {_waiting(live, view, tables, worth)}"
+            return f"nothing yet: {_waiting(live, options)}"
         return f"stay: {narrate(view.views[view.place], wish.allocation, rule=rule)}"
     own = view.views[wish.market]
     why = narrate(own, wish.allocation, rule=rule)
@@ -175,11 +172,11 @@ def _reason(
     return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
 
 
-def _waiting(live: LiveJob, view: MarketsView, tables: MovingTables, worth: np.ndarray) -> str:
+def _waiting(live: LiveJob, options: WorldOptions | SlotOptions) -> str:
     """Return the total cost of the best start in this slot compared with waiting for a later slot."""
-    m, j = np.unravel_index(int(np.argmax(worth[:-1])), worth[:-1].shape)
-    start = view.split(int(m), int(tables.full.sizes[m, j])).allocation
-    dearer = float(worth[-1, 0] - worth[m, j])
+    starts = [options.in_market(m) for m in range(len(live.names))]
+    m = int(np.argmax([usd for _, usd in starts]))
+    start, dearer = starts[m][0], options.waiting_usd - starts[m][1]
     if not start.total or not dearer > 0.0:
         return f"no market is worth a start in this slot, {len(live.names)} looked at"
     there = " and ".join(
@@ -191,7 +188,7 @@ def _waiting(live: LiveJob, view: MarketsView, tables: MovingTables, worth: np.n
     )
 
 
-def _crowded(live: LiveJob, view: MarketsView, tables: MovingTables) -> str:
+def _crowded(live: LiveJob, view: MarketsView, tables: Tables) -> str:
     """Return the expected later use by other jobs in the cheapest of the markets they use first."""
     sought = np.flatnonzero(tables.taken)
     if not len(sought):
@@ -220,7 +217,7 @@ def _gain(view: MarketsView, wish: Placement) -> str:
 def expected_ahead(
     view: MarketsView,
     whole: MarketsView,
-    tables: MovingTables,
+    tables: Tables,
     run: WorldRun,
     target: Placement,
     effort: Effort,
@@ -254,7 +251,8 @@ def expected_ahead(
         prices=np.stack(prices, axis=1),
         counts=np.stack(left, axis=1),
     )
-    cost, finish, value = run_to_end(paths, wishes, tables.full, slot=view.slot, start=0.0, seconds=seconds)
+    ground = whole.job.ground([own.on_demand_usd for own in whole.views], whole.slot_hours)
+    cost, finish, value = run_to_end(paths, wishes, ground, slot=view.slot, start=0.0, seconds=seconds)
     return summary(whole.job.job, cost=cost, finish=finish, utility=value - cost)
 
 
@@ -268,7 +266,7 @@ class _Wishes:
 
     view: MarketsView
     whole: MarketsView
-    tables: MovingTables
+    tables: Tables
     paths: WorldPaths
     prices: np.ndarray
     counts: np.ndarray
@@ -285,23 +283,9 @@ class _Wishes:
 
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
-        view, paths, wished = self.view, self.paths, nothing(self.paths)
-        if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
-            return wished
-        place, before = place_and_size(view.job, paths)
-        rest, at = view.job.job.workload - paths.work, slot - view.slot - 1
+        at = slot - self.view.slot - 1
         known = self.prices[own, :, at], self.counts[own, :, at]
-        market, n = self.tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
-        to = np.where(n > 0, market, paths.market[own])
-        price, available = (part[np.arange(len(own)), to] for part in known)
-        on_demand_usd = np.array([each.on_demand_usd for each in view.views])[to]
-        spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
-        sold = np.array([each.on_demand.sold for each in view.views])[to]
-        least = np.array([run.n_min for run in view.job.runs])[to]
-        n = np.where(sold, n, np.where(spot >= least, spot, 0))
-        wished.market[own], wished.spot[own] = to, np.minimum(spot, n)
-        wished.on_demand[own] = n - wished.spot[own]
-        return wished
+        return self.tables.on_paths(self.view, slot, self.paths, own, known)
 
     def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
         """Return the paths on which the guard counts: all, or those it changes where finishing on demand pays (M4)."""
@@ -347,20 +331,21 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    (view,) = live.planned_views({live.slot: live.progress()})
-    tables = MEAN_FIELD.tables(view)
-    worth = tables.credited(view, tables.worth(view)[0])
-    best = float(worth.max())
+    view, tables = tables_of(live)
+    options = tables.options(view)
+    if isinstance(options, SlotOptions):
+        options = options.credited()
+    each = [options.in_market(m) for m in range(len(view.views))]
+    best = max(options.waiting_usd, *(usd for _, usd in each))
     found = []
     for m, own in enumerate(view.views):
-        j = int(np.argmax(worth[m]))
-        held = view.split(m, int(tables.full.sizes[m, j]))
+        held, usd = each[m]
         moves = view.place not in (m, live.job.nowhere)
         found.append(
             RankedMarket(
                 market=m,
-                allocation=held.allocation,
-                dearer_usd=best - float(worth[m, j]),
+                allocation=held,
+                dearer_usd=best - usd,
                 move_usd=view.move_usd(m) if moves else 0.0,
                 price_usd=own.price if own.observed else None,
                 available=own.available if own.observed and own.availability_observed else None,
@@ -374,7 +359,7 @@ def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     return sorted(found, key=lambda one: (one.dearer_usd, one.market))
 
 
-def _why_there(live: LiveJob, view: MarketsView, m: int, held: Placement) -> str:
+def _why_there(live: LiveJob, view: MarketsView, m: int, held: Allocation) -> str:
     """Return the spot situation of a market in a few words."""
     own, most = view.views[m], live.job.runs[m].n_max
     if not own.observed:
@@ -389,4 +374,4 @@ def _why_there(live: LiveJob, view: MarketsView, m: int, held: Placement) -> str
     if not spot_is_cheaper(own.price, own.on_demand_usd):
         return "spot is dearer than on-demand"
     text = f"{there} of {most} on spot at {price_text(own)}"
-    return text if held.allocation.total else f"{text}; waiting is worth more"
+    return text if held.total else f"{text}; waiting is worth more"

@@ -30,7 +30,7 @@ from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival
 from slackwater.optimization.kernels.rules import efficiency_table, spot_held
 from slackwater.optimization.moving.costs import Moving, even_moving, moves
 from slackwater.optimization.moving.terms import runs_in_markets
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.policies.pace import (
     WORK_TOLERANCE,
     always_worth_finishing,
@@ -300,6 +300,21 @@ class MarketsView:
             self, views=tuple(own.left(count) for own, count in zip(self.views, counts, strict=True))
         )
 
+    def in_world(self, running: Running, here: int) -> MarketsView:
+        """Return the view of a policy that plans in the world (M4.12): ``running`` are the instances in market ``here``."""
+        elsewhere = running._replace(held=NOTHING, pending_hours=0.0, saved=self.progress.done)
+        views = [replace(own, running=elsewhere) for own in self.views]
+        views[here] = replace(views[here], running=running)
+        return replace(self, views=tuple(views))
+
+    @property
+    def instances(self) -> tuple[int, Running] | None:
+        """Market of the job's instances in the world, its place without any, and the instances; None in the slot model."""
+        found = [own.running for own in self.views]
+        held = next((m for m, own in enumerate(found) if own is not None and own.held.total), self.place)
+        running = found[min(held, len(found) - 1)]
+        return None if running is None else (held, running)
+
     def work(self, market: int, n: int) -> float:
         """Return the work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
         if not n:
@@ -543,6 +558,21 @@ class MultiMarketPolicy(Protocol[S]):
 def is_multi_market(policy: object) -> TypeIs[MultiMarketPolicy[Any]]:
     """Return whether a policy chooses among the markets of a job."""
     return getattr(policy, "multi_market", False) is True
+
+
+@runtime_checkable
+class KnowsOneMarket(Protocol):
+    """Multi-market policy with a policy for jobs in one market."""
+
+    @property
+    def alone(self) -> Policy[Any]:
+        """The policy that decides a job in one market."""
+        ...
+
+
+def in_its_markets(policy: Any, markets: int) -> Any:
+    """Return the policy that decides a job in a number of markets: in one, that of a multi-market policy which has one."""
+    return policy.alone if markets == 1 and isinstance(policy, KnowsOneMarket) else policy
 
 
 @runtime_checkable

@@ -21,11 +21,14 @@ from slackwater.optimization.moving.definition import (
     Placement,
     fastest_way,
     net,
+    placement,
     priced_net,
 )
 from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
+from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.baselines import behind, changeovers, kept
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
+from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.window.plan import Allocation
 
 
@@ -64,11 +67,17 @@ class MeanField:
     half_life_hours: float = Forgetting().own_hours
     draws: int = DRAWS
     name: str = field(default="MeanField", init=False)
+    plans_in_world: bool = field(default=True, init=False, repr=False, compare=False)
 
     @property
     def forgetting(self) -> Forgetting:
         """Forgetting of the chains of the beliefs."""
         return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
+
+    @property
+    def alone(self) -> Stochastic:
+        """The plan of a job in one market (M4.12)."""
+        return Stochastic(half_life_hours=self.half_life_hours)
 
     def start(self, job: MarketsJob) -> None:
         """Return no state: all information is in the view."""
@@ -97,6 +106,12 @@ class MeanField:
 
     def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
+        if view.instances is not None and len(view.views) == 1:
+            return placement(0, self.alone.decide(None, view.views[0])[0]), None
+        if view.instances is not None:
+            return world_tables_in_force(view, self.forgetting, draws=self.draws).options(view).best()[
+                0
+            ], None
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:

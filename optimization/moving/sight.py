@@ -131,6 +131,12 @@ class Grounds:
         if self.planned is None:
             self.planned = due_a_slot_earlier(self.job, self.seen)
 
+    @property
+    def in_world(self) -> bool:
+        """Whether policies may plan in the world (M4.12): all counts are seen, and on-demand is sold in all markets or in none."""
+        sold = {own.on_demand.sold for own in self.seen}
+        return self.sight is Sight.ALL and len(sold) == 1
+
     def look(self, m: int, slot: int) -> None:
         """Reveal the count of market ``m`` in ``slot``."""
         if self.sight is Sight.ALL or not self.windows[m].observed[slot]:
@@ -209,13 +215,18 @@ class Grounds:
         newest: Sequence[NewestReading] | None = None,
         *,
         planned: bool = False,
+        instances: tuple[int, Running] | None = None,
     ) -> tuple[Placement, S, MarketsView]:
         """Return the wish of a policy, its new state, and the view of the slot that the wish is checked by (`checked`).
 
         ``planned``: the policy sees the job as it is planned; the check does so too, except of a
-        budget. A policy of partial sight observes its place, then a market that it probes, then a
+        budget. With ``instances``, their market and themselves, it plans in the world, the job as
+        it is. A policy of partial sight observes its place, then a market that it probes, then a
         market to which it goes, and decides again there.
         """
+        if instances is not None:
+            view = self.view(progress, slot, newest=newest).in_world(instances[1], instances[0])
+            return (*policy.decide(state, view), view)
         looked: list[int] = []
 
         def view_after(*more: int, committed: int | None = None, planned: bool = planned) -> MarketsView:

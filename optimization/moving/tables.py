@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -25,10 +25,14 @@ from slackwater.optimization.kernels.moving import (
     mean_field,
     options,
 )
+from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
-from slackwater.optimization.moving.definition import MarketsJob, MarketsView
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement
 from slackwater.optimization.policies.grids import FEWEST_POINTS, spread_sizes, work_grid
-from slackwater.optimization.window.plan import sizes
+from slackwater.optimization.replay.ahead import nothing, place_and_size
+from slackwater.optimization.window.plan import Allocation, sizes
+from slackwater.optimization.world.paths import WorldPaths
+from slackwater.optimization.world.simulation import Targets
 
 #: Share of the job's value by which an option must exceed an earlier option to replace it.
 ROUNDING = 1e-9
@@ -38,6 +42,43 @@ DRAWS = 6
 #: get a coarser grid of work left.
 MOST_CELLS = 24_000_000
 MOST_POINTS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOptions:
+    """Options of a job in a slot of the slot model: ``worth`` (M + 1, A) as of `MovingTables.worth`."""
+
+    tables: MovingTables
+    view: MarketsView
+    worth: np.ndarray
+
+    def best(self) -> tuple[Placement, float]:
+        """Return the option of highest value that keeps the deadline, and its value."""
+        m, n = self.tables.best(self.view, self.worth)
+        if m == len(self.view.views):
+            return IDLE, float(self.worth[m, 0])
+        full = self.tables.full
+        return self.view.split(m, n), float(self.worth[m, np.searchsorted(full.sizes[m, : full.held[m]], n)])
+
+    def in_market(self, m: int) -> tuple[Allocation, float]:
+        """Return the best instances of a market, and their value."""
+        j = int(np.argmax(self.worth[m]))
+        return self.view.split(m, int(self.tables.full.sizes[m, j])).allocation, float(self.worth[m, j])
+
+    @property
+    def waiting_usd(self) -> float:
+        """Value of running nothing without a market."""
+        return float(self.worth[-1, 0])
+
+    def with_market(self, m: int, other: SlotOptions) -> SlotOptions:
+        """Return these options with market ``m`` as in ``other``."""
+        worth = self.worth.copy()
+        worth[m] = other.worth[m]
+        return replace(self, worth=worth)
+
+    def credited(self) -> SlotOptions:
+        """Return the options with the credit for work of the present slot (M11.6)."""
+        return replace(self, worth=self.tables.credited(self.view, self.worth))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +103,10 @@ class MovingTables:
     now: tuple[np.ndarray, ...]
     slot: int
     taken: np.ndarray
+
+    def options(self, view: MarketsView) -> SlotOptions:
+        """Return the options in the slot of ``view``."""
+        return SlotOptions(tables=self, view=view, worth=self.worth(view)[0])
 
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
         """Return the value of each size in each market, net of the slot's cost and the move, USD, shape (M + 1, A).
@@ -109,6 +154,35 @@ class MovingTables:
             ROUNDING * view.job.job.value,
         )
         return int(m), int(self.full.sizes[m, j]) if m < len(view.views) else 0
+
+    def on_paths(
+        self,
+        view: MarketsView,
+        slot: int,
+        paths: WorldPaths,
+        own: np.ndarray,
+        known: tuple[np.ndarray, np.ndarray],
+    ) -> Targets:
+        """Return the targets on all paths in a later slot: wishes on the paths ``own``, nothing on others.
+
+        ``known`` are prices in USD per instance-hour and counts left by other jobs, (own, M).
+        """
+        wished = nothing(paths)
+        if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
+            return wished
+        place, before = place_and_size(view.job, paths)
+        rest = view.job.job.workload - paths.work
+        market, n = self.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
+        to = np.where(n > 0, market, paths.market[own])
+        price, available = (part[np.arange(len(own)), to] for part in known)
+        on_demand_usd = np.array([each.on_demand_usd for each in view.views])[to]
+        spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
+        sold = np.array([each.on_demand.sold for each in view.views])[to]
+        least = np.array([run.n_min for run in view.job.runs])[to]
+        n = np.where(sold, n, np.where(spot >= least, spot, 0))
+        wished.market[own], wished.spot[own] = to, np.minimum(spot, n)
+        wished.on_demand[own] = n - wished.spot[own]
+        return wished
 
     def best_on_paths(
         self,
@@ -191,7 +265,7 @@ def make_moving_tables(
         price = belief.prices.per_slot(hours)
         counts.append(chain)
         prices.append(price)
-        now.append(_lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
+        now.append(lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
         chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         price_chains.append(belief.price_transitions(slots))
@@ -213,7 +287,7 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _sampled_states(
+        sampled_states(
             [belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now
         ),
         job.home is None,
@@ -280,14 +354,14 @@ def _grid(
     )
 
 
-def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
+def lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
     """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
     found = np.zeros(len(chain.count))
     np.add.at(found, chain.indices(counts), now)
     return found
 
 
-def _sampled_states(
+def sampled_states(
     price_now: list[np.ndarray],
     count_now: list[np.ndarray],
     price_steps: list[np.ndarray],

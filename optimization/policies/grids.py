@@ -42,10 +42,13 @@ class TableGrid:
     points: int
 
 
-def table_grid(job: Job, belief: Belief, *, holdings: int = 1) -> TableGrid:
-    """Return the grid of the tables from the slot of ``belief`` to the deadline, with ``holdings`` rows for each size."""
+def table_grid(job: Job, belief: Belief, *, holdings: int = 1, taken: int = 0) -> TableGrid:
+    """Return the grid of the tables from the slot of ``belief`` to the deadline, with ``holdings`` rows for each size.
+
+    Other jobs take ``taken`` instances first.
+    """
     slots, slot_hours = job.deadline_slots - belief.slot, belief.slot_hours
-    counts, chain = belief.for_size(job.n_max, slots)
+    counts, chain = belief.for_size(job.n_max, slots, taken)
     prices = belief.prices.per_slot(slot_hours)
     held = sizes(job)
     chosen = held if len(held) <= MOST_STATES else spread_sizes(held)

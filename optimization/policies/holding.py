@@ -19,7 +19,7 @@ from slackwater.optimization.kernels.holding import (
 from slackwater.optimization.kernels.induction import Choices
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.policies.contract import Paths, Running, View
-from slackwater.optimization.policies.grids import band, table_grid
+from slackwater.optimization.policies.grids import TableGrid, band, table_grid
 from slackwater.optimization.policies.pace import WORK_TOLERANCE
 from slackwater.optimization.window.plan import Allocation
 
@@ -43,7 +43,7 @@ class HeldTables:
         """Return the target of highest value in the slot of ``view``."""
         price = view.price * view.slot_hours
         column = self.after[
-            view.slot - self.game.slot, self.counts.index(view.available), self.prices.index(price)
+            view.slot - self.game.slot, self.counts.index(view.count), self.prices.index(price)
         ]
         at = HeldState(
             view.job.workload - view.progress.done,
@@ -90,26 +90,12 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
     return needed(job.workload) - done <= np.maximum(anew, kept) * (1.0 + WORK_TOLERANCE)
 
 
-def make_held_tables(
-    job: Job,
-    times: InstanceTimes,
-    belief: Belief,
-    *,
-    keep: int,
-    guarded: bool,
-    gap: float,
-    ahead: bool = True,
-) -> HeldTables:
-    """Compute the value tables by backward induction from the deadline to the slot of ``belief``.
-
-    ``keep`` is the number of slots to store, from the slot of the belief on, ``gap`` the slots until
-    the next decision at the latest. Tables of a ``guarded`` job cover only the work that it can have
-    left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
-    at slot 0 has left.
-    """
-    slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief, holdings=2)
-    seconds = belief.slot_hours * 3600.0
-    game = Held(
+def held_game(
+    job: Job, times: InstanceTimes, belief: Belief, grid: TableGrid, *, guarded: bool, gap: float
+) -> Held:
+    """Return a job in the only market of ``belief`` as the kernels read it; ``gap`` slots pass until the next decision."""
+    slots, seconds = job.deadline_slots - belief.slot, belief.slot_hours * 3600.0
+    return Held(
         sizes=grid.sizes,
         gain=grid.gain,
         available=grid.counts.count.astype(np.int64),
@@ -129,6 +115,27 @@ def make_held_tables(
         step=grid.step,
         points=grid.points,
     )
+
+
+def make_held_tables(
+    job: Job,
+    times: InstanceTimes,
+    belief: Belief,
+    *,
+    keep: int,
+    guarded: bool,
+    gap: float,
+    ahead: bool = True,
+) -> HeldTables:
+    """Compute the value tables by backward induction from the deadline to the slot of ``belief``.
+
+    ``keep`` is the number of slots to store, from the slot of the belief on, ``gap`` the slots until
+    the next decision at the latest. Tables of a ``guarded`` job cover only the work that it can have
+    left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
+    at slot 0 has left.
+    """
+    slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief, holdings=2)
+    game = held_game(job, times, belief, grid, guarded=guarded, gap=gap)
     everywhere = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
     low, high = band(job, game) if guarded else everywhere
     return HeldTables(

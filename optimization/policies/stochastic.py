@@ -286,7 +286,7 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
 
 def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:
     """Return the value tables of the belief that applies in this slot, computed at first use."""
-    belief, keep = _belief_in_force(view, forgetting, beyond)
+    belief, keep = belief_in_force(view, forgetting, beyond)
     key = (belief, keep, anywhere)
     tables = view.tables.get(key)
     if not isinstance(tables, ValueTables):
@@ -297,9 +297,9 @@ def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: boo
 
 def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, done: float) -> HeldTables:
     """Return the tables in the world for the slot of ``view`` (M4.12), computed at first use; ``done`` is the most work done."""
-    belief, keep = _belief_in_force(view, forgetting, 0)
+    belief, keep = belief_in_force(view, forgetting, 0)
     gap = running.gap_hours / view.slot_hours
-    ahead = _is_ahead(view, done)
+    ahead = is_ahead(view, done)
     key = ("held", belief, keep, running.guarded, gap, ahead)
     tables = view.tables.get(key)
     if not isinstance(tables, HeldTables):
@@ -316,7 +316,7 @@ def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, d
     return tables
 
 
-def _belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
+def belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
     """Return the belief behind the tables of the slot of ``view``, and the number of slots the tables cover."""
     beliefs, d = view.market_beliefs(), view.job.deadline_slots
     if beliefs.is_ahead(view.slot):
@@ -338,10 +338,10 @@ def _anywhere(view: View) -> bool:
     """
     if not _never_let_go(view):
         return True
-    return _is_ahead(view, view.progress.done) or not deadline_in_reach(view)
+    return is_ahead(view, view.progress.done) or not deadline_in_reach(view)
 
 
-def _is_ahead(view: View, done: float) -> bool:
+def is_ahead(view: View, done: float) -> bool:
     """Return whether more work is done than a job begun at slot 0 can have done."""
     fastest = max(pace(view.job, view.slot_hours).gain)
     return done > (view.slot + view.elapsed) * fastest + WORK_TOLERANCE * view.job.workload
@@ -365,7 +365,7 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
         max(REACH_BEYOND, slot - view.slot - 1),
         _anywhere(view),
     )
-    belief, _ = _belief_in_force(view, PLAIN, beyond)
+    belief, _ = belief_in_force(view, PLAIN, beyond)
     key = ("to go", belief, view.slot, slot, view.available, price, anywhere)
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):

@@ -31,6 +31,7 @@ from slackwater.optimization.moving.definition import (
     MultiMarketPolicy,
     Placement,
     checked,
+    in_its_markets,
     in_one_market,
     is_multi_market,
     placement,
@@ -267,12 +268,17 @@ class LiveJob:
             for slot, at in progress.items()
         ]
 
+    def plans_in_world(self, policy: object) -> bool:
+        """Whether a policy plans the job in the world (M4.12): it can, and on-demand is sold in all markets or in none."""
+        sold = {seen.on_demand.sold for seen in self.seen}
+        return plans_in_world(policy) and math.isinf(self.run.budget_usd) and len(sold) == 1
+
     def views_for(
         self, policy: object, progress: Progress, earlier: Mapping[int, Progress]
     ) -> tuple[list[MarketsView], MarketsView]:
         """Return what a policy sees of the earlier slots and of the slot to decide, from the progress at their starts."""
         known = {**earlier, self.slot: progress}
-        if isinstance(policy, OnDemandOnly):
+        if isinstance(policy, OnDemandOnly) or self.plans_in_world(policy):
             views = [self.view(at, slot) for slot, at in known.items()]
         else:
             views = self.planned_views(known)
@@ -618,8 +624,8 @@ class Decision:
     information value, None if all counts are known or none can change the decision.
 
     ``guarded``: the deadline is met whatever becomes of spot, as long as on-demand is granted
-    (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot;
-    None without spot. ``evidence`` is that of the availability in the market (M13.1).
+    (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot,
+    in ``standby_market`` (None: in ``market``); None without spot. ``evidence`` is that of the availability in the market (M13.1).
     """
 
     job: str
@@ -638,6 +644,7 @@ class Decision:
     probe_next: int | None = None
     guarded: bool = False
     standby: Allocation | None = None
+    standby_market: int | None = None
     evidence: Evidence = field(default_factory=lambda: Evidence(level=COUNTS))
 
     @property
@@ -662,10 +669,12 @@ def decide(
     checkpoint, OD-only decides, since it may not use spot; the reason states this (M2.7).
 
     In a single market, a policy that knows one market decides directly and is itself simulated over
-    the paths. Otherwise the policy is lifted to all markets (`for_markets`), and the expected
-    outcome is that of the mean-field policy (M11.9).
+    the paths, as is that of a multi-market policy which knows it (`in_its_markets`). Otherwise the
+    policy is lifted to all markets (`for_markets`), and the expected outcome is that of the
+    mean-field policy (M11.9).
     """
-    if len(live.seen) > 1 or is_multi_market(policy):
+    alone = in_its_markets(policy, len(live.seen))
+    if len(live.seen) > 1 or is_multi_market(alone):
         # Imported where it is needed: the kernels of several markets load slowly.
         from slackwater.optimization.moving.adapter import for_markets
         from slackwater.optimization.moving.decision import decide_by_tables, tables_of
@@ -673,7 +682,8 @@ def decide(
         view, tables = tables_of(live, taken)
         view = view if left is None else view.left(left)
         return decide_by_tables(live, for_markets(policy), view, tables, effort)
-    return _decide_in_one_market(live, policy, effort, None if left is None else left[0])
+    decision = _decide_in_one_market(live, alone, effort, None if left is None else left[0])
+    return decision if alone is policy else replace(decision, policy=policy.name)
 
 
 def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, left: int | None) -> Decision:
@@ -693,7 +703,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     guard = Guard.of(whole, live.world())
-    if plans_in_world(policy) and math.isinf(live.run.budget_usd):
+    if live.plans_in_world(policy):
         planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views
     wish, _ = asked.decide(state, plan)
@@ -701,7 +711,8 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     allowed = guard.allow(wished)
     wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
-    lost = standby(guard, policy, state, (whole, planned), allocation)
+    lost = standby(guard, planned, allowed, lambda left: placement(0, policy.decide(state, left.views[0])[0]))
+    kept = None if lost is None else lost.allocation
     now = Present(
         policy=policy,
         state=state,
@@ -709,7 +720,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         plan=plan,
         run=guard.run,
         target=allocation,
-        standby=lost,
+        standby=kept,
         elapsed=0.0 if live.moment is None else live.moment.seconds,
     )
     return Decision(
@@ -726,7 +737,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         or view.evidence.level != PROBES
         or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
         guarded=guard.holds(allowed),
-        standby=lost,
+        standby=kept,
         evidence=view.evidence,
     )
 

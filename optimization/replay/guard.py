@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.moving.definition import MarketsView, Placement, checked, placement
-from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.ahead import progress_of
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldRun
@@ -45,9 +45,10 @@ class Guard:
         )
 
     def in_world(self) -> MarketsView:
-        """Return the view of a job in one market with its instances in the world, for a policy that plans there (M4.12)."""
-        running = self.run.running(next_at=self.next_at, guarded=self.always)
-        return replace(self.view, views=(replace(self.view.views[0], running=running),))
+        """Return the view of the job with its instances in the world, for a policy that plans there (M4.12)."""
+        return self.view.in_world(
+            self.run.running(next_at=self.next_at, guarded=self.always), self.run.market
+        )
 
     def allow(self, wish: Placement) -> Placement:
         """Return the wish if it is safe or nothing is, else the closest safe target within the budget."""
@@ -81,32 +82,41 @@ class Guard:
 
 
 def standby(
-    guard: Guard, policy: Policy[Any], state: Any, views: tuple[MarketsView, MarketsView], target: Allocation
-) -> Allocation | None:
-    """Return the target of a job in one market for the rest of the slot if all its spot is lost at once, None without spot.
+    guard: Guard, plan: MarketsView, target: Placement, decide: Callable[[MarketsView], Placement]
+) -> Placement | None:
+    """Return the target of a job for the rest of the slot if all its spot is lost at once, None without spot.
 
-    It is the policy's decision on what is left, under the guard. ``views`` are the slot as it is,
-    and as the policy plans it.
+    It is what ``decide`` chooses on what is left, under the guard: other markets keep their spot.
+    ``plan`` is the slot as the policy plans it.
     """
-    view, plan = views
-    if not target.spot:
+    view, market = guard.view, target.market
+    if market is None or not target.allocation.spot:
         return None
-    (own,) = view.views
     gone = guard.run.now + 1.0
-    times, counts = np.array([guard.run.now, gone]), np.array([own.available, 0])
-    run = guard.run.copy([Readings(times=times, available=counts, price=np.full(2, own.price))])
-    run.decide(target)
+    run = guard.run.copy(
+        [
+            Readings(
+                times=np.array([guard.run.now, gone]),
+                available=np.array([own.available, 0 if m == market else own.available]),
+                price=np.full(2, own.price),
+            )
+            for m, own in enumerate(view.views)
+        ]
+    )
+    run.decide(target.allocation, market)
     run.advance(gone)
     progress = progress_of(view.job, run)
-    left, planned = (
-        replace(
-            one,
-            progress=progress,
-            views=(replace(one.views[0], available=0, others=0, progress=progress),),
-        )
-        for one in (view, plan)
-    )
-    after = Guard.of(left, run)
-    plans = planned if plan.views[0].running is None else after.in_world()
-    wish, _ = policy.decide(state, plans.views[0])
-    return after.allow(checked(placement(0, wish), left, policy.name)).allocation
+    after = Guard.of(_without_spot(view, market, progress), run)
+    in_world = plan.views[0].running is not None
+    wish = decide(after.in_world() if in_world else _without_spot(plan, market, progress))
+    return after.allow(checked(wish, after.view, "the standby"))
+
+
+def _without_spot(view: MarketsView, market: int, progress: Progress) -> MarketsView:
+    """Return a view in which the job has made ``progress`` and a market has no spot."""
+    views = []
+    for m, own in enumerate(view.views):
+        there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
+        gone = replace(own, available=0, others=0) if m == market else own
+        views.append(replace(gone, progress=there))
+    return replace(view, progress=progress, views=tuple(views))

@@ -213,10 +213,10 @@ def _run_policy(
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
-    in_world = guard and plans_in_world(policy)
+    always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
+    in_world = guard and plans_in_world(policy) and not budget and grounds.in_world
     movable = for_markets(policy, of=len(seen))
     before = state = movable.start(job) if alone is None else alone.start(job.job)
-    always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
     present, targets = -1, list[Placement]()
     at = run.standing
     for now, slot, next_at in decisions:
@@ -224,14 +224,17 @@ def _run_policy(
             before, present = state, slot
         progress = progress_at(job, run, at)
         newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
+        running = run.running(next_at=next_at, guarded=always) if in_world else None
         if alone is not None:
-            running = run.running(next_at=next_at, guarded=always) if in_world else None
             wish, state, own = grounds.decide_alone(
                 alone, before, progress, slot, newest[0], planned=ahead, running=running
             )
             market, kept = 0, guard and (always or (sold and worth_finishing(own)))
         else:
-            held, state, view = grounds.decide(movable, before, progress, slot, newest, planned=ahead)
+            held, state, view = grounds.decide(
+                movable, before, progress, slot, newest, planned=ahead,
+                instances=None if running is None else (run.market, running),
+            )  # fmt: skip
             held = checked(held, view, policy.name)
             kept = guard and (always or (sold and view.worth_finishing))
             if kept and budget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +15,6 @@ from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import interval_words
-from slackwater.optimization.job.definition import Amdahl, InstanceTimes, Job, Linear, Throughput
-from slackwater.optimization.job.request import must_finish_value
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
@@ -33,8 +31,20 @@ from slackwater.studies.experiments.material import (
     count_tapes,
     price_tapes,
     read_table,
+    read_worlds,
 )
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.experiments.world_jobs import DEADLINES, FORMS, LOADS, RECORD_SLOTS, TIMES, hard_job
+from slackwater.studies.experiments.world_markets import (
+    EVERY_HOURS,
+    FAST_EVERY_HOURS,
+    MarketRuns,
+    Trip,
+    market_rows,
+    markets_section,
+    run_markets,
+    trips_of,
+)
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape, aligned, peers_of, starts
 from slackwater.warehouse.errors import MarketError
@@ -46,22 +56,11 @@ POLICIES: Final = (GREEDY, "Reserve(60)", "Sizing", "UP", "OD-only", PLAN)
 RULES: Final = POLICIES[:-1]
 #: The unit of costs is OD-only in the world, at slots.
 UNIT: Final = "OD-only"
-#: Times of instances in seconds; checkpoints are rare where restarts are long.
-TIMES: Final = {
-    "short": InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0),
-    "long": InstanceTimes(boot=120.0, restart=900.0, checkpoint=3600.0),
-}
-FORMS: Final[Mapping[str, Throughput]] = {"linear": Linear(), "Amdahl 0.95": Amdahl(parallel=0.95)}
-LOADS: Final = (0.3, 0.5, 0.7, 0.9)
 #: Spot price in units of on-demand; "moving" are the recorded prices of the market.
 PRICES: Final = ("0.25", "0.8")
 MOVING: Final = "moving"
-#: Deadlines in half-hour slots, in turn.
-DEADLINES: Final = (20, 48)
 #: Days between the starts of two jobs in a series.
 EVERY_DAYS, FAST_EVERY_DAYS = 2, 6
-#: Slots of record before a job.
-RECORD_SLOTS: Final = 480
 #: Ways to run the policies: the launchers under the guard, and the launcher at slots without it.
 WAYS: Final = ("slots", "readings", "no guard")
 
@@ -180,29 +179,17 @@ def kinds_of(stretch: Stretch) -> list[Kind]:
 
 def world_case(stretch: Stretch, kind: Kind) -> WorldCase:
     """Return the job of a kind that begins at a start, with a hard deadline; on-demand costs 1 USD."""
-    times, hours = TIMES[kind.times], stretch.hours
-    throughput = FORMS[kind.form]
-    job = Job(
-        name=kind.form,
-        workload=kind.load * stretch.slots * throughput.rate(stretch.n_max) * hours,
-        deadline_slots=stretch.slots,
-        n_min=1,
-        n_max=stretch.n_max,
-        throughput=throughput,
-        mu_up=1.0 - (times.boot + times.restart) / (hours * 3600.0),
-        mu_down=1.0 - times.restart / (hours * 3600.0),
-        value=0.0,
-        must_finish=True,
-        times=times,
-    )
-    value = must_finish_value(job, on_demand_usd=1.0, slot_hours=hours)
+    hours = stretch.hours
+    job = hard_job(
+        kind.form, kind.times, load=kind.load, slots=stretch.slots, n_max=stretch.n_max, hours=hours, on_demand_usd=1.0
+    )  # fmt: skip
     price = stretch.price
     if price is None:
         price = np.full(len(stretch.counts), float(kind.price))
     job_slots = slice(stretch.first, stretch.first + stretch.slots)
     window = market_window(price[job_slots], stretch.counts[job_slots], on_demand_usd=1.0, slot_hours=hours)
     record = record_of(price, stretch.counts, first=stretch.first, slot_hours=hours, peers=stretch.peers)
-    case = Case(job=replace(job, value=value), window=window, record=record)
+    case = Case(job=job, window=window, record=record)
     return WorldCase.of(case, market_readings(window, stretch.within))
 
 
@@ -371,8 +358,10 @@ def slot_model_rows(runs: WorldRuns, rng: np.random.Generator) -> list[dict[str,
     return rows
 
 
-def world_answer(runs: WorldRuns, *, data: Path, seed: int, fast: bool) -> dict[str, Any]:
-    """Return the JSON object of the command."""
+def world_answer(
+    runs: WorldRuns, *, data: Path, seed: int, fast: bool, markets: MarketRuns | None = None
+) -> dict[str, Any]:
+    """Return the JSON object of the command; ``markets`` are the jobs in several markets, None without any."""
     rng = np.random.default_rng([seed, 1])
     value = {
         "data": str(data),
@@ -387,10 +376,12 @@ def world_answer(runs: WorldRuns, *, data: Path, seed: int, fast: bool) -> dict[
         "late_under_guard": int(runs.late[:, :2].sum()),
         "overall": overall(runs),
         "cells": cells(runs, ("market", "form", "price", "times"), rng),
+        "all_jobs": [{"decides_at": way} | cell_row(runs, i, rng) for i, way in enumerate(WAYS[:2])],
         "all_markets": cells(runs, ("form", "price", "times"), rng),
         "by_load": cells(runs, ("form", "price", "times", "load"), rng),
         "guard": guard_rows(runs, rng),
         "slot_model": slot_model_rows(runs, rng),
+        "several_markets": [] if markets is None else market_rows(markets, rng),
     }
     value["findings"] = findings(value)
     return value
@@ -454,9 +445,26 @@ def world_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     every = FAST_EVERY_DAYS if study.fast else EVERY_DAYS
     say(f"read {study.data}")
     found = stretches(study.data, every_days=every, rng=np.random.default_rng(study.seed))
+    workers = study.workers(processes)
     with progress("starts", len(found)) as told:
-        runs = run_world(found, processes=study.workers(processes), tell=told)
-    return world_report(world_answer(runs, data=study.data, seed=study.seed, fast=study.fast))
+        runs = run_world(found, processes=workers, tell=told)
+    markets, trips = None, trips_in(study)
+    if trips:
+        with progress("jobs in several markets", len(trips)) as told:
+            markets = run_markets(trips, processes=workers, tell=told)
+    return world_report(
+        world_answer(runs, data=study.data, seed=study.seed, fast=study.fast, markets=markets)
+    )
+
+
+def trips_in(study: StudyOptions) -> list[Trip]:
+    """Return the jobs in several markets of a folder, none if no instance type was probed in two zones at the same time."""
+    try:
+        worlds = [world for world, _ in read_worlds(study.data, least_capacity=1)]
+    except MarketError:
+        return []
+    every = FAST_EVERY_HOURS if study.fast else EVERY_HOURS
+    return trips_of(worlds, every_hours=every, rng=np.random.default_rng([study.seed, 2]))
 
 
 def world_report(answer: Mapping[str, Any]) -> Answer:
@@ -475,6 +483,7 @@ def world_report(answer: Mapping[str, Any]) -> Answer:
             _loads(answer),
             _guard(answer),
             _slot_model(answer),
+            *([markets_section(answer["several_markets"])] if answer["several_markets"] else []),
         ],
         notes=[
             "Counts are measured. Spot prices are assumed constant, or those recorded for the market (moving).",

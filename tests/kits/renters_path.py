@@ -152,7 +152,12 @@ STEPS = (
         words="job change llama-sft --deadline 2026-11-25T23:00Z",
         text="A deadline one hour before the first deadline can be met.",
     ),
-    Step(name="decided", minute=65, words="run", text="The turn uses the new deadline."),
+    Step(
+        name="decided",
+        minute=65,
+        words="run",
+        text="The turn uses the new deadline. An instance was lost in us-east-1b: spot of the next zone should last longer.",
+    ),
     Step(
         name="bill",
         minute=65,

@@ -208,3 +208,19 @@ def test_it_says_that_a_deadline_is_let_go():
     rich = decide_at(live_at(make_multi_job(job, home=0), windows, records, 3, {}))
     assert rich.allocation.total == 3
     assert LETS_GO not in rich.reason
+
+
+@pytest.mark.parametrize("policy", [MeanField(), Failover()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("elsewhere", [3.0, 0.0])
+def test_the_standby_of_a_lost_market_is_spot_of_another_market_that_has_some(policy, elsewhere):
+    times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0)
+    job = make_multi_job(replace(a_job(d=8, n_max=3, load=0.6), times=times), home=1, usd=0.0)
+    counts = np.zeros((3, 48))
+    counts[1], counts[2] = 3.0, elsewhere
+    prices = np.full((3, 48), 1.0)
+    prices[2] = 1.2
+    windows, records = made(prices, counts, 40)
+    decision = decide(live_at(job, windows, records, 0, {}), policy, EFFORT)
+    assert decision.placement == Placement(1, Allocation(0, 3))
+    assert (decision.standby.spot > 0) == (elsewhere > 0.0)
+    assert not elsewhere or decision.standby_market == 2

@@ -1,6 +1,7 @@
 """A large table uses the same statements as a small table: chunks and encoding of its rows change nothing."""
 
 import random
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -61,23 +62,37 @@ def kept(store):
     }
 
 
+@pytest.fixture(scope="module")
+def uncut(tmp_path_factory):
+    """Return a function of a seed: its rows, a plain file with them, and what the import of that file gives."""
+
+    @cache
+    def found(seed):
+        frame, path = tidy(400, seed), tmp_path_factory.mktemp("plain") / "a.parquet"
+        with open_store(":memory:") as store:
+            done = ingest_file(store, Tabular(), write(path, frame), options=OPTIONS)
+            return frame, path, done, kept(store)
+
+    return found
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 4))])
 @pytest.mark.parametrize(
     "how", [{"row_group_size": 37}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 64}]
 )
-def test_how_a_file_is_cut_and_coded_changes_nothing(tmp_path, monkeypatch, seed, how):
-    frame = tidy(400, seed)
-    with open_store(":memory:") as plain, open_store(":memory:") as other:
-        one = ingest_file(plain, Tabular(), write(tmp_path / "a.parquet", frame), options=OPTIONS)
-        monkeypatch.setattr(observations, "STAGED_BYTES", 1)
-        monkeypatch.setattr(observations, "PART_ROWS", 50)
-        two = ingest_file(other, Tabular(), write(tmp_path / "a.parquet", frame, **how), options=OPTIONS)
-        assert (one, one.reasons) == (two, two.reasons)
-        assert one.added + one.repeated + one.rejected == len(frame)
-        assert one.rejected > 20
-        assert one.repeated > 20
-        assert kept(plain)["rejected"] == kept(other)["rejected"]
-        assert sorted(map(repr, kept(plain)["price"])) == sorted(map(repr, kept(other)["price"]))
+def test_how_a_file_is_cut_and_coded_changes_nothing(monkeypatch, uncut, seed, how):
+    frame, path, one, plain = uncut(seed)
+    monkeypatch.setattr(observations, "STAGED_BYTES", 1)
+    monkeypatch.setattr(observations, "PART_ROWS", 50)
+    with open_store(":memory:") as store:
+        two = ingest_file(store, Tabular(), write(path, frame, **how), options=OPTIONS)
+        other = kept(store)
+    assert (one, one.reasons) == (two, two.reasons)
+    assert one.added + one.repeated + one.rejected == len(frame)
+    assert one.rejected > 20
+    assert one.repeated > 20
+    assert plain["rejected"] == other["rejected"]
+    assert sorted(map(repr, plain["price"])) == sorted(map(repr, other["price"]))
 
 
 def test_a_table_of_text_says_what_one_of_numbers_says(tmp_path):

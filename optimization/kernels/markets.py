@@ -1,0 +1,304 @@
+"""Backward induction of M4.12 in several markets of a job, and the choice among them (M11.6) (ours).
+
+Each market has the tables of `kernels.holding`. At the start of a later slot the job also sees the
+other markets, whose states are drawn, and may start in one of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from slackwater.optimization.kernels.arrays import copy_between, copy_rows
+from slackwater.optimization.kernels.compiling import fast_part, kernel, part
+from slackwater.optimization.kernels.holding import (
+    TIE,
+    WAIT_GAIN,
+    Held,
+    HeldState,
+    before_choice,
+    before_reading,
+    best_target,
+    end_values,
+    last_values,
+    over_prices,
+    raise_to,
+    run_after,
+    spot_limit,
+    start_values,
+    until,
+    value_of,
+)
+from slackwater.optimization.kernels.induction import NEVER, Choices
+from slackwater.optimization.kernels.rules import late_limit, spot_held
+
+
+class Market(NamedTuple):
+    """A market of a job: ``game`` of a job that is there, ``moved`` of a job that comes from another market."""
+
+    game: Held
+    moved: Held
+    choices: Choices
+
+
+@fast_part
+def mean_of_better(
+    rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray, low: int, high: int
+) -> None:
+    """Compute rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for h in [low, high), for rows (J, points).
+
+    ``upper`` is the maximum of ``others`` over r, ``spare`` (points,) is scratch.
+    """
+    begin, end, share = np.uint64(low), np.uint64(high), np.float32(1.0 / others.shape[0])
+    for j in range(rows.shape[0]):
+        above = 0
+        for h in range(begin, end):
+            above += 1 if upper[h] > rows[j, h] else 0
+        if above == 0:
+            continue
+        for h in range(begin, end):
+            spare[h] = np.float32(0.0)
+        for r in range(others.shape[0]):
+            for h in range(begin, end):
+                spare[h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+        for h in range(begin, end):
+            rows[j, h] = spare[h] * share
+
+
+@part
+def flat(values: np.ndarray) -> np.ndarray:
+    """Return values (S, K, holdings, points) as rows of points."""
+    a, b, c, points = values.shape
+    return values.reshape((a * b * c, points))
+
+
+@kernel
+def induct_markets(
+    markets: list[Market],
+    draws: np.ndarray,
+    move_usd: np.ndarray,
+    keep: int,
+    low: np.ndarray,
+    high: np.ndarray,
+    fastest: int,
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return expected values after the choice of each of the first ``keep`` slots, per market and without a market.
+
+    The shapes are (keep, S, K, holdings, points), as of `induct_held`, and (keep, points). At the
+    start of a later slot the other markets are in the states of ``draws`` (T, R, M, 2), each draw
+    equally likely; without draws the job stays where it is. ``move_usd`` (M, M) is the cost of a
+    move. Without a market the deadline is kept by on-demand in market ``fastest``.
+    """
+    count, slots, draw_count = len(markets), draws.shape[0], draws.shape[1]
+    first_game = markets[fastest].game
+    value, points = first_game.value, first_game.points
+    kept = [np.empty((1, 1, 1, 1, 1), np.float32) for _ in range(count)]
+    now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    mixed = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    lost = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    gone = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    dearest = 0.0
+    for m in range(count):
+        game = markets[m].game
+        states, levels, sizes = game.available.size, game.price.size, game.sizes.size
+        holdings = 2 * sizes - 1
+        kept[m] = np.empty((keep, states, levels, holdings, points), np.float32)
+        now[m] = np.empty((states, levels, holdings, points), np.float32)
+        after[m] = np.empty((states, levels, holdings, points), np.float32)
+        mixed[m] = np.empty((states, levels, holdings, points), np.float32)
+        lost[m] = np.full((states, levels, sizes, points), NEVER, np.float32)
+        gone[m] = np.empty((states, levels, sizes, points), np.float32)
+        dearest = max(dearest, float(game.sizes[-1]) * game.on_demand)
+    beyond = value.usd + dearest * late_limit(value) + float(move_usd.max())
+    alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
+    for m in range(count):
+        last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, now[m])
+        copy_rows(now[m], lost[m])
+        for h in range(low[slots], high[slots]):
+            nowhere[0, h] = max(nowhere[0, h], now[m][0, 0, 0, h])
+    coming = np.empty((count, draw_count, points), np.float32)
+    starting = np.empty((count, draw_count, points), np.float32)
+    one, others = np.empty((1, points), np.float32), np.empty((draw_count, points), np.float32)
+    upper, spare = np.empty(points, np.float32), np.empty(points, np.float32)
+    for i in range(slots - 1, -1, -1):
+        begin, end = low[i + 1], high[i + 1]
+        for m in range(count):
+            game = markets[m].game
+            over_prices(game.price_chain[i], now[m], mixed[m])
+            over_prices(game.price_chain[i], lost[m], gone[m])
+            before_reading(game, game.chain[i], begin, end, mixed[m], gone[m], after[m])
+            all_rows = flat(after[m])
+            for k in range(all_rows.shape[0]):
+                all_rows[k, :begin] = all_rows[k, begin]
+                all_rows[k, end:] = all_rows[k, end - 1] - np.float32(beyond)
+            if i < keep:
+                copy_rows(after[m], kept[m][i])
+        nowhere[0, :begin] = nowhere[0, begin]
+        nowhere[0, end:] = nowhere[0, end - 1] - np.float32(beyond)
+        if i < keep:
+            copy_between(nowhere[0], alone[i], 0, points)
+        if i == 0:
+            break
+        begin, end, left = low[i], high[i], float(value.deadline - first_game.slot - i)
+        for m in range(count):
+            for r in range(draw_count):
+                s, x = draws[i, r, m, 0], draws[i, r, m, 1]
+                same = -1
+                for q in range(r):
+                    if draws[i, q, m, 0] == s and draws[i, q, m, 1] == x:
+                        same = q
+                if same >= 0:
+                    copy_between(coming[m, same], coming[m, r], begin, end)
+                    copy_between(starting[m, same], starting[m, r], begin, end)
+                    continue
+                rows, ended = after[m][s, x], spare
+                end_values(markets[m].moved, left, begin, end, ended)
+                start_values(markets[m].moved, left, begin, end, ended, rows, s, x, one)
+                copy_between(one[0], coming[m, r], begin, end)
+                end_values(markets[m].game, left, begin, end, ended)
+                start_values(markets[m].game, left, begin, end, ended, rows, s, x, one)
+                copy_between(one[0], starting[m, r], begin, end)
+        stay = np.full((1, points), NEVER, np.float32)
+        idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
+        raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
+        for m in range(count):
+            before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
+        for m in range(count + 1):
+            if draw_count == 0:
+                break
+            upper[begin:end] = NEVER
+            for r in range(draw_count):
+                others[r, begin:end] = NEVER
+                for k in range(count):
+                    if k == m:
+                        continue
+                    paid = np.float32(move_usd[m, k]) if m < count else np.float32(0.0)
+                    for h in range(begin, end):
+                        worth = (coming[k, r, h] if m < count else starting[k, r, h]) - paid
+                        others[r, h] = max(others[r, h], worth)
+                for h in range(begin, end):
+                    upper[h] = max(upper[h], others[r, h])
+            if m < count:
+                mean_of_better(flat(now[m]), others, upper, spare, begin, end)
+                mean_of_better(flat(lost[m]), others, upper, spare, begin, end)
+            else:
+                mean_of_better(stay, others, upper, spare, begin, end)
+        copy_between(stay[0], nowhere[0], 0, points)
+        if begin == 0:
+            nowhere[0, 0] = value.usd
+    return kept, alone
+
+
+@part
+def best_start(game: Held, choices: Choices, rows: np.ndarray, at: HeldState) -> tuple[float, int, int]:
+    """Return (value, on-demand, spot) of the best start in a market, minus infinity if none is allowed."""
+    slack = TIE * abs(game.value.usd)
+    best, on_demand, spot = -np.inf, 0, 0
+    for j in range(1, choices.sizes.size):
+        n = choices.sizes[j]
+        first = spot_held(n, at.available, at.price, game.on_demand)
+        for s in (first, 0):
+            worth = value_of(game, rows, choices, at, n - s, s)
+            if worth > best + slack:
+                best, on_demand, spot = worth, n - s, s
+            if first == 0:
+                break
+    return best, on_demand, spot
+
+
+class Plan(NamedTuple):
+    """Values after the choice, ``after`` per market and ``alone`` without one, and the terms of moves as of `induct_markets`."""
+
+    markets: list[Market]
+    after: list[np.ndarray]
+    alone: np.ndarray
+    move_usd: np.ndarray
+    fastest: int
+
+
+class MarketPaths(NamedTuple):
+    """A job in one slot on many paths, arrays (paths,), of markets (paths, M).
+
+    ``place`` and ``here`` are the markets of the checkpoint (M: none) and of the instances; the
+    others as in `HeldStates`, of the instances ``here`` and of each market.
+    """
+
+    place: np.ndarray
+    here: np.ndarray
+    rest: np.ndarray
+    unsaved: np.ndarray
+    on_demand: np.ndarray
+    spot: np.ndarray
+    pending: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    states: np.ndarray
+    levels: np.ndarray
+    share: float
+    left: float
+
+
+@part
+def value_here(plan: Plan, i: int, at: MarketPaths, p: int, worth: np.ndarray) -> tuple[int, int]:
+    """Return the best target (on-demand, spot) in the market of the instances on path ``p``, or without a market.
+
+    ``i`` is the index of the slot. Its value goes to ``worth`` (M + 1,), and that of nothing to the last element.
+    """
+    count, here = len(plan.markets), at.here[p]
+    if here == count:
+        own = plan.markets[plan.fastest]
+        nothing = HeldState(at.rest[p], 0.0, 0, 0, 0.0, 0, 0.0, at.share, at.left)
+        worth[count] = value_of(own.game, plan.alone[i : i + 1], own.choices, nothing, 0, 0)
+        return 0, 0
+    own, rows = plan.markets[here], plan.after[here][i, at.states[p, here], at.levels[p, here]]
+    state = HeldState(
+        at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p, here],
+        at.price[p, here], at.share, at.left,
+    )  # fmt: skip
+    on_demand, spot = best_target(own.game, rows, own.choices, state)
+    worth[count] = value_of(own.game, rows, own.choices, state, 0, 0)
+    if on_demand + spot > 0:
+        moves = at.place[p] < count and at.place[p] != here
+        paid = plan.move_usd[at.place[p], here] if moves else 0.0
+        worth[here] = value_of(own.game, rows, own.choices, state, on_demand, spot) - paid
+    return on_demand, spot
+
+
+@kernel
+def choose_market(plan: Plan, i: int, at: MarketPaths) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the targets of highest value in the slot of index ``i``, the best in each market, and their values.
+
+    Targets are (market, on-demand, spot), (paths, 3), and (on-demand, spot), (paths, M, 2). Values
+    (paths, M + 1) include the cost of a move; the last column is running nothing, which must be
+    better by `WAIT_GAIN`. Ties: the present market and instances, then the least size.
+    """
+    paths, count = at.available.shape
+    chosen, best_in = np.empty((paths, 3), np.int64), np.zeros((paths, count, 2), np.int64)
+    worths = np.full((paths, count + 1), -np.inf)
+    fastest = plan.markets[plan.fastest].game
+    slack, wait_usd = TIE * abs(fastest.value.usd), WAIT_GAIN * fastest.on_demand
+    for p in range(paths):
+        place, here = at.place[p], at.here[p]
+        market, worth = here, worths[p]
+        on_demand, spot = value_here(plan, i, at, p, worth)
+        best = worth[count] - wait_usd
+        if on_demand + spot > 0:
+            best, best_in[p, here, 0], best_in[p, here, 1] = worth[here], on_demand, spot
+        for m in range(count):
+            if m == here:
+                continue
+            moves = place < count and place != m
+            game = plan.markets[m].moved if moves else plan.markets[m].game
+            state = HeldState(
+                at.rest[p], 0.0, 0, 0, 0.0, at.available[p, m], at.price[p, m], at.share, at.left
+            )
+            rows = plan.after[m][i, at.states[p, m], at.levels[p, m]]
+            usd, o, s = best_start(game, plan.markets[m].choices, rows, state)
+            worth[m] = usd - (plan.move_usd[place, m] if moves else 0.0)
+            best_in[p, m, 0], best_in[p, m, 1] = o, s
+            if worth[m] > best + slack:
+                best, market, on_demand, spot = worth[m], m, o, s
+        chosen[p, 0], chosen[p, 1], chosen[p, 2] = market, on_demand, spot
+    return chosen, best_in, worths

@@ -1,0 +1,361 @@
+"""Value function of a multi-market job in the world: the tables of M4.12 in each market, with later moves (M11.6) (ours)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slackwater.optimization.job.definition import needed, rates, times_of
+from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
+from slackwater.optimization.kernels.lists import listed
+from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
+from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
+from slackwater.optimization.market.belief import Belief, Forgetting
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
+from slackwater.optimization.moving.tables import (
+    DRAWS,
+    MOST_CELLS,
+    MOST_POINTS,
+    lumped,
+    sampled_states,
+)
+from slackwater.optimization.policies.contract import Running
+from slackwater.optimization.policies.grids import FEWEST_POINTS, TableGrid, band, table_grid, work_grid
+from slackwater.optimization.policies.holding import held_game
+from slackwater.optimization.policies.pace import WORK_TOLERANCE
+from slackwater.optimization.policies.stochastic import belief_in_force, is_ahead
+from slackwater.optimization.replay.ahead import nothing
+from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.paths import WorldPaths
+from slackwater.optimization.world.simulation import Targets
+from slackwater.warehouse.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """Options of a job in a slot: the best target of each market and its value, (M + 1,) with nothing last, USD.
+
+    ``here`` is the market of the instances (M: none). Nothing must be better by ``wait_usd``, a move
+    by ``tie_usd``.
+    """
+
+    targets: tuple[Placement, ...]
+    worth: np.ndarray
+    here: int
+    wait_usd: float
+    tie_usd: float
+
+    def best(self) -> tuple[Placement, float]:
+        """Return the target of highest value and its value; on ties the present market."""
+        count = len(self.targets)
+        stays = self.here < count and self.targets[self.here].market is not None
+        found = self.here if stays else count
+        top = float(self.worth[found]) - (0.0 if stays else self.wait_usd)
+        for m, usd in enumerate(self.worth[:count].tolist()):
+            if usd > top + self.tie_usd:
+                found, top = m, usd
+        return (IDLE if found == count else self.targets[found]), float(self.worth[found])
+
+    def in_market(self, m: int) -> tuple[Allocation, float]:
+        """Return the best instances of a market, and their value."""
+        return self.targets[m].allocation, float(self.worth[m])
+
+    @property
+    def waiting_usd(self) -> float:
+        """Value of running nothing."""
+        return float(self.worth[-1])
+
+    def with_market(self, m: int, other: WorldOptions) -> WorldOptions:
+        """Return these options with market ``m`` as in ``other``."""
+        worth = self.worth.copy()
+        worth[m] = other.worth[m]
+        targets = tuple((other if k == m else self).targets[k] for k in range(len(self.targets)))
+        return replace(self, targets=targets, worth=worth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldTables:
+    """Expected values after the choice in each of the first slots from ``slot`` on, per market (`kernels.markets`), USD.
+
+    In later slots other jobs take ``taken`` instances of each market first. ``now`` has for each
+    market the probabilities of its present counts.
+    """
+
+    job: MarketsJob
+    grids: tuple[TableGrid, ...]
+    slot_hours: float
+    plan: Plan
+    slot: int
+    taken: np.ndarray
+    now: tuple[np.ndarray, ...]
+
+    def options(self, view: MarketsView) -> WorldOptions:
+        """Return the options in the slot of ``view``.
+
+        Trying a market is free for a job without instances. Instances that run are given up for it:
+        then a market whose counts are not observed is valued over its present states, and where it
+        grants too little the job starts anew in its own market.
+        """
+        found, (here, held) = self._granted(view), instances_of(view)
+        if not held.held.total:
+            return found
+        anew = self._granted(view.in_world(held._replace(held=Allocation(0, 0), pending_hours=0.0), here))
+        worth, again = found.worth.copy(), max(anew.worth[view.job.nowhere], float(anew.worth[here]))
+        for m, own in enumerate(view.views):
+            if m == here or own.availability_observed:
+                continue
+            counts = zip(self.grids[m].counts.count.tolist(), self.now[m].tolist(), strict=True)
+            each = [
+                share * max(again, float(self._granted(_with_count(view, m, count)).worth[m]))
+                for count, share in counts
+            ]
+            worth[m] = min(worth[m], sum(each))
+        return replace(found, worth=worth)
+
+    def _granted(self, view: MarketsView) -> WorldOptions:
+        """Return the options if each market grants what the view shows."""
+        here, held = instances_of(view)
+        counts = [
+            max(own.available + own.others - few, 0)
+            for own, few in zip(view.views, self.taken.tolist(), strict=True)
+        ]
+        at = self._paths(
+            place=np.array([view.place]),
+            here=np.array([here]),
+            done=np.array([view.progress.done]),
+            saved=np.array([held.saved if held.held.total else view.progress.done]),
+            held=np.array([[held.held.on_demand, held.held.spot]]),
+            pending_hours=np.array([held.pending_hours]),
+            price=np.array([[own.price for own in view.views]]),
+            available=np.array([[own.available for own in view.views]]),
+            counts=np.array([counts]),
+            share=1.0 - view.views[0].elapsed,
+            hours_left=view.views[0].hours_left,
+        )
+        _, targets, worth = choose_market(self.plan, view.slot - self.slot, at)
+        return WorldOptions(
+            targets=tuple(placement(m, Allocation(o, s)) for m, (o, s) in enumerate(targets[0].tolist())),
+            worth=worth[0],
+            here=here,
+            wait_usd=WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours,
+            tie_usd=TIE * abs(self.job.job.worth.usd),
+        )
+
+    def on_paths(
+        self,
+        view: MarketsView,
+        slot: int,
+        paths: WorldPaths,
+        own: np.ndarray,
+        known: tuple[np.ndarray, np.ndarray],
+    ) -> Targets:
+        """Return the targets on all paths in a later slot: of highest value on the paths ``own``, nothing on others.
+
+        ``known`` are prices in USD per instance-hour and counts left by other jobs, (own, M). The
+        present belief is fixed to the end.
+        """
+        wished, place = nothing(paths), np.where(paths.place < 0, self.job.nowhere, paths.place)
+        at = self._paths(
+            place=place[own],
+            here=np.where(paths.held > 0, paths.market, place)[own],
+            done=paths.work[own],
+            saved=paths.saved[own],
+            held=np.stack([paths.held_of(ON_DEMAND)[own], paths.held_of(SPOT)[own]], axis=1),
+            pending_hours=paths.pending[own] / 3600.0,
+            price=known[0],
+            available=known[1],
+            counts=known[1],
+            share=1.0,
+            hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
+        )
+        found, _, _ = choose_market(self.plan, slot - self.slot, at)
+        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], paths.market[own])
+        wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
+        return wished
+
+    def _paths(
+        self,
+        *,
+        place: np.ndarray,
+        here: np.ndarray,
+        done: np.ndarray,
+        saved: np.ndarray,
+        held: np.ndarray,
+        pending_hours: np.ndarray,
+        price: np.ndarray,
+        available: np.ndarray,
+        counts: np.ndarray,
+        share: float,
+        hours_left: float,
+    ) -> MarketPaths:
+        """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
+        usd, hours, nowhere = price * self.slot_hours, self.slot_hours, self.job.nowhere
+        underway = (place != here) & (place < nowhere) & (here < nowhere)
+        each = list(enumerate(self.grids))
+        return MarketPaths(
+            place=place.astype(np.int64),
+            here=here.astype(np.int64),
+            rest=np.asarray(self.job.job.workload - done, dtype=float),
+            unsaved=np.asarray(done - saved, dtype=float),
+            on_demand=held[:, 0].astype(np.int64),
+            spot=held[:, 1].astype(np.int64),
+            pending=pending_hours / hours + self.job.moving.taken * underway,
+            available=available.astype(np.int64),
+            price=np.ascontiguousarray(usd, dtype=float),
+            states=np.stack([grid.counts.indices(counts[:, m]) for m, grid in each], axis=1).astype(np.int64),
+            levels=np.stack([grid.prices.indices(usd[:, m]) for m, grid in each], axis=1).astype(np.int64),
+            share=float(share),
+            left=float(hours_left / hours),
+        )
+
+
+def _with_count(view: MarketsView, market: int, count: int) -> MarketsView:
+    """Return a view with at most ``count`` available instances in a market."""
+    views = list(view.views)
+    views[market] = replace(views[market], available=min(count, views[market].available))
+    return replace(view, views=tuple(views))
+
+
+def instances_of(view: MarketsView) -> tuple[int, Running]:
+    """Return the market of the instances and themselves; raises `PolicyError` in the slot model."""
+    found = view.instances
+    if found is None:
+        raise PolicyError(
+            f"job {view.job.job.name!r} has no instances in the world", expected="a view in the world"
+        )
+    return found
+
+
+def in_time_somewhere(view: MarketsView) -> bool:
+    """Return whether on-demand meets the deadline from now on: the instances held, or the fastest size anew in any market."""
+    (here, running), job = instances_of(view), view.job
+    rest, left = needed(job.job.workload) - view.progress.done, view.views[0].hours_left
+    most = 0.0
+    for m, run in enumerate(job.runs):
+        times, speeds = times_of(run, view.slot_hours), rates(run.throughput, run.n_max)
+        speeds = np.where(np.arange(run.n_max + 1) >= run.n_min, speeds, 0.0)
+        lost = (times.on_demand_wait + times.boot + times.restart) / 3600.0
+        if view.place not in (m, job.nowhere):
+            lost += job.moving.taken * view.slot_hours
+        most = max(most, float(speeds.max()) * (left - lost))
+        if m == here:
+            kept = float(speeds[min(running.held.on_demand, run.n_max)])
+            most = max(most, kept * (left - running.pending_hours))
+    return rest <= most * (1.0 + WORK_TOLERANCE)
+
+
+def world_tables_in_force(
+    view: MarketsView,
+    forgetting: Forgetting,
+    *,
+    draws: int = DRAWS,
+    taken: Sequence[int] | None = None,
+    whole: bool = False,
+) -> WorldTables:
+    """Return the tables of a job in the world for the slot of ``view``, computed at first use.
+
+    Other jobs take ``taken`` instances of each market first in every later slot (None: none).
+    ``whole``: the tables are kept of every later slot.
+    """
+    _, running = instances_of(view)
+    found = [belief_in_force(own, forgetting, 0) for own in view.views]
+    beliefs, keep = [belief for belief, _ in found], found[0][1]
+    guarded = running.guarded and in_time_somewhere(view)
+    gap = running.gap_hours / view.slot_hours
+    ahead = all(is_ahead(own, view.progress.done) for own in view.views)
+    gone = tuple(taken or (0,) * len(beliefs))
+    keep = view.job.job.deadline_slots - beliefs[0].slot if whole else keep
+    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone)
+    # Only the newest: those of all markets and slots would fill the memory.
+    cache, place = view.views[0].tables, ("tables of all markets",)
+    known = cache.get(place)
+    if isinstance(known, tuple) and known[0] == key and isinstance(known[1], WorldTables):
+        return known[1]
+    tables = make_world_tables(
+        view.job, beliefs, keep=keep, guarded=guarded, gap=gap, ahead=ahead, draws=draws, taken=gone
+    )
+    cache[place] = (key, tables)
+    return tables
+
+
+def make_world_tables(
+    job: MarketsJob,
+    beliefs: Sequence[Belief],
+    *,
+    keep: int,
+    guarded: bool,
+    gap: float,
+    ahead: bool = True,
+    draws: int = DRAWS,
+    taken: Sequence[int] | None = None,
+) -> WorldTables:
+    """Compute the tables of all markets by backward induction from the deadline to the slot of ``beliefs``.
+
+    ``keep``, ``guarded``, ``gap`` and ``ahead`` are those of `make_held_tables`, ``draws`` the number
+    of draws of the other markets in each later slot.
+    """
+    gone = taken or (0,) * len(beliefs)
+    slots, hours = job.job.deadline_slots - beliefs[0].slot, beliefs[0].slot_hours
+    grids = [
+        table_grid(run, belief, holdings=2, taken=few)
+        for run, belief, few in zip(job.runs, beliefs, gone, strict=True)
+    ]
+    cells = sum(
+        2 * slots * len(grid.counts.count) * len(grid.prices.level_usd) * len(grid.sizes) for grid in grids
+    )
+    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells))
+    step, points = min(
+        (work_grid(run, grid.gain, most=most) for run, grid in zip(job.runs, grids, strict=True)),
+        key=lambda found: found[0],
+    )
+    points = max(points, math.ceil(job.job.workload / step) + 2)
+    grids = [replace(grid, step=step, points=points) for grid in grids]
+    games = [
+        held_game(run, times_of(run, hours), belief, grid, guarded=guarded, gap=gap)
+        for run, belief, grid in zip(job.runs, beliefs, grids, strict=True)
+    ]
+    fastest = int(np.argmax([grid.gain.max() for grid in grids]))
+    other_wait = job.moving.taken + games[fastest].fresh + games[fastest].wait
+    games = [
+        game
+        if m == fastest
+        else game._replace(other_gain=float(grids[fastest].gain.max()), other_wait=float(other_wait))
+        for m, game in enumerate(games)
+    ]
+    low, high = np.zeros(slots + 1, np.int64), np.full(slots + 1, points)
+    if guarded:
+        low, high = band(job.job, games[fastest])
+        low = np.zeros_like(low) if ahead else low
+    markets = listed(
+        [
+            Market(game, game._replace(fresh=game.fresh + float(job.moving.taken)), grid.choices)
+            for game, grid in zip(games, grids, strict=True)
+        ]
+    )
+    count_now = [
+        lumped(belief.count_now, np.maximum(belief.counts.count - few, 0), grid.counts)
+        for belief, grid, few in zip(beliefs, grids, gone, strict=True)
+    ]
+    states = sampled_states(
+        [belief.price_now for belief in beliefs],
+        count_now,
+        [game.price_chain for game in games],
+        [game.chain for game in games],
+        slots,
+        draws,
+        False,
+    )
+    move_usd = np.array(job.moving.usd, dtype=float)
+    after, alone = induct_markets(markets, states, move_usd, min(keep, slots), low, high, fastest)
+    return WorldTables(
+        job=job,
+        grids=tuple(grids),
+        slot_hours=hours,
+        plan=Plan(markets, listed(after), alone, move_usd, fastest),
+        slot=beliefs[0].slot,
+        taken=np.array(gone, np.int64),
+        now=tuple(count_now),
+    )
