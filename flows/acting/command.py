@@ -28,8 +28,9 @@ COLUMNS: dict[str, Column | str] = {
 }
 
 
-#: Note of an interrupted call.
+#: Notes of an interrupted call, with instances and without.
 RUN_ON = "Interrupted: these instances run on. `slackwater act` goes on with them, `slackwater act --down` stops them."
+NOTHING_RUNS = "Interrupted: no instance runs. `slackwater act` goes on."
 
 
 def act(
@@ -89,7 +90,10 @@ def act(
         else:
             passes, interrupted = _keep_acting(acting, clock, pause, jobs)
     answer = _answer(passes, clock(), dry_run, drivers.without)
-    return replace(answer, exit_code=STOPPED, notes=[RUN_ON, *answer.notes]) if interrupted else answer
+    if not interrupted:
+        return answer
+    told = RUN_ON if any(one.held for one in passes) else NOTHING_RUNS
+    return replace(answer, exit_code=STOPPED, notes=[told, *answer.notes])
 
 
 class _Drivers:
@@ -141,6 +145,10 @@ def _keep_acting(
     """Make passes until all named jobs are over, or until interrupted; return the last, and whether it was interrupted."""
     shown: dict[str, str] = {}
     passes: list[JobPass] = []
+    say(
+        f"acting on {', '.join(jobs) if jobs else 'every open job'}, a look every {pause.total_seconds():g} s at the latest; "
+        "Ctrl-C leaves instances running, `slackwater act --down` stops them"
+    )
     try:
         while True:
             start = clock()

@@ -118,29 +118,38 @@ class Acting:
             driver = self.driver_of(job.name)
             if driver is None or (self.only and job.name not in self.only):
                 continue
-            found[job.name] = self._try(job, driver, now, dry)
-            if not dry and self._has_lost(job, found[job.name], now):
+            done = self._try(job, driver, now, dry, waits=not dry)
+            if done is None:
                 lost.append((job, driver))
-        # Only now: the standby plans of all jobs run before any of them is decided again.
-        for job, driver in lost:
+            else:
+                found[job.name] = done
+        for job, driver in lost:  # after all others, which do not wait for their decisions
             told = self._revise(job, now)
-            found[job.name] = replace(self._try(job, driver, now, dry), note=told)
+            if (again := self._try(job, driver, now, dry)) is not None:
+                found[job.name] = replace(again, note=told)
         if not dry:
             self.record(now)
         return list(found.values())
 
-    def _try(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
+    def _try(
+        self, job: ActedJob, driver: Driver, now: datetime, dry: bool, *, waits: bool = False
+    ) -> JobPass | None:
+        """Bring a job to its target; None if it ``waits`` for a decision on the rest of its slot."""
         try:
+            self._observe(self._in_slot(job), driver, now)
+            if waits and self._has_lost(job, now):
+                return None
             return self._act_on(job, driver, now, dry)
         except DriverError as error:
             return self._failed(job, driver, now, str(error))
 
-    def _has_lost(self, job: ActedJob, done: JobPass, now: datetime) -> bool:
+    def _has_lost(self, job: ActedJob, now: datetime) -> bool:
         """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
         current = self._in_slot(job).decision
         return (
             current is not None
-            and not done.target.final
+            and not job.ended
+            and now < job.deadline
             and current.key in self.ledger.job(job.name).losses
             and now + self.limits.every < current.valid_until
         )
@@ -230,9 +239,7 @@ class Acting:
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
-        job = self._in_slot(job)
-        self._observe(job, driver, now)
-        own = self.ledger.job(job.name)
+        job, own = self._in_slot(job), self.ledger.job(job.name)
         if job.decision is not None:
             self._in_force[job.name] = job.decision.key
         prices = self.world.prices(job.name, own.markets | set(job.markets), now)

@@ -1,13 +1,12 @@
-"""Drift detection: two tests that read no data after the slot of their result (M6.4, M6.5).
+"""Drift detection by a test that reads no data after the slot of its result (M6.4, M6.5).
 
-*Distribution*: every `DriftRule.every` the last 1, 2 and 4 days are compared with the data before them by the two-sample
+Every `DriftRule.every` the last 1, 2 and 4 days are compared with the data before them by the two-sample
 Kolmogorov-Smirnov test. Slots are not independent, so the numbers of slots are divided by the autocorrelation time of the values
 about the mean of their window, tau = 1 + 2 sum rho_k (Weiss, JASA 73, 1978; the sum is truncated by Sokal's rule); without that
-a zone that stays at 0 for a night would show drift every morning. *Loss*: the mean loss of a model in blocks of six hours is
-tested for a rise by the test of Page (Biometrika 41, 1954) and Hinkley (1971), scaled by the long-run deviation of the blocks.
+a zone that stays at 0 for a night would show drift every morning.
 
-The limits were chosen on stationary chains of counts whose stays last from an hour to a day: each test there raises less than one
-false alarm in 30 days (at most 0.6 and 0.4), and both together less than one (`tests/forecasting/diagnosis/test_drift.py`).
+The limit was chosen on stationary chains of counts whose stays last from an hour to a day: on each the test raises at most
+0.6 false alarms in 30 days (`tests/forecasting/diagnosis/test_drift.py`).
 """
 
 from __future__ import annotations
@@ -24,13 +23,11 @@ from slackwater.forecasting.series import Series
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRule:
-    """Windows and limits of the drift tests (ours).
+    """Windows and limit of the drift test (ours).
 
-    Recent windows and the reference before them are in days, as are ``every`` and ``block``. The reference needs at least
+    Recent windows and the reference before them are in days, as is ``every``. The reference needs at least
     ``least_days``, and at least the length of the recent window. ``limit`` bounds the statistic D sqrt(n m / (n + m)) with
-    effective sample sizes; ``autocorrelation_floor`` (days) is the lower bound of the autocorrelation time. ``slack`` and
-    ``loss_limit`` are those of Page's test, in deviations of a block; the deviation of a block is limited to ``most``, so that
-    a single extreme block is no drift.
+    effective sample sizes; ``autocorrelation_floor`` (days) is the lower bound of the autocorrelation time.
     """
 
     recent_days: tuple[float, ...] = (1.0, 2.0, 4.0)
@@ -39,10 +36,6 @@ class DriftRule:
     every: float = 0.25
     limit: float = 1.8
     autocorrelation_floor: float = 1.0 / 12.0
-    block: float = 0.25
-    slack: float = 0.5
-    loss_limit: float = 6.0
-    most: float = 3.0
 
 
 #: Default rule.
@@ -59,7 +52,7 @@ class Drift:
 
     at: int
     since: int
-    kind: Literal["distribution", "loss"]
+    kind: Literal["distribution"]
     statistic: float
     found: str
 
@@ -182,67 +175,10 @@ def difference(before: str, after: str, days: float) -> str:
     return f"the last {days:g} d ({after}) differ from before ({before})"
 
 
-def detect_loss(
-    losses: np.ndarray, *, slots_per_day: int, first_slot: int = 0, rule: DriftRule = RULE
-) -> list[Drift]:
-    """Detect rises of a model's mean loss; ``losses`` (slots,) are the losses known in each slot, NaN where nothing was scored.
-
-    A loss belongs to the slot in which the value became known, not to that of its forecast. Blocks without any loss are skipped.
-    Blocks since the last detection are the reference, at least ``rule.least_days``. Falls are harmless and not reported.
-    """
-    width = max(1, round(rule.block * slots_per_day))
-    skip = -first_slot % width
-    blocks = losses[skip : skip + (len(losses) - skip) // width * width].reshape(-1, width)
-    seen = ~np.isnan(blocks)
-    means = np.where(seen, blocks, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    known = np.flatnonzero(seen.any(axis=1))
-    least = max(2, round(rule.least_days / rule.block))
-    begins, rise, since, marks = 0, 0.0, 0, []
-    for i in range(len(known)):
-        if i - begins < least:
-            continue
-        z = _deviations(means[known[begins:i]], float(means[known[i]]), rule.most)
-        if rise == 0.0:
-            since = i
-        rise = max(0.0, rise + z - rule.slack)
-        if rise > rule.loss_limit:
-            marks.append(_loss_mark(means[known], (begins, since, i), rise, (skip, width, known)))
-            begins, rise = since, 0.0
-    return marks
-
-
-def _deviations(past: np.ndarray, now: float, most: float) -> float:
-    """Return the deviation of a block from the mean of the past blocks in long-run deviations, clipped to -most..most.
-
-    The long-run deviation is that of a first-order autoregression of the blocks, including the error of the mean.
-    """
-    apart = past - past.mean()
-    variance = float(np.square(apart).mean())
-    above = now - float(past.mean())
-    if variance <= 1e-18:
-        return most * float(np.sign(above)) if abs(above) > 1e-9 else 0.0
-    carried = float(np.clip((apart[1:] * apart[:-1]).mean() / variance, 0.0, 0.9))
-    deviation = np.sqrt(variance * (1 + carried) / (1 - carried) * (1 + 1 / past.size))
-    return float(np.clip(above / deviation, -most, most))
-
-
-def _loss_mark(
-    means: np.ndarray, places: tuple[int, int, int], rise: float, grid: tuple[int, int, np.ndarray]
-) -> Drift:
-    (begins, since, i), (skip, width, known) = places, grid
-    return Drift(
-        at=skip + int(known[i] + 1) * width - 1,
-        since=skip + int(known[since]) * width,
-        kind="loss",
-        statistic=rise,
-        found=f"mean loss {means[since : i + 1].mean():.3g}, before {means[begins:since].mean():.3g}",
-    )
-
-
 # ---
-# Drift of market series: the monitored values, detections, and whether a model should be estimated again (M6.4).
+# Drift of market series: the monitored values and detections (M6.4).
 #
-# The functions below apply the tests above to series with their clocks and variables.
+# The functions below apply the test above to series with their clocks and variables.
 
 DRIFT_COLUMNS = ("variable", "market", "at", "since", "kind", "statistic", "found")
 _DAY = pd.Timedelta(days=1)
@@ -277,30 +213,6 @@ def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
 
 def _description_of(series: Series) -> Callable[[np.ndarray], str]:
     return told_level if series.variable == "count" else told_changes
-
-
-def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> str:
-    """Return the reason why a model estimated up to slot ``last_fit`` (since the epoch) should be refitted now, "" if none.
-
-    The newest slots after the fit, for each window of ``rule.recent_days``, are compared with those up to the fit: one test per
-    window, fast enough for every turn. Reads all of ``series``, which ends at the present.
-    """
-    day, values = slots_per_day(series), watched(series)
-    known = last_fit - series.first_slot + 1
-    before = values[max(0, known - round(rule.reference_days * day)) : max(0, known)]
-    best, words = rule.limit, ""
-    for days in rule.recent_days:
-        recent = round(days * day)
-        if recent < 1 or len(values) - recent < known or len(before) < max(rule.least_days * day, recent):
-            continue
-        after = values[len(values) - recent :]
-        statistic = compared(before, after, day, rule)
-        if statistic > best:
-            best, words = (
-                statistic,
-                difference(_description_of(series)(before), _description_of(series)(after), days),
-            )
-    return words
 
 
 def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:

@@ -277,11 +277,6 @@ def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
     return np.stack(terms, axis=-1)
 
 
-def level_only(series: Series) -> DailyCycle:
-    """Return a constant cycle at the mean; the series needs an observed value."""
-    return DailyCycle(coefficients=np.array([series.observed.mean()]))
-
-
 def daily_cycle(series: Series) -> DailyCycle | None:
     """Fit the cycle by least squares; None without a clock, with fewer than eight slots a day or
     two days observed, or if the terms are collinear.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from slackwater.warehouse.errors import SettingsError
 
@@ -103,50 +101,6 @@ class PowerSpeedup:
             return self.most
         best = self.exponent / ((1.0 - self.exponent) * price)
         return min(self.most, max(1.0, best))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSpeedup:
-    """Concave s(k) on 1..``most``, given as a function; the best width is found numerically.
-
-    Raises `SettingsError` if s(1) is not 1, or if s is not increasing or not concave at one of
-    `PROBES` widths.
-    """
-
-    function: Callable[[float], float]
-    most: float
-
-    def __post_init__(self) -> None:
-        _check_most(self.most)
-        _check_end(True, self.most, "a speedup given as a function")
-        widths = np.geomspace(1.0, self.most, PROBES) if self.most > 1.0 else np.array([1.0])
-        values = np.array([self.function(float(k)) for k in widths])
-        _check_one(float(values[0]))
-        _check_increasing(widths, values)
-        slopes = np.diff(values) / np.diff(widths)
-        bent = np.flatnonzero(np.diff(slopes) > ROUNDING * max(1.0, float(np.abs(slopes).max(initial=0.0))))
-        if len(bent):
-            at = widths[bent[0] + 1]
-            raise SettingsError(
-                f"a speedup that is not concave: it steepens at {at:.4g} GPUs",
-                expected="a concave function",
-                remedy="give measured speedups as a table, for which widths are mixed (M8.3)",
-            )
-
-    def at(self, width: float) -> float:
-        """Return s(width)."""
-        return float(self.function(width))
-
-    def best_width(self, price: float) -> float:
-        """Return the argmin of (1 + price k) / s(k), quasi-convex for concave s, by bounded search."""
-
-        def cost(width: float) -> float:
-            return (1.0 + price * width) / self.at(width)
-
-        if self.most == 1.0 or math.isinf(price):  # k / s(k) is increasing for concave s
-            return 1.0
-        found = minimize_scalar(cost, bounds=(1.0, self.most), method="bounded", options={"xatol": 1e-10})
-        return min((1.0, self.most, float(found.x)), key=cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

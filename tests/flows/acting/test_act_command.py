@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import numpy as np
 import pandas as pd
 import pytest
-from acting_kit import Killed, Kills, MortalDriver, MortalLedger
 from advice_kit import (
     BEGIN,
     MARKET,
     SETTINGS,
-    SOURCE,
     STEP,
     add_job,
     decided_row,
@@ -20,26 +17,15 @@ from advice_kit import (
     new_store,
     opened,
     request,
-    row_of,
     turn_at,
 )
 from command_kit import call
-from make import make_request
 
-from slackwater.flows.acting.account import paid_usd
-from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers import DRIVERS, Place
-from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
-from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
-from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job
+from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
-from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
-from slackwater.flows.turn.markets.histories import read_history
-from slackwater.flows.turn.markets.places import find_market
-from slackwater.optimization.replay.decision import record_start
 from slackwater.warehouse.store.connection import open_store
 
 
@@ -152,7 +138,7 @@ def test_without_a_driver_nothing_is_acted_on(tmp_path):
     assert MARKET not in done.out
 
 
-def test_interrupted_it_tells_that_instances_run_on(tmp_path, monkeypatch):
+def test_interrupted_it_tells_what_runs_on(tmp_path, monkeypatch):
     def interrupt(pause):
         raise KeyboardInterrupt
 
@@ -161,94 +147,8 @@ def test_interrupted_it_tells_that_instances_run_on(tmp_path, monkeypatch):
     monkeypatch.setattr("slackwater.flows.acting.command._sleep", interrupt)
     done = call("act", "--driver", "simulated", "--db", tmp_path / "w.duckdb")
     assert done.code == 130
-    assert "`slackwater act --down` stops them" in done.said
-
-
-@pytest.mark.slow
-def test_jobs_with_decisions_of_the_product_and_kills_lose_no_deadline_and_no_cent(tmp_path):
-    """Three jobs: turns are left out, the actor is killed, and the warehouse has the evidence."""
-    rng, kills = np.random.default_rng(5), Kills(np.random.default_rng(6), 0.06)
-    starts = {f"job-{k}": int(rng.integers(0, 6)) for k in range(3)}
-    with new_store(tmp_path) as store:
-        for name, slot in starts.items():
-            placed = make_request(
-                name,
-                at=BEGIN + slot * STEP,
-                market=MARKET,
-                source=SOURCE,
-                workload={"amount": float(rng.uniform(8, 24)), "unit": "instance_hours"},
-                on_demand_wait_minutes=15,
-            )
-            save_jobs(store, [placed], origin="user", at=BEGIN, step=STEP)
-    db, limits = tmp_path / "w.duckdb", Limits(idle_slots=3, every=timedelta(minutes=5))
-    world, acting = ActedWarehouse(db, SETTINGS), None
-    cloud = DRIVERS["simulated"]({}, Place(name="s", db=db, world_of=world.world_of))
-    at, end = BEGIN, BEGIN + 19 * STEP  # the last job ends in slot 17
-    while at < end:
-        slot = round((at - BEGIN) / STEP, 6)
-        if slot == int(slot) and rng.random() > 0.1:  # else the turn was killed
-            decide_slot(db, cloud, starts, int(slot))
-        late = pd.Timedelta(0)
-        while True:
-            try:
-                if acting is None:
-                    ledger = MortalLedger(ledger_file(db))
-                    ledger.kills = kills
-                    driver = MortalDriver(cloud, kills)
-                    acting = Acting(
-                        world=world, ledger=ledger, driver_of=lambda _, d=driver: d, limits=limits
-                    )
-                acting.run_pass((at + late).to_pydatetime())
-                break
-            except Killed:
-                acting.ledger.close()
-                acting, late = None, late + pd.Timedelta(seconds=int(rng.integers(1, 30)))
-        for name, own in acting.ledger.jobs.items():
-            held = count_by_kind(cloud.listed(name, [], (at + late).to_pydatetime()))
-            if own.last is not None:
-                assert held["spot"] <= own.last.order.spot
-                assert held["on_demand"] <= own.last.order.on_demand
-        at += pd.Timedelta(minutes=5)
-    assert kills.count > 10
-    acting.ledger.close()
-    with LaunchLedger(ledger_file(db), read_only=True) as ledger, open_store(db) as store:
-        for name in starts:
-            run, own = cloud.run(name, end.to_pydatetime()), ledger.job(name)
-            assert run.finish is not None, name
-            assert run.finish <= 6 * 3600.0 + 1e-6, name
-            assert not own.held
-            prices = world.prices(name, own.markets, end.to_pydatetime())
-            bill = paid_usd(own.instances.values(), prices, end.to_pydatetime())
-            assert bill == pytest.approx(run.paid_usd, abs=0.005)
-            lost = sum(one.lost or 0 for one in reports_of(store, name))
-            assert lost == run.lost_instances
-
-
-def decide_slot(db, cloud, starts, slot):
-    """Report the progress of the open jobs, and decide a slot for each, as a turn does."""
-    at = BEGIN + slot * STEP
-    with open_store(db) as store:
-        rows = []
-        for name, start in starts.items():
-            if not start <= slot < start + 12:
-                continue
-            stored, run = find_job(store, name), cloud.run(name, at.to_pydatetime())
-            done = run.work / run.terms.workload * stored.request.workload.amount
-            report = Report(job=name, reported_at=at, known_at=at, progress=done, finished=run.is_finished)
-            same = [one for one in reports_of(store, name) if one.reported_at == at]
-            if not same:
-                save_report(store, report, stored)
-            if not run.is_finished:
-                followed = find_market(store, f"{MARKET}@{SOURCE}", at=at, settings=SETTINGS)
-                history = read_history(store, followed, settings=SETTINGS, start=record_start(BEGIN))
-                live = open_job(
-                    stored.request,
-                    [history],
-                    decided=placements_of(decisions_of(store, name)),
-                    reports=reports_of(store, name, known_at=at),
-                )
-                rows.append(row_of(live, "Reserve(60)") | {"chosen_because": "asked for"})
-        keep(store, turn_at(store, slot), rows)
+    assert "acting on every open job, a look every 30 s" in done.err
+    assert "Interrupted: no instance runs" in done.said
 
 
 #: Slot in which the market loses all its spot after 10 minutes.

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 import pytest
-from acting_kit import START, GuardedWorld, Kills, Week, make_jobs
+from acting_kit import (
+    MARKET,
+    START,
+    GuardedWorld,
+    Killed,
+    Kills,
+    MortalDriver,
+    MortalLedger,
+    Week,
+    make_jobs,
+)
 
 from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import LaunchLedger, Seen, ledger_file
+from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.targets import ActedDecision, Limits
 
 
 def act_for(tmp_path, *, jobs, hours, chance, seed, minutes=5):
@@ -67,3 +80,77 @@ def test_a_week_of_20_jobs_with_kills_loses_no_deadline_and_no_cent(tmp_path):
     world, cloud, week = act_for(tmp_path, jobs=jobs, hours=168, chance=0.1, seed=4, minutes=10)
     assert week.kills.count > 300
     check_week(tmp_path, world, cloud, week, 168)
+
+
+def tear_down_job(reason):
+    """Return the job of a tear-down with its last minute with instances, None if that depends on its bill."""
+    job = make_jobs(1, within_hours=0, hours=6, seed=8)[0]
+    if reason == "budget":
+        return replace(job, budget_usd=3.0), None
+    return job, {"deadline": job.seconds / 60, "no decision": 120, "finished": 75}[reason]
+
+
+class Constant(GuardedWorld):
+    """One decision, for 2 on-demand and 2 spot instances, and the end of the job at a minute."""
+
+    def decide_for(self, job, *, until):
+        self.decisions[job.name] = ActedDecision(
+            key="key",
+            market=MARKET,
+            slot=START,
+            valid_until=START + timedelta(minutes=until),
+            on_demand=2,
+            spot=2,
+        )
+
+    def revise(self, job, launches, now):
+        return "not decided again"
+
+
+@pytest.mark.parametrize("reason", ["deadline", "budget", "no decision", "finished"])
+def test_every_tear_down_survives_kills(tmp_path, reason):
+    """Whatever ends a job, nothing is up a pass later, and nothing starts after; kills come at every fourth moment."""
+    job, last = tear_down_job(reason)
+    cloud = SimulatedDriver(tmp_path / "cloud", lambda name, now: job.world)
+    world, kills = Constant({job.name: job}, cloud), Kills(np.random.default_rng(4), 0.25)
+    world.decide_for(job, until=30 if reason == "no decision" else 500)
+    file, acting, down_since, now = tmp_path / "launches.jsonl", None, None, START
+    end = START + timedelta(minutes=job.seconds / 60 + 20)
+    while now < end:
+        late = timedelta(0)
+        if reason == "finished" and now >= START + timedelta(minutes=last):
+            world.finished.add(job.name)
+        while True:
+            try:
+                if acting is None:
+                    ledger = MortalLedger(file)
+                    ledger.kills = kills
+                    acting = Acting(
+                        world=world,
+                        ledger=ledger,
+                        driver_of=lambda _: MortalDriver(cloud, kills),
+                        limits=Limits(idle_slots=3, every=timedelta(minutes=5)),
+                    )
+                acting.run_pass(now + late)
+                break
+            except Killed:
+                if acting is not None:
+                    acting.ledger.close()
+                acting, late = None, late + timedelta(seconds=5)
+        now += max(timedelta(minutes=5), late)
+        up = sum(count_by_kind(cloud.listed(job.name, [], now)).values())
+        if last is not None and now > START + timedelta(minutes=last + 5):
+            assert up == 0
+        if last is not None and now < START + timedelta(minutes=last):
+            assert up > 0
+        if up == 0 and now > START + timedelta(minutes=5):
+            down_since = down_since or now
+        assert down_since is None or up == 0
+    assert kills.count > 10
+    assert down_since is not None
+    acting.ledger.close()
+    with LaunchLedger(file, read_only=True) as ledger:
+        paid = paid_usd(ledger.job(job.name).instances.values(), world.prices(job.name, [], end), end)
+    assert paid == pytest.approx(cloud.run(job.name, end).paid_usd, abs=0.005)
+    if reason == "budget":
+        assert 2.0 < paid <= 3.0

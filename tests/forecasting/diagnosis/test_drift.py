@@ -13,9 +13,7 @@ from slackwater.forecasting.diagnosis.drift import (
     autocorrelation_time,
     contrast,
     detect,
-    detect_loss,
     drift_table,
-    drifted_since,
     series_drifts,
     slots_per_day,
     watched,
@@ -58,38 +56,23 @@ STATIONARY = {
 }
 
 
-def last_value_losses(values, steps=4):
-    out = np.full(len(values), np.nan)
-    out[steps:] = np.abs(values[steps:] - values[:-steps])
-    return out
-
-
 def false_alarms(matrix, runs, seed, days=60):
-    """Return alarms in 30 days on a chain that never changes: of the distribution, of last value's loss."""
+    """Return alarms in 30 days on a chain that never changes."""
     rng = np.random.default_rng(seed)
-    found = np.zeros(2)
-    for _ in range(runs):
-        values = simulate(matrix, days * DAY, rng)
-        found += (
-            len(detect(values, slots_per_day=DAY)),
-            len(detect_loss(last_value_losses(values), slots_per_day=DAY)),
-        )
+    found = sum(len(detect(simulate(matrix, days * DAY, rng), slots_per_day=DAY)) for _ in range(runs))
     return found / (runs * days / 30)
 
 
 def test_false_alarms_are_fewer_than_one_in_30_days():
     rates = np.array([false_alarms(matrix, 3, seed) for seed, matrix in enumerate(STATIONARY.values())])
     # 42 months over all chains together: the mean is precise enough; single chains are tested in the long form.
-    assert rates.sum(axis=1).mean() < 0.8
+    assert rates.mean() < 0.8
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STATIONARY))
 def test_false_alarms_of_every_chain(name):
-    of_values, of_losses = false_alarms(STATIONARY[name], 40, 11)
-    assert of_values < 0.8
-    assert of_losses < 0.6
-    assert of_values + of_losses < 1.0
+    assert false_alarms(STATIONARY[name], 40, 11) < 0.8
 
 
 @pytest.mark.parametrize(
@@ -112,31 +95,15 @@ def test_a_planted_change_is_marked_within_days(before, after, days):
     assert np.isfinite(delays).mean() >= 0.75
 
 
-def test_a_change_that_only_the_loss_shows_is_marked():
-    rng = np.random.default_rng(6)
-    delays = []
-    for _ in range(8):
-        values = np.concatenate(
-            [simulate(stays(16, 0.95), 10 * DAY, rng), simulate(stays(16, 0.4), 6 * DAY, rng)]
-        )
-        marks = detect_loss(last_value_losses(values), slots_per_day=DAY)
-        later = [mark.at for mark in marks if mark.at >= 10 * DAY]
-        delays.append(later[0] / DAY - 10 if later else np.inf)
-    assert np.median(delays) < 3
-
-
 def test_marks_do_not_depend_on_what_comes_later():
     rng = np.random.default_rng(7)
     values = np.concatenate([np.zeros(6 * DAY), simulate(stays(16, 0.7, zero=0.1), 10 * DAY, rng)])
     values[rng.random(values.size) < 0.05] = np.nan
-    losses = last_value_losses(values)
-    whole, of_loss = detect(values, slots_per_day=DAY), detect_loss(losses, slots_per_day=DAY)
+    whole = detect(values, slots_per_day=DAY)
     assert whole
-    assert of_loss
     for cut in range(5 * DAY, len(values), 31):
         known = [mark for mark in whole if mark.at < cut]
         assert detect(values[:cut], slots_per_day=DAY) == known
-        assert detect_loss(losses[:cut], slots_per_day=DAY) == [m for m in of_loss if m.at < cut]
 
 
 def test_checks_stand_at_the_same_times_wherever_a_series_begins():
@@ -145,9 +112,6 @@ def test_checks_stand_at_the_same_times_wherever_a_series_begins():
         (mark,) = detect(values[first:], slots_per_day=DAY, first_slot=first)
         assert (mark.at + first + 1) % 12 == 0
         assert mark.since + first == pytest.approx(7 * DAY, abs=12)
-    losses = np.concatenate([np.full(7 * DAY, 1.0), np.full(7 * DAY, 4.0)])
-    (mark,) = detect_loss(losses[5:], slots_per_day=DAY, first_slot=5)
-    assert (mark.at + 5 + 1) % 12 == 0
 
 
 @pytest.mark.parametrize(
@@ -157,26 +121,6 @@ def test_checks_stand_at_the_same_times_wherever_a_series_begins():
 )
 def test_nothing_to_find_is_no_mark(values):
     assert detect(values, slots_per_day=DAY) == []
-    assert detect_loss(values, slots_per_day=DAY) == []
-
-
-def test_one_wild_block_is_no_drift_of_the_loss():
-    rng = np.random.default_rng(8)
-    losses = rng.random(20 * DAY)
-    losses[10 * DAY : 10 * DAY + 12] = 1e6
-    marks = detect_loss(losses[: 11 * DAY], slots_per_day=DAY)
-    assert marks == []
-    rise = np.concatenate([rng.random(10 * DAY), 2 + rng.random(2 * DAY)])
-    (mark,) = detect_loss(rise, slots_per_day=DAY)
-    assert 9 * DAY <= mark.since <= 10 * DAY + 12
-    assert float(mark.found.split("before ")[1]) == pytest.approx(0.5, abs=0.05)
-
-
-def test_a_falling_loss_is_no_mark():
-    rng = np.random.default_rng(9)
-    assert (
-        detect_loss(np.concatenate([2 + rng.random(10 * DAY), rng.random(5 * DAY)]), slots_per_day=DAY) == []
-    )
 
 
 def test_autocorrelation_time_of_a_first_order_chain():
@@ -202,21 +146,6 @@ def test_contrast_of_independent_samples_is_that_of_kolmogorov_and_smirnov():
     assert contrast(holed, b, floor=2.0, longest=50, least=0.99 * found) == found
     assert contrast(holed, b, floor=2.0, longest=50, least=20.0) == 0.0
     assert np.isnan(contrast(np.append(a, [np.nan] * 400), b, floor=1.0, longest=50))
-
-
-def test_a_model_is_estimated_again_only_after_a_change():
-    rng = np.random.default_rng(12)
-    same = simulate(stays(16, 0.8), 20 * DAY, rng)
-    changed = np.concatenate(
-        [simulate(stays(16, 0.8, zero=0.8, full=0.05), 14 * DAY, rng), np.full(2 * DAY, 16.0)]
-    )
-    for values, expected in ((same, False), (changed, True)):
-        series = series_of(make_history(np.ones(len(values)), values, capacity=16), "count")
-        fit = series.first_slot + 14 * DAY - 1
-        assert bool(drifted_since(series, fit)) is expected
-        assert drifted_since(series, series.end - 1) == ""
-        assert drifted_since(series.until(fit + 10), fit) == ""
-    assert "mean 16" in drifted_since(series, fit)
 
 
 def test_a_new_price_level_is_no_drift_but_a_moving_price_is():

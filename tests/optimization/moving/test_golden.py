@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 from make import make_job, make_window
+from moving_audit import audit_moved
 from open_data import DATA
 
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
-from slackwater.optimization.moving.hindsight import audit_moved, hindsight_over_markets, walk
+from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 
 CASES = DATA.parent / "golden" / "markets.json"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from make import make_multi_job, make_window
+from moving_audit import audit_moved
 from moving_markets import ON_DEMAND, a_job, made, random_markets, replayed
 from moving_twin import ExactProgram
 
@@ -14,7 +15,7 @@ from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.costs import Moving, even_moving
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, MarketsView, Placement, step
-from slackwater.optimization.moving.hindsight import audit_moved, hindsight_over_markets, walk
+from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.sight import Grounds, Sight
 from slackwater.optimization.moving.tables import make_moving_tables

@@ -14,7 +14,6 @@ from slackwater.optimization.renting.simulation import equal_widths, fixed_renta
 from slackwater.optimization.renting.speedup import (
     SIZE_LAWS,
     AmdahlSpeedup,
-    FunctionSpeedup,
     PowerSpeedup,
     TableSpeedup,
 )
@@ -41,12 +40,8 @@ VECTORS = [
         (3.0, (9.5714, 22.9031), 0.2463),
     ],
 )
-@pytest.mark.parametrize("as_functions", [False, True])
-def test_published_vectors(budget, widths, response, as_functions):
-    types = VECTORS
-    if as_functions:  # the same speedups without their closed forms
-        types = [kind(one.name, FunctionSpeedup(function=one.speedup.at, most=200.0)) for one in VECTORS]
-    found = rent(types, budget)
+def test_published_vectors(budget, widths, response):
+    found = rent(VECTORS, budget)
     assert [one.mean_width for one in found.types] == pytest.approx(widths, abs=6e-5)
     assert found.response_hours == pytest.approx(response, abs=5e-5)
     assert found.spend == pytest.approx(budget, rel=1e-7)
@@ -241,9 +236,6 @@ def test_money_is_gpus_times_their_price():
         (lambda: TableSpeedup(gpus=(1, 2), speedups=(2.0, 3.0)), "divide all speedups by 2"),
         (lambda: TableSpeedup(gpus=(2, 1), speedups=(2.0, 3.0)), "ascending"),
         (lambda: TableSpeedup(gpus=(), speedups=()), "at least one"),
-        (lambda: FunctionSpeedup(function=lambda k: k**2, most=8.0), "not concave"),
-        (lambda: FunctionSpeedup(function=lambda k: 1.0 / k, most=8.0), "grows"),
-        (lambda: FunctionSpeedup(function=lambda k: 2.0 * k, most=8.0), "s(1) = 1"),
         (lambda: PowerSpeedup(exponent=1.0), "`most`"),
         (lambda: PowerSpeedup(exponent=1.2), "as a table"),
         (lambda: AmdahlSpeedup(parallel=1.2), "0 to 1"),
