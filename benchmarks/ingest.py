@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import MEMORY_LIMIT, attach_new, open_store
-from slackwater.warehouse.store.schema import quoted
+from slackwater.warehouse.store.schema import sql_literal
 
 SERIES = 2000
 CHUNK = 1 << 17
@@ -91,7 +91,7 @@ def _duckdb(database: Path, *statements: str) -> dict[str, Any]:
 
 
 def _scan(path: Path) -> str:
-    return f"{'read_parquet' if path.suffix == '.parquet' else 'read_csv'}({quoted(path)})"
+    return f"{'read_parquet' if path.suffix == '.parquet' else 'read_csv'}({sql_literal(path)})"
 
 
 def whole(path: Path, database: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
+from slackwater.warehouse.amounts import plural
 
 if TYPE_CHECKING:
     from slackwater.flows.ledger.open_job import OpenJob
@@ -297,12 +298,9 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where the availability of spot was not observed, else None."""
     if not made.evidence.is_assumed:
         return None
-    where = (
-        f"{job.history.market.key} and {len(job.places) - 1} other markets"
-        if len(job.places) > 1
-        else job.history.market.key
-    )
-    return f"{where}: {made.evidence}"
+    others = len(job.places) - 1
+    where = f" and {plural(others, 'other market')}" if others else ""
+    return f"{job.history.market.key}{where}: {made.evidence}"
 
 
 def _assuming(job: OpenJob, made: Decision) -> str | None:

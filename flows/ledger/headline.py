@@ -117,13 +117,28 @@ def _cost(row: Mapping[str, Any]) -> str:
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
     between = cost_interval(row).replace(" to ", " to $")
+    tail = _tail(row, cost) if between else ""
     if row.get("availability_note") is None:
-        between = f" (80 % interval ${between})" if between else ""
+        between = f" (80 % interval ${between}{tail})" if between else ""
         return f"Expected cost ${dollars(cost)}{between}{less}."
-    between = f" (${between} in 8 of 10 cases)" if between else ""
+    between = f" (${between} in 8 of 10 cases{tail})" if between else ""
     only = as_number(row.get("on_demand_only_usd"))
     less += f", ${dollars(only)}" if less and only is not None else ""
     return f"Cost about ${dollars(cost)}{between}{less}; {row['evidence_basis']}."
+
+
+def _tail(row: Mapping[str, Any], cost: float) -> str:
+    """Return why a mean cost lies outside its 80 % interval; "" if it lies inside.
+
+    >>> _tail({"expected_cost_p10_usd": 111.0, "expected_cost_p90_usd": 118.0}, 123.0)
+    ', far more in a few'
+    """
+    low, high = as_number(row.get("expected_cost_p10_usd")), as_number(row.get("expected_cost_p90_usd"))
+    if low is None or high is None or low <= cost <= high:
+        return ""
+    if dollars(cost) in (dollars(low), dollars(high)):
+        return ""
+    return f", far {'more' if cost > high else 'less'} in a few"
 
 
 #: Note on a simulation with a record of prices only.
@@ -248,9 +263,11 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
     ends = {row.get("slot_end") for row in decisions}
     until = f"until {utc(ends.pop())}" if len(ends) == 1 and None not in ends else "in the slot"
+    kinds = [(spot, "spot instance"), (on_demand, "on-demand instance")]
+    run = listed([plural(count, kind) for count, kind in kinds if count]) or "nothing"
+    in_all = in_all if spot or on_demand else ""
     return (
-        f"{plural(len(decisions), 'job')}: run {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')}{in_all} {until}. {_total_cost(decisions)}"
+        f"{plural(len(decisions), 'job')}: run {run}{in_all} {until}. {_total_cost(decisions)}"
     ) + lateness(decisions)
 
 

@@ -32,6 +32,7 @@ from slackwater.forecasting.predictor import FittedPredictor, restored, state_te
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import Variable
 from slackwater.forecasting.series import EPOCH, Series, series_of
+from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import ForecastError
 from slackwater.warehouse.history import History
 from slackwater.warehouse.issued import FittedState, load_fitted
@@ -289,7 +290,7 @@ def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Esti
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if not parcels:
         return {}
-    turn.say(f"estimate {(len(required) - len(alone)) // 2} panels and {len(alone) // 2} single markets")
+    turn.say(f"estimate {plural(len(required), 'model')}")
     done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels])
     return {
         one: text

@@ -234,10 +234,9 @@ def test_a_turn_leaves_artifacts_with_the_name_of_its_warehouse(on_engine):
     text = Artifact.get(artifact_key(db, "turn"))
     assert text is not None
     assert text.type == "markdown"
-    # The whole answer of the single job, and the forecast errors by lead time with their number.
+    # The sum of the jobs, and the forecast errors by lead time with their number.
     sentence, *_ = text.data.split("\n")
-    assert sentence.startswith(f"{job}: Run ")
-    assert "\nWhy: " in text.data
+    assert sentence.startswith(f"{len(answer['decisions'])} jobs: run ")
     assert "| variable | slots ahead | forecasts |" in text.data
     assert "report: " in text.data
 

@@ -358,7 +358,9 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     assert rows["hopeless"]["shortfall"].startswith("cannot be done by")
     assert "best effort" not in rows["hopeless"]["reason"]
     assert rows["hopeless"]["late_probability"] == 1
-    assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
+    # Counts stopped five hours ago while prices go on: availability is assumed, and the answer says so (M13).
+    assert rows["blind"]["evidence"] == 3
+    assert "availability not observed for 5 h" in rows["blind"]["availability_note"]
     assert (rows["fixed"]["spot"], rows["fixed"]["policy"]) == (0, "OD-only")
     assert "cannot resume" in rows["fixed"]["reason"]
     assert rows["resumed"]["spot"] > 0

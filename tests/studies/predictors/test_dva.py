@@ -53,7 +53,7 @@ def tide(slots, seed=0):
 
 def test_no_product_predictor_is_named_so_and_it_is_found_by_name():
     """`test_models.py` checks that nothing of the product loads JAX."""
-    assert "dva" not in PREDICTORS
+    assert "dva" not in list(PREDICTORS)
     check_predictor("dva")
 
 

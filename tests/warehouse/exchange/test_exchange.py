@@ -92,6 +92,7 @@ def fill_anew(store, *, source, hours):
         "outcomes",
         "weights",
         "fitted",
+        "revisions",
         "reports",
         "deliveries",
         "fetches",

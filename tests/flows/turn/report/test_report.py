@@ -200,7 +200,7 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
     ), both
     assert "bare — — — — — unknown — More on bare" in both
     summary = decisions_summary([full, {"job": "bare"}])
-    assert summary.startswith("2 jobs: run 2 on-demand instances and 3 spot instances")
+    assert summary.startswith("2 jobs: run 3 spot instances and 2 on-demand instances")
     assert summary.endswith("1 job may miss the deadline. For 1 job the risk is unknown.")
     assert decisions_summary([{"job": "bare"}]).endswith("The risk of missing a deadline is unknown.")
     assert decisions_summary([{"late_probability": 0.0}]).endswith("No job is in danger of being late.")
