@@ -22,6 +22,7 @@ def world():
     )
 
 
+@pytest.mark.slow
 def test_jobs_together_hold_no_more_than_there_is_and_cost_less(world):
     apart_usd = shared_usd = 0.0
     for name in ("3 of one zone and 2 movers on 3", "5 movers on 3", "5 of one zone on 2"):

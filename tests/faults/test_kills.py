@@ -24,18 +24,20 @@ def run(*words):
 @pytest.mark.parametrize(
     ("parts", "stages"),
     [
-        (["kills"], ["feed"]),
+        (["kills"], ["ingest"]),
+        pytest.param(["kills"], ["feed"], marks=pytest.mark.slow),
         pytest.param(["kills", "network"], ["feed", "turn"], marks=pytest.mark.slow),
     ],
-    ids=["feed", "turn"],
+    ids=["ingest", "feed", "turn"],
 )
 def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing(parts, stages):
-    answer = run("--kills", "4", "--seed", "5", "--only", *parts, "--stage", *stages)
+    count = 2 if stages == ["ingest"] else 4
+    answer = run("--kills", str(count), "--seed", "5", "--only", *parts, "--stage", *stages)
     kills = answer["kills"]
     assert kills["kills"] == kills["at_a_moment"] + kills["after_a_time"] >= 2
     assert kills["lost"] == kills["doubled"] == kills["half_seen"] == 0
     assert kills["reads"] > 0
-    assert kills["written"] > 0  # by the second writer, in every second round
+    assert kills["written"] > 0 or kills["rounds"] < 2  # the second writer writes in every second round
     if "network" in parts:
         network = answer["network"]
         assert sum(network["faults"].values()) > 5

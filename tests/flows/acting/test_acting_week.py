@@ -183,6 +183,7 @@ class Week:
                 self.seen["revisions"] += len(revisions_by_job(store, [name])[name])
 
 
+@pytest.mark.slow
 def test_an_afternoon_with_the_decisions_of_the_product_and_kills(tmp_path):
     week = Week(tmp_path, jobs=1, hours=5, chance=0.08, seed=12, policy="Reserve(60)")
     week.check_the_end(week.run())

@@ -94,6 +94,7 @@ def test_what_was_measured_in_the_world_itself_is_left_out(tmp_path, world):
     assert settings.models == (settings.planner,)
 
 
+@pytest.mark.slow
 def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(lives):
     """Turn and replay share one engine: the same forecasts, record and leaders give the same instances."""
     assert len(lives) >= 3
@@ -108,6 +109,7 @@ def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(lives
         assert one.cost_usd / one.unit == pytest.approx(one.worth - one.utility[ADVICE])
 
 
+@pytest.mark.slow
 def test_the_answer_adds_up(lives, folder):
     answer = answer_of(lives, data=str(folder), seed=2, fast=True)
     whole = answer["worlds"][0]
@@ -130,6 +132,7 @@ def test_the_answer_adds_up(lives, folder):
     json.dumps(plain(advice_report(answer).value), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_person_sees_tables_and_a_course(lives, folder, capsys):
     answer = advice_report(answer_of(lives, data=str(folder), seed=2, fast=True))
     text = printed(answer.blocks)

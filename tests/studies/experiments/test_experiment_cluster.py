@@ -154,6 +154,7 @@ def test_the_load_is_that_of_the_default(knowledge):
     assert all(m["slowdown_free"] <= m["slowdown"] for m in mixes.values())
 
 
+@pytest.mark.slow
 def test_every_kind_runs_on_the_same_streams(ran):
     plain_rows = ran.rows[ran.rows["variant"] == ""]
     usual, random = (plain_rows[plain_rows["default"] == name] for name in ("a node, 8 a GPU", "grid"))
@@ -168,6 +169,7 @@ def test_every_kind_runs_on_the_same_streams(ran):
     assert {s.load for s in middle} == {0.7}
 
 
+@pytest.mark.slow
 def test_the_answer_has_what_knowledge_is_worth(answer):
     for row in answer["reductions"]:
         low, high = row["predicted_interval"]
@@ -198,6 +200,7 @@ def test_the_answer_has_what_knowledge_is_worth(answer):
     json.dumps(plain(answer), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_page(answer, tmp_path):
     text = rendered(cluster_report(answer))
     assert len(charts_of(text)) == 7

@@ -187,6 +187,7 @@ def test_nothing_after_the_start_is_in_what_was_saved_and_nothing_after_the_dead
     np.testing.assert_array_equal(few.cases[1].record.peers, one.cases[0].record.available[None])
 
 
+@pytest.mark.slow
 def test_a_job_shares_what_its_cells_see_and_pays_its_own_moves(read, runs):
     """Data shared by cells changes nothing: run alone, each gives the same result."""
     world = read[0][0][0]
@@ -227,6 +228,7 @@ def test_what_turns_would_have_forecast_knows_nothing_of_later_slots(read):
     )
 
 
+@pytest.mark.slow
 def test_the_mover_with_forecasts_is_one_of_the_centre_and_compared_with_the_one_without(runs, answer):
     told = runs[runs["mover"] == FORECASTING]
     assert set(told["axis"]) == {CENTRE}
@@ -241,6 +243,7 @@ def test_the_mover_with_forecasts_is_one_of_the_centre_and_compared_with_the_one
     assert any("with the forecasts that turns would have issued" in line for line in answer["findings"])
 
 
+@pytest.mark.slow
 def test_every_job_is_on_time_and_none_beats_the_bound(runs):
     assert not runs["late"].any()
     key = ["world", "axis", "value", "first", "n_max"]
@@ -253,6 +256,7 @@ def test_every_job_is_on_time_and_none_beats_the_bound(runs):
     ).all()
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_the_runs(runs, answer):
     for w, world in enumerate(answer["worlds"]):
         own = runs[(runs["world"] == w) & (runs["axis"] == CENTRE)].groupby("mover")["cost"].mean()
@@ -292,6 +296,7 @@ def test_captured_is_the_way_from_staying_to_the_bound_by_whole_days():
     assert (mine["captured_low"], mine["captured_high"]) == (pytest.approx(0.0), pytest.approx(0.5))
 
 
+@pytest.mark.slow
 def test_findings_say_where_it_loses_and_who_was_late(answer):
     world = answer["worlds"][0]
     said = findings(world)
@@ -312,6 +317,7 @@ def test_findings_say_where_it_loses_and_who_was_late(answer):
     )
 
 
+@pytest.mark.slow
 def test_the_page_and_the_tables(answer):
     page = rendered(markets_report(answer))
     assert len(charts_of(page)) == 6
