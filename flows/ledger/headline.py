@@ -119,9 +119,9 @@ def _cost(row: Mapping[str, Any]) -> str:
     between = cost_interval(row).replace(" to ", " to $")
     tail = _tail(row, cost) if between else ""
     if row.get("availability_note") is None:
-        between = f" (80 % interval ${between}{tail})" if between else ""
+        between = f" (${between}{_CENTRAL}{tail})" if between else ""
         return f"Expected cost ${dollars(cost)}{between}{less}."
-    between = f" (${between} in 8 of 10 cases{tail})" if between else ""
+    between = f" (${between}{_CENTRAL}{tail})" if between else ""
     only = as_number(row.get("on_demand_only_usd"))
     less += f", ${dollars(only)}" if less and only is not None else ""
     return f"Cost about ${dollars(cost)}{between}{less}; {row['evidence_basis']}."
@@ -158,15 +158,32 @@ def risk_unknown(row: Mapping[str, Any]) -> str:
     return f"the risk of missing its deadline is unknown: {why}"
 
 
-def outlook(row: Mapping[str, Any]) -> str:
-    """Return the expected finish of the job, its deadline, and the risk of missing the deadline.
+def outlook(row: Mapping[str, Any]) -> list[str]:
+    """Return sentences on a lost slot's standby, the expected finish and the deadline, the risk, and the budget.
 
     >>> row = {"expected_finish": "2026-11-27T06:00:00+00:00", "deadline": "2026-11-27T12:00:00+00:00", "late_probability": None}
-    >>> outlook({**row, "availability_note": "prices only"})[:86]
+    >>> outlook({**row, "availability_note": "prices only"})[0]
     'Risk of missing the deadline 2026-11-27 12:00 UTC: unknown, availability not observed.'
+    >>> for sentence in outlook({**row, "late_probability": 0.0, "guarded": True, "assuming": "on-demand is granted at once",
+    ...                          "standby": "run 2 on-demand at once", "slot_end": "2026-11-26T08:30:00+00:00"}):
+    ...     print(sentence)
+    If spot is lost before 08:30 UTC: run 2 on-demand at once.
+    Expected finish 2026-11-27 06:00 UTC, deadline 2026-11-27 12:00 UTC.
+    Risk of missing it: 0 % whatever becomes of spot, assuming that on-demand is granted at once.
     """
     if row.get("shortfall"):
-        return f"The deadline {utc(row['deadline'])} is missed in any case."
+        return [f"The deadline {utc(row['deadline'])} is missed in any case."]
+    lost = (
+        f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+    )
+    return [part for part in (lost, *_finish_and_risk(row), budget(row)) if part]
+
+
+#: What a central 80 % interval is, in words.
+_CENTRAL = " in 8 of 10 cases"
+
+
+def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
     late = as_number(row.get("late_probability"))
     risk = "unknown" if late is None else percent(late)
     if row.get("guarded"):
@@ -176,22 +193,19 @@ def outlook(row: Mapping[str, Any]) -> str:
     assumed, _, _ = assumption(row).partition("; for cost and finish: ")
     if is_range(row):
         risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
-        return (
-            f"Risk of missing the deadline {utc(row['deadline'])}: {risk}. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost. {_rest(row)}"
-        ).rstrip()
-    risk = f", risk of missing it {risk}" + (f", assuming that {assumed}" if assumed else "")
-    between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
-    finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
-    return f"{finish} {_rest(row)}".rstrip()
-
-
-def _rest(row: Mapping[str, Any]) -> str:
-    """Return what to do if spot is lost in the slot, and the budget."""
-    lost = (
-        f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+        return [
+            f"Risk of missing the deadline {utc(row['deadline'])}: {risk}.",
+            f"Finish {utc(row['expected_finish'])} if spot is never lost.",
+        ]
+    if row.get("worth_note"):
+        return [f"Deadline {utc(row['deadline'])}, risk of missing it {risk}."]
+    told = f"Risk of missing it: {risk}" + (f", assuming that {assumed}." if assumed else ".")
+    between = (
+        f" ({between}{_CENTRAL if row.get('expected_finish_p90') else ''})"
+        if (between := finish_interval(row))
+        else ""
     )
-    return " ".join(part for part in (lost, budget(row)) if part)
+    return [f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}.", told]
 
 
 def budget(row: Mapping[str, Any]) -> str:
@@ -350,7 +364,7 @@ def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{row['job']}: {row['shortfall']}. {headline(row)}"
         if row.get("shortfall")
-        else f"{row['job']}: {headline(row)} {outlook(row)}"
+        else " ".join([f"{row['job']}: {headline(row)}", *outlook(row)])
         for row in rows
         if all(row.get(key) is not None for key in TOLD)
     ]
@@ -390,14 +404,7 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         else "",
         "progress": f"{_amount(row['progress'])} of {_amount(row['workload'])} {row['workload_unit']} "
         f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
-        "cost": (
-            f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
-            if not is_range(row) and row.get("expected_cost_p10_usd") is not None
-            else f"${dollars(row['expected_cost_usd'])} if spot is never lost"
-        )
-        + (
-            f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
-        ),
+        "cost": _cost_detail(row),
         "on-demand": str(row.get("on_demand_from") or ""),
         "policy": f"{row['policy']}: {row['chosen_because']}",
         "forecast": f"{row['forecaster']}{': ' + row['fallback'] if row.get('fallback') else ''}"
@@ -405,6 +412,19 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         else str(row.get("fallback") or ""),
     }
     return [{"what": what, "value": value} for what, value in found.items() if value]
+
+
+def _cost_detail(row: Mapping[str, Any]) -> str:
+    """Return the 80 % interval of the cost, or the cost itself, with that of on-demand only; "" for an abandoned job."""
+    cost, only = as_number(row.get("expected_cost_usd")), as_number(row.get("on_demand_only_usd"))
+    if cost is None or (row.get("shortfall") and not cost):
+        return ""
+    between = cost_interval(row).replace(" to ", " to $")
+    if is_range(row):
+        told = f"${dollars(cost)} if spot is never lost"
+    else:
+        told = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
+    return told + (f"; on-demand only ${dollars(only)}" if only else "")
 
 
 def _amount(value: float) -> str:

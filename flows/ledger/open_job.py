@@ -78,8 +78,11 @@ class OpenJob:
     @property
     def chosen_because(self) -> str:
         """The reason for its policy."""
-        many = f"a multi-market policy, because the job may run in {len(self.places)} markets"
-        return self.because or many
+        number = len(self.places)
+        many = (
+            f"because the job may run in {number} markets" if number > 1 else "because the job names markets"
+        )
+        return self.because or f"a multi-market policy, {many}"
 
     @property
     def places(self) -> tuple[str, ...]:

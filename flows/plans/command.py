@@ -173,9 +173,9 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
     ]
     blocks: list[Block] = [
-        outlook(row),
+        *outlook(row),
         *([Notes(stale)] if stale else []),
-        f"Why: {row['reason']}",
+        "" if row.get("worth_note") else f"Why: {row['reason']}",  # the note is the reason
         *(text for text in told if text),
         *([Notes(items)] if items else []),
         Table("Details", details(row), {"what": "field", "value": "value"}),

@@ -495,7 +495,7 @@ def _actual() -> str:
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        f"({_planned_series_sql()}) "
+        f"({planned_series_sql()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
@@ -504,7 +504,7 @@ def _actual() -> str:
     )
 
 
-def _planned_series_sql() -> str:
+def planned_series_sql() -> str:
     """Return the SQL that selects, for each market and source, the price series used for planning (M1.1)."""
     return (
         f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
@@ -555,7 +555,7 @@ def views() -> dict[str, Relation]:
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql=f"SELECT market, source, product, sid IN ({_planned_series_sql()}) AS planned, observed_at, "
+            sql=f"SELECT market, source, product, sid IN ({planned_series_sql()}) AS planned, observed_at, "
             f"{', '.join(_observed_columns('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(

@@ -169,6 +169,13 @@ def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> lis
     if not request.may_move:
         if "all" in names:
             return list(read_pool(turn).policies)
+        for name in names:
+            if name in MULTI_MARKET_POLICIES:
+                raise PolicyError(
+                    f"policy {name!r} of a job in one market",
+                    expected="a policy for one market",
+                    remedy="`slackwater leaderboard` lists them; a multi-market policy needs a job with `markets`",
+                )
         return [policy_named(name) for name in names]
     at_home = [] if request.market is None else [InOneMarket(policy=Stochastic(), market=0)]
     known = {**MULTI_MARKET_POLICIES, **{policy.name: policy for policy in at_home}}

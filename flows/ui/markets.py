@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
+from slackwater.flows.schemas.tables import planned_series_sql
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
 from slackwater.flows.turn.markets.following import Followed
@@ -93,19 +94,22 @@ def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
     return {str(key): pd.Timestamp(at) for key, at in rows}
 
 
-_NEWEST = """
-SELECT concat_ws('/', provider, region, zone, instance_type) || '@' || source, '{kind}',
-    arg_max({value}, row(observed_at, known_at))
-FROM {table} JOIN series USING (sid) JOIN markets USING (mid) WHERE known_at <= $at GROUP BY ALL
-"""
-
-
 def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
-    """Return the newest price and count of each market and source, as known at the newest turn."""
-    parts = (("price", "price_usd", "price"), ("count", "available", "availability"))
-    sql = " UNION ALL ".join(_NEWEST.format(kind=k, value=v, table=t) for k, v, t in parts)
+    """Return the newest price and count of each market and source, as known at the newest turn.
+
+    Prices are of the product used for planning; placement scores are no counts.
+    """
+    newest = (
+        "SELECT sid, '{}' AS kind, arg_max({}, row(observed_at, known_at)) AS value FROM {} "
+        "WHERE known_at <= $at AND {} GROUP BY sid"
+    )
+    prices = newest.format("price", "price_usd", "price", f"sid IN ({planned_series_sql()})")
+    counts = newest.format("count", "available", "availability", "kind IS DISTINCT FROM 'score'")
     at = reading.at if reading.at is not None else pd.Timestamp("9999-12-31", tz="UTC")
-    rows = reading.store.execute(sql, {"at": at.to_pydatetime()})
+    rows = reading.store.execute(
+        f"SELECT market || '@' || source, n.kind, value FROM ({prices} UNION ALL {counts}) AS n JOIN market_series USING (sid)",
+        {"at": at.to_pydatetime()},
+    )
     return {(str(key), str(kind)): float(value) for key, kind, value in rows}
 
 

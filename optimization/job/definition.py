@@ -356,6 +356,12 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
     return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))
 
 
+def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> bool:
+    """Return whether on-demand alone finishes from this state only when the job is worth nothing any more (M2.7)."""
+    found = shortfall(job, progress, slot=slot, slot_hours=slot_hours)
+    return found is not None and slot + found.slots >= job.late_limit
+
+
 def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
     for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
         try:

@@ -14,6 +14,7 @@ from slackwater.optimization.job.definition import (
     Progress,
     Throughput,
     finished,
+    never_finishes,
     on_demand_to_go,
     rates,
 )
@@ -403,6 +404,10 @@ def slack_text(view: View) -> str:
     return f"even the fastest on-demand allocation misses the deadline by {_slots(-slack, 0)}"
 
 
+#: Reason of a decision that runs nothing because no instances finish the job (M2.7).
+NEVER_FINISHES = "nothing: no instances finish the job before it is given up"
+
+
 def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
     """Return the reason for ``allocation`` in one sentence; ``rule`` is the addition of the policy."""
     if is_done(view):
@@ -418,6 +423,8 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
         return f"{on_demand} on-demand and {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
     if on_demand:
         return f"on-demand because {slack_text(view)} and {spot_text(view)}{tail}"
+    if never_finishes(view.job, view.progress, slot=view.slot, slot_hours=view.slot_hours):
+        return NEVER_FINISHES
     return f"nothing: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
 
 

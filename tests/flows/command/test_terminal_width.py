@@ -110,7 +110,7 @@ def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, mo
     words = ("plan", "short.toml", "--market", MARKET, "--at", AT.isoformat())
     monkeypatch.chdir(place)
     row = call(*words, "--json").value
-    told = [headline(row), outlook(row), row["reason"], *(one["value"] for one in details(row))]
+    told = [headline(row), *outlook(row), row["reason"], *(one["value"] for one in details(row))]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     # Without a width, any output that is not a terminal counts as a pipe; `test_no_command_runs_wide` uses real pipes.
     monkeypatch.delenv("COLUMNS")

@@ -175,11 +175,27 @@ def test_a_finish_at_the_deadline_without_risk_shows_its_interval_and_its_assump
         "expected_finish_p10": "2026-03-10T10:00:00+00:00", "expected_finish_p90": "2026-03-10T12:00:00+00:00",
         "on_demand_from": "the catalogue",
     }  # fmt: skip
-    told = outlook(row)
-    assert "80 % interval 2026-03-10 10:00 to 12:00 UTC" in told
+    told = " ".join(outlook(row))
+    assert "(2026-03-10 10:00 to 12:00 UTC in 8 of 10 cases)" in told
     assert "assuming that on-demand can be launched and spot is lost only between slots" in told
     for unknown in ({"late_probability": None}, {"on_demand_from": "not sold, as the job file says"}):
-        assert "launched" not in outlook(row | unknown)
+        assert "launched" not in " ".join(outlook(row | unknown))
     alone = {"expected_finish_p10": None, "expected_finish_p90": None, "availability_note": "prices only"}
-    assert "if spot is never lost" in outlook(row | alone | {"late_probability": None})
-    assert "80 %" not in outlook(row | alone | {"late_probability": None})
+    told = " ".join(outlook(row | alone | {"late_probability": None}))
+    assert "if spot is never lost" in told
+    assert "8 of 10" not in told
+
+
+def test_a_job_that_may_never_finish_shows_no_end_of_its_interval():
+    row = {
+        "expected_finish": "2026-03-10T11:50:00+00:00", "deadline": "2026-03-10T12:00:00+00:00", "late_probability": 0.2,
+        "expected_finish_p10": "2026-03-10T10:00:00+00:00", "expected_finish_p90": None, "assuming": None,
+    }  # fmt: skip
+    told = outlook(row)
+    assert told[0] == (
+        "Expected finish 2026-03-10 11:50 UTC (from 2026-03-10 10:00 UTC, in 1 of 10 cases or more never), "
+        "deadline 2026-03-10 12:00 UTC."
+    )
+    assert outlook(row | {"worth_note": "not worth running on now"}) == [
+        "Deadline 2026-03-10 12:00 UTC, risk of missing it 20 %."
+    ]

@@ -65,7 +65,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
     told = (
-        "deadline 2026-11-27 06:00 UTC, risk of missing it 0 % whatever becomes of spot, assuming that "
+        "deadline 2026-11-27 06:00 UTC. Risk of missing it: 0 % whatever becomes of spot, assuming that "
         "decisions are followed, the job saves at the notice of a loss and on-demand is granted"
     )
     assert told in text
@@ -166,7 +166,7 @@ def test_without_a_guard_the_risk_on_prices_alone_is_that_of_measured_markets(fo
     row = json.loads(call(*asked, "--json").out)
     assert (0.05 < row["late_probability"] < 0.8, row["guarded"]) == (True, False)
     told = " ".join(call(*asked).out.split())
-    assert f"deadline 2026-11-27 06:00 UTC, risk of missing it {row['late_probability'] * 100:.0f} %" in told
+    assert f"deadline 2026-11-27 06:00 UTC. Risk of missing it: {row['late_probability'] * 100:.0f} %" in told
     assert "availability not observed, assumed from 32 measured markets" in told
 
 
@@ -262,3 +262,13 @@ def test_a_pattern_in_market_is_answered_with_the_key_that_takes_patterns(folder
         found = call(*command, tmp_path / "job.toml", "--db", folder / "w.duckdb")
         assert found.code == 2
         assert f'write markets = ["{ZONES}"]' in found.err, found.err
+
+
+def test_a_job_that_no_instances_finish_gives_that_reason_in_one_market_and_in_several(folder):
+    for name in ("one", "several"):
+        text = (folder / f"{name}.toml").read_text().replace(f'"{name}"', '"endless"')
+        (folder / "endless.toml").write_text(text.replace("amount = 320", "amount = 9000"))
+        found = call("plan", folder / "endless.toml", "--db", folder / "w.duckdb", "--at", AT)
+        told = " ".join(found.out.split())
+        assert "Why: nothing: no instances finish the job before it is given up" in told
+        assert "waiting is expected" not in told

@@ -423,6 +423,27 @@ def test_the_markets_page_and_the_status_command_agree_on_stale_markets(made, se
     assert found[-1] == len(rows)
 
 
+def test_the_newest_values_are_of_the_planned_product_and_no_scores(tmp_path, settings):
+    """A newer Windows price and a newer placement score are not shown as the price and the count."""
+    market, files = "aws,us-east-1,us-east-1a,p4d.24xlarge", tmp_path / "files"
+    files.mkdir()
+    (files / "prices.csv").write_text(
+        "provider,region,zone,instance_type,product,observed_at,price_usd\n"
+        f"{market},Linux/UNIX,2026-03-10T00:00:00Z,8.0\n{market},Windows,2026-03-10T01:00:00Z,19.0\n"
+    )
+    (files / "availability.csv").write_text(
+        "provider,region,zone,instance_type,observed_at,available,kind\n"
+        f"{market},2026-03-10T00:00:00Z,3,probe\n{market},2026-03-10T01:00:00Z,9,score\n"
+    )
+    db, at = tmp_path / "w.duckdb", pd.Timestamp("2026-03-10T02:00Z")
+    assert call("ingest", "tabular", *sorted(files.iterdir()), "--db", db).code == 0
+    with open_reader(db) as store:
+        (row,) = markets_data(Reading(store=store, settings=settings, db=db, now=at, at=at, run=None))[
+            "markets"
+        ]
+    assert (row["price_usd"], row["available"]) == (8.0, 3.0)
+
+
 def test_a_job_whose_terms_changed_says_so_and_why_it_is_not_replayed(db, settings):
     with open_store(db) as store:
         request = find_job(store, HOSTILE).request
