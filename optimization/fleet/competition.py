@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.optimization.fan import Fan, in_turn
-from slackwater.optimization.job.definition import rates
+from slackwater.optimization.job.definition import never_finishes, rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.moving.adapter import for_markets
 from slackwater.optimization.moving.decision import (
@@ -468,13 +468,19 @@ def decide_among(
 def need_of(entry: Entry) -> Need:
     """Return the need of a job: the least instances of each market that do its work by d, or ``n_max``.
 
-    Markets whose spot is no cheaper than on-demand are omitted.
+    Omitted are markets whose spot is no cheaper than on-demand, or would cost more than the job is
+    worth, and all markets of a job that finishes only when it is worth nothing any more.
     """
     live = entry.live
     view = live.view(live.progress(), live.slot)
     found = []
     for market, own, run in zip(entry.markets, view.views, live.job.runs, strict=True):
-        if spot_is_cheaper(own.price, own.on_demand_usd):
+        at_full_speed = (
+            own.price * run.n_max * view.work_left / float(rates(run.throughput, run.n_max)[run.n_max])
+        )
+        pays = run.must_finish or at_full_speed < run.value
+        ends = not never_finishes(run, view.progress, slot=live.slot, slot_hours=own.slot_hours)
+        if pays and ends and spot_is_cheaper(own.price, own.on_demand_usd):
             rate = rates(run.throughput, run.n_max)
             enough = np.flatnonzero(rate[run.n_min :] * view.slots_left * own.slot_hours >= view.work_left)
             n = run.n_min + int(enough[0]) if len(enough) else run.n_max
@@ -636,9 +642,26 @@ def _taken_later(entries: Sequence[Entry], there: Mapping[str, int]) -> list[tup
         return [None] * len(entries)
     later = taken_later([_needed(entry) for entry in entries], there)
     return [
-        tuple(taken[market] for market in entry.markets) if entry.by_tables else None
+        tuple(
+            _taken_of_request(entry, m, taken[market], there[market])
+            for m, market in enumerate(entry.markets)
+        )
+        if entry.by_tables
+        else None
         for entry, taken in zip(entries, later, strict=True)
     ]
+
+
+def _taken_of_request(entry: Entry, m: int, taken: int, there: int) -> int:
+    """Return the instances of the job's own request that are missing in market ``m`` after others take ``taken`` of ``there``.
+
+    A count that is read is shared as it is. Where it is assumed, the belief is about the request
+    (M13.3), so others take part of it only where all requests exceed the assumed count.
+    """
+    seen = entry.live.seen[m]
+    if seen.availability_observed:
+        return taken
+    return max(0, taken - max(0, there - entry.live.job.runs[m].n_max))
 
 
 def _needed(entry: Entry) -> Need:
