@@ -440,9 +440,13 @@ def zone_of(market: str | None) -> str:
 
     >>> zone_of("gcp/us-east5/us-east5-a/a3-highgpu-1g")
     'us-east5-a'
+    >>> zone_of("gcp/*/*/a3-highgpu-1g")
+    'any zone'
     """
     parts = (market or "").split("/")
-    return parts[2] if len(parts) == 4 else auto(market)
+    if len(parts) != 4:
+        return auto(market)
+    return "any zone" if parts[2] == "*" else parts[2]
 
 
 #: Fields added to a decision on delivery or by ``plan``; its row has the rest of `DECISION`.

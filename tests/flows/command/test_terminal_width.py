@@ -19,6 +19,7 @@ from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.command import PIPE_WIDTH
 from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.headline import details, headline, outlook
 
 JOB = """
@@ -203,7 +204,7 @@ def test_no_command_runs_wide(place, words, width):
 def test_every_job_and_market_of_the_json_is_in_the_table(place):
     jobs = json.loads("\n".join(in_pipe(place, "job", "list", "--json")))["jobs"]
     said = squeezed("\n".join(in_pipe(place, "job", "list")))  # a terminal has a screenful
-    assert all(squeezed(row["job"]) in said and squeezed(row["market"]) in said for row in jobs)
+    assert all(squeezed(row["job"]) in said and squeezed(zone_of(row["market"])) in said for row in jobs)
     markets = json.loads("\n".join(in_pipe(place, "markets", "--json")))["markets"]
     said = squeezed("\n".join(in_pipe(place, "markets")))
     assert all(squeezed(row["market"]) in said for row in markets)
