@@ -779,4 +779,4 @@ def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View
     if view.availability_observed and not view.knows_count:
         return f"{reason}; availability unknown: no recent count for this slot"
     wanted = max(allocation.total, 1)
-    return f"{reason}; P(spot >= {wanted} in the next slot) = {belief.chance_of_spot(wanted):.2f}"
+    return f"{reason}; probability of {wanted} spot in the next slot: {100.0 * belief.chance_of_spot(wanted):.0f} %"

@@ -440,7 +440,7 @@ def test_of_a_market_unseen_for_a_day_the_chance_of_spot_is_that_of_measured_mar
         work = find_work(turn, [request], scored=())
         forecast_turns([turn], [work])
         (row,) = decide_jobs([turn], [work], read_pool(turn))[0].rows
-    assert "P(spot" in row["reason"]
+    assert "spot in the next slot" in row["reason"]
     assert row["evidence"] == 3
     assert row["evidence_basis"].startswith("availability not observed for 24 h, assumed from ")
     assert 0.0 <= row["late_probability"] <= 1.0

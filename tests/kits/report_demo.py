@@ -147,7 +147,7 @@ def demo_decision(i: int, panel: MarketPanel) -> dict[str, object]:
     return {
         "job": f"llama-8b-lora-0504-1200-{i + 1}", "market": panel.title, "source": panel.source,
         "slot": NOW.isoformat(), "on_demand": i % 3, "spot": 2 * i + 1, "policy": ("AHAP(5,1,0.9)", "UP")[i % 2],
-        "reason": "behind the even pace by 0.6 slots; spot costs 0.41 of on-demand; P(spot >= 4 next slot) = 0.83",
+        "reason": "behind the even pace by 0.6 slots; spot costs 0.41 of on-demand; probability of 4 spot in the next slot: 83 %",
         "expected_cost_usd": 41.2345 + 30 * i, "expected_finish": (NOW + pd.Timedelta(hours=7 + i)).isoformat(),
         "late_probability": (0.004, 0.27, 0.0, 0.61)[i % 4], "deadline": (NOW + pd.Timedelta(hours=9)).isoformat(),
         "synthetic": list(panel.assumptions), "must_finish": True,

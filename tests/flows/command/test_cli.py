@@ -235,7 +235,7 @@ def test_plan_forecast_and_jobs(data, market, tmp_path):
     assert pd.Timestamp(plan["slot"]) == AT
     learned = json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
     assert learned["policy"] == "Stochastic(24)"
-    assert "P(spot >= " in learned["reason"]
+    assert "spot in the next slot: " in learned["reason"]
     shown = json.loads(call("job", "show", "mine", "--db", db, "--json")[1])
     assert shown["decisions"] == []  # a plan stores nothing
     words = ("forecast", "--market", market, "--model", "last_value", "--horizon", 4, "--db", db, "--json")

@@ -289,8 +289,8 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
             n = max(1, decision.allocation.total)
             chance = told[slot].probability_at_least(n, 1)
-            assert f"P(spot >= {n} in the next slot) = {chance:.2f}" in decision.reason
-            assert decision.reason.count("P(spot") == 1
+            assert f"probability of {n} spot in the next slot: {100 * chance:.0f} %" in decision.reason
+            assert decision.reason.count("probability of") == 1
             assert "chance of" not in decision.reason
             assert live.chance_of_spot(n) == pytest.approx(chance, abs=1e-6)
             counts = live.sample(1, paths=4000, rng=np.random.default_rng(0)).count

@@ -324,7 +324,9 @@ def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_
         answers.append(one_turn(folder / "w.duckdb", blind, data=folder).decisions)
     assert answers[0] == answers[1]
     assert {row["policy"] for row in answers[0]} == {"Stochastic(24)"}
-    assert all("P(spot >= " in row["reason"] or "finished" in row["reason"] for row in answers[0])
+    assert all(
+        "spot in the next slot: " in row["reason"] or "finished" in row["reason"] for row in answers[0]
+    )
 
 
 def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
