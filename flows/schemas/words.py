@@ -30,8 +30,8 @@ SENTENCES: Final = {
     "first of 22 slots": "The job begins with this slot, and its deadline is 22 slots away.",
     "slack is 10 slots": "Number of slots that could pass without work before only on-demand at full size would be in time.",
     "price 0.18 of on-demand": "The spot price of this slot as a share of the on-demand price.",
-    "probability of 4 spot in the next slot: 92 %": "Probability, by the belief about the market, that at least 4 spot instances are "
-    "available in the next slot.",
+    "probability of 4 spot in the next slot: 92 %": "By the belief about the market; of at least 4 spot "
+    "instances.",
     "at risk, likely late": "Risk of missing the deadline from 10 %, and from 50 %.",
     "cannot be done by ...": "On-demand alone at full size is too slow from here: the shortfall, and the instances or the deadline "
     "that would be enough.",
