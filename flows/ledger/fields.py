@@ -1174,17 +1174,27 @@ def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return on-demand prices not observed in the market itself, with their origin, for a few markets."""
-    named = [
-        {
-            **row,
-            "price": f"{row['market']}: {price(row['on_demand_usd_per_hour'])} USD per instance-hour, {row['on_demand_from']}",
-        }
-        for row in rows
-        if row.get("on_demand_from") not in (None, "observed")
-        and row.get("on_demand_usd_per_hour") is not None
-    ]
+    """Return on-demand prices not observed in the market itself, with their origin, for a few prices.
+
+    >>> zones = [{"market": f"aws/r/{zone}/t", "source": "aws", "slot": 1} for zone in ("a", "b", "c")]
+    >>> on_demand_prices_told([row | {"on_demand_usd_per_hour": 2.5, "on_demand_from": "list price"} for row in zones])
+    ['aws/r/a/t and 2 other markets: 2.50 USD per instance-hour, list price']
+    """
+    markets: dict[str, list[str]] = {}
+    for row in rows:
+        usd = row.get("on_demand_usd_per_hour")
+        if row.get("on_demand_from") not in (None, "observed") and usd is not None:
+            own = markets.setdefault(f"{price(usd)} USD per instance-hour, {row['on_demand_from']}", [])
+            if row["market"] not in own:
+                own.append(row["market"])
+    named = [{"market": own[0], "price": f"{_with_others(own)}: {told}"} for told, own in markets.items()]
     return _notes(named, "price")
+
+
+def _with_others(markets: Sequence[str]) -> str:
+    """Return the first market and the number of the others."""
+    others = len(markets) - 1
+    return markets[0] + (f" and {plural(others, 'other market')}" if others else "")
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import rows_of, utc
 from slackwater.optimization.job.definition import finished
 from slackwater.optimization.job.request import MOST, JobRequest
 from slackwater.optimization.job.times import MEASURABLE
@@ -329,7 +329,7 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
     advised = decided.get(slot)
     if advised is not None and advised != held:
         found.append(
-            f"decided for the slot of {slot.isoformat()}: {advised.on_demand} on-demand and {advised.spot} spot, "
+            f"decided for the slot of {utc(slot)}: {advised.on_demand} on-demand and {advised.spot} spot, "
             f"reported: {held.on_demand} and {held.spot}"
         )
     return found
