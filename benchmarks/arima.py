@@ -91,14 +91,14 @@ def compared(values: np.ndarray, name: str, peer: subprocess.Popen[str]) -> dict
     for _ in range(ROUNDS):
         own, took = timed(lambda: arima.best_order(trained))
         seconds.setdefault("ours_select", []).append(took)
-        theirs = asked(peer, filled, None, seen.tolist())
+        theirs = send_request(peer, filled, None, seen.tolist())
         seconds.setdefault("statsforecast_select", []).append(theirs["fit_seconds"])
         seconds.setdefault("statsforecast_forecast", []).append(theirs["forecast_seconds"])
         near, start = fitted(trained, REFIT), sarimax(trained, REFIT).fit(disp=0)
         seconds.setdefault("ours_refit", []).append(timed(lambda near=near: fitted(later, REFIT, near))[1])
         took = timed(lambda start=start: sarimax(later, REFIT).fit(start.params, disp=0))[1]
         seconds.setdefault("statsmodels_refit", []).append(took)
-        same = asked(peer, filled[DAY:], REFIT, [])
+        same = send_request(peer, filled[DAY:], REFIT, [])
         seconds.setdefault("statsforecast_refit", []).append(same.get("fit_seconds", np.nan))
         seconds.setdefault("ours_forecast", []).append(timed(lambda own=own: from_arma(own, values, seen))[1])
         took = timed(lambda start=start: from_sarimax(start, REFIT, values, seen))[1]
@@ -114,7 +114,7 @@ def compared(values: np.ndarray, name: str, peer: subprocess.Popen[str]) -> dict
     out["ms_ours"] = {task: round(1e3 * mean[f"ours_{task}"], 2) for task in ("select", "refit", "forecast")}
 
     order, result = chosen
-    with_gaps = asked(peer, values, None, seen.tolist())
+    with_gaps = send_request(peer, values, None, seen.tolist())
     points = {
         "ours": from_arma(own, values, seen),
         "ours_or_walk": from_arma(guarded(trained, own), values, seen),
@@ -139,7 +139,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.process_time() - began
 
 
-def asked(
+def send_request(
     peer: subprocess.Popen[str], values: np.ndarray, order: Sequence[int] | None, origins: list[int]
 ) -> dict[str, Any]:
     """Send a request to statsforecast and return its response."""
@@ -189,8 +189,8 @@ def figures(values: np.ndarray, order: tuple[int, int, int], peer: subprocess.Po
     states = arima.filtered_states(changes - (0.0 if d else mean[0]), phi, theta)
     point = arima.expected_ahead(states[-1:], phi, STEPS)[0] + (0.0 if d else mean[0])
     theirs = result.forecast(STEPS, exog=None if d else np.ones((STEPS, 1)))
-    response = asked(peer, values, order, [])
-    filled = asked(peer, pd.Series(values).ffill().bfill().to_numpy(), order, [])
+    response = send_request(peer, values, order, [])
+    filled = send_request(peer, pd.Series(values).ffill().bfill().to_numpy(), order, [])
     zeros = "coefficients" in response and all(
         value == 0 for name, value in response["coefficients"].items() if name[:2] in ("ar", "ma")
     )

@@ -69,7 +69,7 @@ def series(frame: pd.DataFrame, column: str, **where: str) -> pd.Series:
     return frame.set_index("timestamp")[column]
 
 
-def held(values: pd.Series, minutes: int) -> pd.Series:
+def sample_and_hold(values: pd.Series, minutes: int) -> pd.Series:
     """Resample values on a regular grid, sample and hold (M1.3)."""
     grid = pd.date_range(values.index[0].ceil(f"{minutes}min"), values.index[-1], freq=f"{minutes}min")
     return values[~values.index.duplicated(keep="last")].reindex(grid, method="ffill")
@@ -194,7 +194,7 @@ def price_model(market: Market) -> dict[str, object]:
         measured["mean_usd"], measured["cv"], market.floor_usd, market.on_demand_usd
     )
     rate = measured["changes_per_day"] / above
-    hourly = np.log(held(market.prices, 60).to_numpy())
+    hourly = np.log(sample_and_hold(market.prices, 60).to_numpy())
     daily = float(np.corrcoef(hourly[24:], hourly[:-24])[0, 1])
     phi = float(np.clip(daily, 0.01, 0.99) ** (1 / rate))
     logs = np.log(market.prices.to_numpy())
@@ -218,7 +218,10 @@ def kinds(data: Path) -> tuple[Kind, Kind, Kind]:
         capacity=16,
         clock=True,
         thresholds=(16 / 3, 32 / 3),
-        zones={z: held(series(counts, "available", zone=z), 10) for z in sorted(counts["zone"].unique())},
+        zones={
+            z: sample_and_hold(series(counts, "available", zone=z), 10)
+            for z in sorted(counts["zone"].unique())
+        },
     )
     counts = read(data, "availability", V100_COUNTS)
     v100 = Kind(
@@ -227,10 +230,13 @@ def kinds(data: Path) -> tuple[Kind, Kind, Kind]:
         capacity=16,
         clock=False,
         thresholds=(16 / 3, 32 / 3),
-        zones={z: held(series(counts, "available", zone=z), 5) for z in sorted(counts["zone"].unique())},
+        zones={
+            z: sample_and_hold(series(counts, "available", zone=z), 5)
+            for z in sorted(counts["zone"].unique())
+        },
     )
     counts = read(data, "availability", OFFERS)
-    listed = held(series(counts, "available", zone="all", instance_type="A100_80GB_SXM4"), 30)
+    listed = sample_and_hold(series(counts, "available", zone="all", instance_type="A100_80GB_SXM4"), 30)
     low, middle, high = (int(q) for q in np.quantile(listed, (0.25, 0.5, 0.75)))
     thirds = np.quantile(listed.rolling(WINDOW_MINUTES // 30).mean().dropna(), (1 / 3, 2 / 3))
     offers = Kind(

@@ -165,7 +165,7 @@ def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> 
 def together(jobs: Sequence[Entrant]) -> list[list[Placement]]:
     """Return the allocations of each job by slot, decided as in turns."""
     return [
-        [_held(one) for one in made if one is not None]
+        [_instances(one) for one in made if one is not None]
         for made in decide_all([job.trajectory() for job in jobs], EFFORT)
     ]
 
@@ -183,7 +183,7 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]],
             live = job.at(slot, own) if 0 <= slot < job.job.job.deadline_slots else None
             if live is None or live.is_finished:
                 continue
-            wish = _held(decide_one(Entry(live=live, markets=job.zones, policy=job.policy), EFFORT))
+            wish = _instances(decide_one(Entry(live=live, markets=job.zones, policy=job.policy), EFFORT))
             got = 0
             if wish.market is not None:
                 zone = job.zones[wish.market]
@@ -195,7 +195,7 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]],
     return [[own[slot] for slot in sorted(own)] for own in held], refused, asked
 
 
-def _held(made: Made) -> Placement:
+def _instances(made: Made) -> Placement:
     if not isinstance(made, Decision):
         raise ValueError(f"no decision: {made}")
     return made.placement

@@ -21,7 +21,7 @@ import pandas as pd
 from benchmarks import turn as simulated
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.stages import forecast_turns
 from slackwater.flows.turn.work import Work
 from slackwater.warehouse.history import Market
@@ -77,7 +77,7 @@ def turn(store: Store, model: str, at: pd.Timestamp, *, markets: int = MARKETS) 
     )
     fan = TimedFan()
     states = len(read_rows(store, "fitted"))
-    work = Work(markets=followed(store, at, markets), running=(), ended=())
+    work = Work(markets=make_markets(store, at, markets), running=(), ended=())
     wall, cpu = time.perf_counter(), time.process_time()
     forecast_turns(
         [Turn(store=store, at=at, settings=settings, run_id=f"{model}-{at}-{markets}", fan=fan)], [work]
@@ -90,12 +90,13 @@ def turn(store: Store, model: str, at: pd.Timestamp, *, markets: int = MARKETS) 
     }
 
 
-def followed(store: Store, at: pd.Timestamp, markets: int) -> tuple[Followed, ...]:
+def make_markets(store: Store, at: pd.Timestamp, markets: int) -> tuple[FollowedMarket, ...]:
     """Return ``markets`` markets with price and counts."""
     listing = list_markets(store, known_at=at)
     chosen = listing[listing["has_counts"] & listing["has_price"]].head(markets)
     return tuple(
-        Followed(market=Market.parse(row.market), source=row.source, at=at) for row in chosen.itertuples()
+        FollowedMarket(market=Market.parse(row.market), source=row.source, at=at)
+        for row in chosen.itertuples()
     )
 
 

@@ -57,8 +57,8 @@ def measured(scale: float) -> dict[str, Any]:
         db = folder / "w.duckdb"
         answer: dict[str, Any] = {
             "megabytes": round(db.stat().st_size / 1e6, 1),
-            "decisions": apart(counted, folder, "decisions"),
-            "outcomes": apart(counted, folder, "outcomes"),
+            "decisions": apart(count_rows, folder, "decisions"),
+            "outcomes": apart(count_rows, folder, "outcomes"),
         }
         parts: dict[str, tuple[Callable[..., Any], Any]] = {"turn": (turn, scale), "status": (status, scale)}
         parts |= {f"page {path}": (page, path) for path in PAGES}
@@ -205,7 +205,7 @@ def age(store: Any, scale: float) -> None:
         )
 
 
-def counted(folder: Path, table: str) -> int:
+def count_rows(folder: Path, table: str) -> int:
     """Return the number of rows of a table."""
     from slackwater.warehouse.store.connection import open_reader
 

@@ -206,11 +206,11 @@ def compiled_together(dispatcher: Dispatcher) -> list[CodeType]:
         function = waiting.pop().py_func
         if id(function.__code__) not in found:
             found[id(function.__code__)] = function.__code__
-            waiting += [one for one in _named(function) if isinstance(one, Dispatcher)]
+            waiting += [one for one in _referenced(function) if isinstance(one, Dispatcher)]
     return list(found.values())
 
 
-def _named(function: Any) -> Iterator[Any]:
+def _referenced(function: Any) -> Iterator[Any]:
     """Yield the objects that the names in a function refer to, including attributes of product modules."""
     named = inspect.getclosurevars(function)
     values = [*named.globals.values(), *named.nonlocals.values()]
@@ -276,7 +276,7 @@ def beside(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return pairs
 
 
-def kept(figures: dict[str, Any]) -> str:
+def figures_json(figures: dict[str, Any]) -> str:
     """Return figures as JSON text for the file, with a line per row."""
     parts = [
         f"{json.dumps(part)}: {{\n"
@@ -298,7 +298,7 @@ def main(words: list[str]) -> None:
         print(f"{name}: {len(own['modules'])} modules, {own['functions']} functions")
         print("".join(f"  {module}\n" for module in own["modules"]), end="")
     if "--keep" in words and not names:
-        BEFORE.write_text(kept(figures_of(found)))
+        BEFORE.write_text(figures_json(figures_of(found)))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from slackwater.flows.show.blocks import Banner, Block, Notes, Page, Section
 from slackwater.flows.show.formats import as_json
-from slackwater.flows.show.terminal import Style, lines_of, shown, wrapped
+from slackwater.flows.show.terminal import Style, escape_controls, lines_of, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def say(text: str) -> None:
     # A log gets the line unbroken; on a terminal it is wrapped between words.
     width = shutil.get_terminal_size().columns - 2 if _listened_to() else None
     with suppress(OSError, ValueError):  # closed pipe or file
-        for line in wrapped(f"{shown(text)} ...", width):
+        for line in wrapped(f"{escape_controls(text)} ...", width):
             print(f"  {line}", file=sys.stderr, flush=True)
 
 
@@ -151,7 +151,7 @@ def progress_words(
     return ", ".join([*parts, *([text] if text else [])])
 
 
-def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+def call_with_progress(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
     """Call a function with each set of keyword arguments in order, with a progress bar; return the results."""
     results = []
     with progress(words_of(function), len(calls)) as tell:
@@ -715,7 +715,7 @@ class Program:
         return not words or (len(words) == 1 and words[0] in self.groups and words[0] not in self.commands)
 
     def _complain(self, text: str, code: int = USER_ERROR) -> int:
-        print(f"{self.name}: {shown(text)}", file=sys.stderr)
+        print(f"{self.name}: {escape_controls(text)}", file=sys.stderr)
         return code
 
 

@@ -15,7 +15,7 @@ from slackwater.flows.command import (
     QueryAt,
     Session,
     all_fit,
-    counted,
+    call_with_progress,
     option,
     parsed_time,
     progress,
@@ -289,7 +289,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
             run_id="markets",
             own_end=moment.own_end,
             say=say,
-            fan=counted,
+            fan=call_with_progress,
         )
         asked = asked_job(turn, job)
         rows = ranked_rows(turn, asked)

@@ -123,7 +123,7 @@ def named_flow(
     A deployed run fails before any work if a path parameter is outside the allowed folders (`require_inside`).
     """
 
-    def made(function: Callable[P, R]) -> Flow[P, R]:
+    def decorate(function: Callable[P, R]) -> Flow[P, R]:
         @wraps(function)
         def inside(*args: P.args, **kwargs: P.kwargs) -> R:
             if is_deployed():
@@ -135,7 +135,7 @@ def named_flow(
         inside.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
         return flow(name=name, flow_run_name=run_name, **options)(described(inside))
 
-    return made
+    return decorate
 
 
 def is_deployed() -> bool:
@@ -259,16 +259,16 @@ def as_task(name: str, work: Callable[[], R], *, run_name: str | None = None) ->
     """
     if FlowRunContext.get() is None:
         return work()
-    made: list[R] = []
+    results: list[R] = []
     named = task(name=name, task_run_name=run_name or name, cache_policy=NO_CACHE, persist_result=False)
     # The work is passed in a context variable: the task object is also sent to the processes that run its subtasks.
-    given = _WORK.set(lambda: made.append(work()))
+    given = _WORK.set(lambda: results.append(work()))
     try:
         with transaction(commit_mode=CommitMode.EAGER):
             named(_work)()
     finally:
         _WORK.reset(given)
-    return made[0]
+    return results[0]
 
 
 _WORK: ContextVar[Callable[[], None]] = ContextVar("_WORK")

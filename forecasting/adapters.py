@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import NEVER_SEEN, FallsBack, Outlook, Panel, joined, stored
+from slackwater.forecasting.predictor import NEVER_SEEN, FallsBack, Outlook, Panel, join_outlooks, stored
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
 from slackwater.forecasting.predictors.laws import ErrorQuantiles, error_quantiles
 from slackwater.forecasting.quantiles import LEVELS
@@ -230,7 +230,7 @@ class FittedAdapter:
             )
         except UNUSABLE as error:
             if len(origins) > 1:  # one past that the model cannot use changes no other forecast
-                return joined(
+                return join_outlooks(
                     [self.outlook(panel, which, origins[i : i + 1], horizon) for i in range(len(origins))]
                 )
             return _last_values(series, origins, horizon, f"{self.adapter} cannot forecast: {error}")
@@ -252,7 +252,7 @@ class FittedAdapter:
 
 def _last_values(series: Series, origins: np.ndarray, horizon: int, reason: str) -> Outlook:
     """Forecast with last value, estimated on the past of each origin."""
-    return joined(
+    return join_outlooks(
         [
             FallsBack(simpler=LastValue().fit(series.part(0, int(origin) + 1)), reason=reason).outlook(
                 series, np.array([origin]), horizon

@@ -356,10 +356,10 @@ class FittedEachAlone:
             parts.append(
                 FallsBack(simpler=young, reason=NEVER_SEEN).outlook(series, np.array([origin]), horizon)
             )
-        return joined(parts)
+        return join_outlooks(parts)
 
 
-def joined(parts: Sequence[Outlook]) -> Outlook:
+def join_outlooks(parts: Sequence[Outlook]) -> Outlook:
     """Return the forecasts of several outlooks one after another, without their `Outlook.law`."""
     return Outlook(
         quantiles=np.concatenate([one.quantiles for one in parts]),

@@ -49,7 +49,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReportedFigure:
     """Figure of a claim.
 
     ``says``: the figure as written; ``path``: its path in the answer (None: counted by hand); ``value``: the measured value;
@@ -75,7 +75,7 @@ class Claim:
     measured: str
     pages: tuple[str, ...]
     text: str
-    figures: tuple[Told, ...]
+    figures: tuple[ReportedFigure, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
         # Figures that are not taken from an answer need not be listed: their values are as written.
         figures = own.get("figures") or [{"says": says} for says in FIGURE.findall(text)]
         told = tuple(
-            Told(
+            ReportedFigure(
                 says=one["says"],
                 path=one.get("path"),
                 value=float(one.get("value", number(one["says"]) / one.get("times", 1.0))),
@@ -387,7 +387,7 @@ def _paths(ledger: Ledger, name: str) -> Iterator[str]:
             yield from (path for told in grid.paths.values() for path in told if path)
 
 
-def kept(one: Measured, data: Path, keep: Path | None) -> object:
+def stored_answer(one: Measured, data: Path, keep: Path | None) -> object:
     """Return the answer stored in folder ``keep``, or a new answer, which is then stored there atomically."""
     if keep is None:
         return measure(one, data)
@@ -413,7 +413,7 @@ def run(
             results[name] = []
             continue
         print(f"{name}: {' '.join(one.command)} (about {one.minutes:g} minutes)", file=sys.stderr, flush=True)
-        results[name] = list(moved(ledger, name, kept(one, data, keep)))
+        results[name] = list(moved(ledger, name, stored_answer(one, data, keep)))
         for row in results[name]:
             mark = "MOVED" if row["moved"] else "holds"
             print(

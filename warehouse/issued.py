@@ -32,7 +32,7 @@ NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class AddedRows:
     """Numbers of rows (or forecasts) that were added, and of those whose key was stored already."""
 
     added: int
@@ -41,7 +41,7 @@ class Written:
 
 def write_rows(
     store: Store, table: str, rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]
-) -> Written:
+) -> AddedRows:
     """Add rows to a table of `NATURAL_KEYS`; rows whose key is stored already, or occurs earlier in ``rows``, count as repeated.
 
     Missing columns are null. Raises `StoreError` for an unknown table or column, or a missing key
@@ -52,14 +52,14 @@ def write_rows(
         raise StoreError(f"table {table!r}", expected=f"one of {', '.join(NATURAL_KEYS)}")
     incoming = _as_arrow(rows)
     if not incoming.num_rows:
-        return Written(added=0, repeated=0)
+        return AddedRows(added=0, repeated=0)
     _check_columns(store, table, incoming.column_names, key)
     fresh = _fresh(store, table, incoming, key)
     if fresh.num_rows:
         names = ", ".join(fresh.column_names)
         with store.transaction(), store.registered("incoming", fresh):
             store.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")
-    return Written(added=fresh.num_rows, repeated=incoming.num_rows - fresh.num_rows)
+    return AddedRows(added=fresh.num_rows, repeated=incoming.num_rows - fresh.num_rows)
 
 
 def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -149,7 +149,7 @@ def _plain(value: object) -> object:
     return moment(value, "time") if isinstance(value, pd.Timestamp) else value
 
 
-def record_assumptions(store: Store, history: History) -> Written:
+def record_assumptions(store: Store, history: History) -> AddedRows:
     """Store the assumptions of a history, per market and source."""
     return write_rows(
         store,
@@ -192,7 +192,7 @@ class FittedState:
             )
 
 
-def save_fitted(store: Store, states: Iterable[FittedState]) -> Written:
+def save_fitted(store: Store, states: Iterable[FittedState]) -> AddedRows:
     """Store fitted states; a stored state with the same predictor, variable, panel, step and fit time remains unchanged."""
     rows = [
         {
@@ -329,7 +329,7 @@ class ForecastValue(Protocol):
         """Whether it was computed afterwards for a past time."""
 
 
-def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> Written:
+def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> AddedRows:
     """Store forecasts for markets of a source, counted in forecasts; existing forecasts are never overwritten (M6.1).
 
     The key of a vintage is (market, source, model, issued_at, step); a vintage whose key is stored
@@ -353,7 +353,7 @@ def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source:
         vids = range(next_vid, next_vid + len(new))
         vintages = [_vintage(forecast, vid, source) for forecast, vid in zip(new, vids, strict=True)]
         _insert_all(store, {"vintages": pa.Table.from_pylist(vintages), "forecasts": _values(new, vids)})
-    return Written(added=len(new), repeated=len(forecasts) - len(new))
+    return AddedRows(added=len(new), repeated=len(forecasts) - len(new))
 
 
 def _vintage_keys(store: Store, source: str, forecasts: Sequence[ForecastValue]) -> list[tuple[Any, ...]]:

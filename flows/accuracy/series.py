@@ -13,7 +13,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import Followed, slot_to_read, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
@@ -148,7 +148,7 @@ def _series_of_row(
     if not wanted:
         return []
     last = pd.Timestamp(row["last_observed"])
-    followed = Followed(
+    followed = FollowedMarket(
         market=Market.parse(row["market"]),
         source=str(row["source"]),
         at=slot_to_read(last, last, step, own_end=True),
@@ -174,7 +174,7 @@ def _series_of_row(
 
 
 def _history(
-    store: Store, settings: Settings, followed: Followed, start: pd.Timestamp
+    store: Store, settings: Settings, followed: FollowedMarket, start: pd.Timestamp
 ) -> tuple[History, bool]:
     """Return the history, and whether its on-demand price is known; counts can be forecast without it."""
     try:

@@ -18,7 +18,7 @@ from slackwater.flows.ledger.reports import Report, reports_of
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.decide import effort_of, row_of
 from slackwater.flows.turn.markets.places import markets_of
-from slackwater.flows.turn.opening import forecasts_in_force, opened
+from slackwater.flows.turn.opening import forecasts_in_force, open_placed_job
 from slackwater.flows.turn.pool import policies_named
 from slackwater.optimization.moving.definition import IDLE, placement
 from slackwater.optimization.replay.decision import Moment, Revision, decide
@@ -43,7 +43,7 @@ def revision_of(
     turn = Turn(store=store, at=slot, settings=settings, run_id=run_id_of(slot, "act"))
     stored = find_job(store, job.name, known_at=slot)
     placed = (stored, markets_of(turn, stored.request))
-    running = opened(turn, placed, forecasts=forecasts_in_force(turn, [placed]))
+    running = open_placed_job(turn, placed, forecasts=forecasts_in_force(turn, [placed]))
     held = count_by_kind(launches.held)
     live = running.live.at_moment(
         Moment(

@@ -28,7 +28,7 @@ from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import MOST_HELD, Report, reports_by_job, save_report
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.markets.places import markets_of
-from slackwater.flows.turn.opening import opened
+from slackwater.flows.turn.opening import open_placed_job
 from slackwater.optimization.replay.decision import RAISED
 from slackwater.warehouse.errors import JobError, StoreLockedError, why_raised
 from slackwater.warehouse.history import History
@@ -148,7 +148,7 @@ class ActedWarehouse:
             stored = find_job(store, job, known_at=slot)
             at = min(max(slot, stored.start), stored.deadline)
             turn = Turn(store=store, at=at, settings=self._settings, run_id=run_id_of(at, "act"))
-            return opened(turn, (stored, markets_of(turn, stored.request)))
+            return open_placed_job(turn, (stored, markets_of(turn, stored.request)))
 
     def _slot(self, now: datetime) -> pd.Timestamp:
         return pd.Timestamp(now).floor(pd.Timedelta(minutes=self._settings.step_minutes))

@@ -28,7 +28,7 @@ from slackwater.flows.turn.forecast import PlannedForecasts, forecast_market, jo
 from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.stages import (
-    Found,
+    TurnProgress,
     decide_jobs,
     estimate_turns,
     forecast_turns,
@@ -555,7 +555,7 @@ class _Opening:
             try:
                 with self._store.transaction():
                     for turn in turns:
-                        ingest(turn, Found(data=asked.data))
+                        ingest(turn, TurnProgress(data=asked.data))
             except TimeoutError:
                 raise
             except FAILURES as error:
@@ -566,7 +566,7 @@ class _Opening:
                 return
         for turn in turns:
             try:
-                ingest(turn, Found(data=asked.data))
+                ingest(turn, TurnProgress(data=asked.data))
             except TimeoutError:
                 raise
             except FAILURES as error:

@@ -10,7 +10,7 @@ from slackwater.flows.command import (
     Answer,
     MarketName,
     Session,
-    counted,
+    call_with_progress,
     option,
     parsed_duration,
     parsed_time,
@@ -73,7 +73,7 @@ def backtest(
         at, own_end = session.moment(store)
         turn = Turn(
             store=store, at=at, settings=session.config, run_id="backtest", own_end=own_end, say=say,
-            fan=counted,
+            fan=call_with_progress,
         )  # fmt: skip
         if request is None:
             request = find_job(store, job, known_at=turn.terms_at).request

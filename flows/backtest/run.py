@@ -14,7 +14,7 @@ from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import placed_in, proposed
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
@@ -187,7 +187,7 @@ def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
     return request.model_copy(update={"start": None, "deadline": None, "deadline_in": f"{minutes:.6f}min"})
 
 
-def _place_request(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobRequest:
+def _place_request(request: JobRequest, place: FollowedMarket, start: pd.Timestamp) -> JobRequest:
     own = request.model_copy(update={"start": start.to_pydatetime()})
     placed = own.placed(at=start, market=place.market.key, source=place.source)
     # A multi-market job has no home unless its file names one.
@@ -257,9 +257,9 @@ def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> t
 class _MarketRecord:
     """Histories of the markets and of their peers, and the forecasts issued in every slot of every run."""
 
-    histories: Mapping[Followed, History]
-    peers: Mapping[Followed, Sequence[History]]
-    forecasts: Mapping[Followed, Mapping[pd.Timestamp, Forecast]]
+    histories: Mapping[FollowedMarket, History]
+    peers: Mapping[FollowedMarket, Sequence[History]]
+    forecasts: Mapping[FollowedMarket, Mapping[pd.Timestamp, Forecast]]
 
     def ended(self, request: JobRequest, start: pd.Timestamp) -> EndedJob:
         histories = tuple(self.histories.values())
@@ -270,7 +270,7 @@ class _MarketRecord:
 
 
 def _with_forecasts(
-    turn: Turn, histories: Mapping[Followed, History], starts: Sequence[pd.Timestamp], slots: int
+    turn: Turn, histories: Mapping[FollowedMarket, History], starts: Sequence[pd.Timestamp], slots: int
 ) -> _MarketRecord:
     """Return the histories with their peers, and the forecasts that would have been issued in every slot of every run."""
     step = step_of(turn.settings)

@@ -56,9 +56,9 @@ from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.report.command import decided_blocks, turn_blocks
-from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import policy_results, read_board_facts
 from slackwater.flows.turn.retention import compact_by_settings
-from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
+from slackwater.flows.turn.stages import Stage, TurnProgress, TurnResult, run_stage
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.store.connection import open_reader
@@ -169,7 +169,7 @@ def _slot_turn(
     return opened_turn(db, slot_of(at, chosen), settings=chosen, own_end=own_end, fan=tasks_of)
 
 
-def staged(stage: Stage, turn: Turn, found: Found) -> Found:
+def staged(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
     """Run `run_stage` as a Prefect task with the stage's name in the ledger."""
     return as_task(stage_name(stage), lambda: run_stage(stage, turn, found))
 
@@ -182,7 +182,7 @@ def ingest(
 
     def work() -> dict[str, dict[str, int]]:
         with _slot_turn(db, at, settings) as turn:
-            return staged(stages.ingest, turn, Found(data=data)).ingested
+            return staged(stages.ingest, turn, TurnProgress(data=data)).ingested
 
     return tried(work, label="ingest-tries")
 
@@ -195,7 +195,7 @@ def forecast(
 
     def work() -> list[dict[str, Any]]:
         with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            return rows_of(staged(stages.forecast, turn, Found()).measured.accuracy)
+            return rows_of(staged(stages.forecast, turn, TurnProgress()).measured.accuracy)
 
     return tried(work, label="forecast-tries")
 
@@ -208,7 +208,7 @@ def allocate(
 
     def work() -> list[dict[str, Any]]:
         with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            found = staged(stages.decide, turn, Found())
+            found = staged(stages.decide, turn, TurnProgress())
             return list(staged(stages.deliver, turn, found).decisions)
 
     return tried(work, label="allocate-tries")
@@ -222,8 +222,10 @@ def score(
 
     def work() -> list[dict[str, Any]]:
         with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            known = staged(stages.score, turn, Found()).known
-            return learned(turn, read_board_facts(turn, None if known is None else known.pool)).leaderboard
+            known = staged(stages.score, turn, TurnProgress()).known
+            return policy_results(
+                turn, read_board_facts(turn, None if known is None else known.pool)
+            ).leaderboard
 
     return tried(work, label="score-tries")
 

@@ -295,7 +295,7 @@ class Served:
             return Interval(every, anchor_date=EPOCH, timezone="UTC")
         return Cron(deployment.cron, timezone="UTC")
 
-    def said(self, deployment: Deployment) -> str:
+    def schedule_in_words(self, deployment: Deployment) -> str:
         """Describe the schedule in words."""
         if deployment.cron is None:
             return "when it is asked for"
@@ -602,7 +602,7 @@ def serve_command(
     with _stopped_by_signal(), engine_server(port, names) as url:
         say(f"Prefect at {url.removesuffix('/api')}{_password_words() if own else ''}")
         for one in chosen:
-            say(f"serve {full_name(one)}, {served.said(one)}")
+            say(f"serve {full_name(one)}, {served.schedule_in_words(one)}")
         asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))
     say("stopped")
 

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.clock import now
-from slackwater.flows.command import counted, say
+from slackwater.flows.command import call_with_progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds
 from slackwater.flows.monitoring.alarms import Settled
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
+from slackwater.flows.turn.stages import RECORDED, Stage, TurnProgress, TurnResult, run_stage, whole_turn
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.store.connection import open_store
@@ -38,7 +38,7 @@ def opened_turn(
     settings: Settings,
     own_end: bool = False,
     run_id: str | None = None,
-    fan: Fan = counted,
+    fan: Fan = call_with_progress,
     show: Show = show_nothing,
 ) -> Iterator[Turn]:
     """Open the warehouse at ``db`` and provide the turn of the slot ``at``."""
@@ -66,9 +66,9 @@ def complete_turn(
     report: Path,
     own_end: bool = False,
     run_id: str | None = None,
-    fan: Fan = counted,
+    fan: Fan = call_with_progress,
     show: Show = show_nothing,
-    run: Callable[[Stage, Turn, Found], Found] = run_stage,
+    run: Callable[[Stage, Turn, TurnProgress], TurnProgress] = run_stage,
     emit: Callable[[Settled], None] = lambda _: None,
 ) -> TurnResult:
     """Run all stages of a turn on a warehouse file, check for alarms, and store the seconds of each stage.
@@ -77,7 +77,7 @@ def complete_turn(
     """
     start, seconds = steady_seconds(), dict[str, float]()
 
-    def timed(stage: Stage, turn: Turn, found: Found) -> Found:
+    def timed(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
         begin = steady_seconds()
         found = run(stage, turn, found)
         seconds[stage_name(stage)] = steady_seconds() - begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, MarketName, Session, counted, option, say
+from slackwater.flows.command import Answer, MarketName, Session, call_with_progress, option, say
 from slackwater.flows.show.blocks import Block, Notes
 from slackwater.flows.show.formats import utc
 
@@ -33,7 +33,7 @@ def plan(
         folder = session.data is not None
         clock = now()
         at = fleet_moment(store, config, requests, given=session.time, clock=clock, folder=folder)
-        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=counted)
+        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=call_with_progress)
         value = fleet_answer(turn, requests)
     rows = value["decisions"]
     title = f"{len(rows)} jobs for the slot of {utc(value['slot'])}"

@@ -16,7 +16,7 @@ from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import markets_of
-from slackwater.flows.turn.opening import opened
+from slackwater.flows.turn.opening import open_placed_job
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import (
     JobRequest,
@@ -94,7 +94,7 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
         runs = job_in_markets(request, histories).runs
         told = [shortfall_told(one, job.start, histories[0].step) for one in runs]
         return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
-    running = opened(turn, (job, places), ledger=ledger)
+    running = open_placed_job(turn, (job, places), ledger=ledger)
     progress = running.live.progress()
     there = running.in_market(progress.place)
     return UnderTerms(job=there.run, progress=progress, shortfall=running.live.shortfall(progress))

@@ -21,7 +21,7 @@ from slackwater.flows.command import (
     parsed_duration,
     parsed_time,
 )
-from slackwater.flows.ledger.fields import folded, outcome_table, zone_of
+from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
 from slackwater.flows.show.formats import age, auto, percent, plural, time, usd, utc
 
@@ -527,7 +527,9 @@ def show(
         value,
         job.request.model_dump_json(indent=2, exclude_none=True),
         job.request.workload.unit,
-        outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
+        outcome_table(
+            "Outcomes, simulated on the recorded market data", fold_equal_outcomes(outcomes), most=10
+        ),
     )
     missed = ending is not None and ending.is_missed
     about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""

@@ -1409,7 +1409,7 @@ def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
     }
 
 
-def folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def fold_equal_outcomes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return outcomes with policies of the same decisions in a single row, with their number, in the order of ``rows``.
 
     Baselines have separate rows.

@@ -20,7 +20,7 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
@@ -148,7 +148,7 @@ def _histories(
     """Return the history that drift and coverage checks need; unreadable markets are omitted (ingest reports them)."""
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
-    followed = (Followed(market=Market.parse(key), source=source, at=slot) for key, source in markets)
+    followed = (FollowedMarket(market=Market.parse(key), source=source, at=slot) for key, source in markets)
     requests = [history_request(one, settings, start=slot - days * _DAY) for one in followed]
     return tuple(one for one in Reads(store).histories(requests) if isinstance(one, History))
 

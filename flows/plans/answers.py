@@ -21,7 +21,7 @@ from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import Followed, choose_markets, step_of, why_not_followed
+from slackwater.flows.turn.markets.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of, placed_in
 from slackwater.flows.turn.pool import policies_named
@@ -47,7 +47,7 @@ PERFECT = "perfect"
 
 def issue_forecasts(
     turn: Turn, market: str | None, models: Sequence[str], *, horizon: int | None
-) -> list[tuple[Followed, Forecast, bool]]:
+) -> list[tuple[FollowedMarket, Forecast, bool]]:
     """Issue and store forecasts by ``models`` for one market, or for all followed markets.
 
     Returns for each forecast the market, the forecast, and whether the availability was observed.
@@ -77,7 +77,7 @@ def issue_forecasts(
 MOST_UNFOLLOWED = 3
 
 
-def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
+def _asked_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:
     if market is not None:
         return [market_of(turn, market)]
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
@@ -98,7 +98,7 @@ def _unfollowed_words(turn: Turn) -> str:
     return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
 
 
-def forecast_row(followed: Followed, forecast: Forecast, availability_observed: bool) -> ForecastRow:
+def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_observed: bool) -> ForecastRow:
     """Return a forecast as plain values, without counts where availability was not observed."""
     frame = forecast.frame.drop(columns=["fallback"])
     numbers = frame.select_dtypes("float").columns
@@ -197,7 +197,7 @@ def _best_first(scored: Scored) -> list[int]:
     return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
 
 
-def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) -> None:
+def _require_record(turn: Turn, placed: JobRequest, places: Sequence[FollowedMarket]) -> None:
     """Raise `MarketError` where a placed request ends before the records of its markets begin."""
     keys = {one.key for one in places}
     begun = [
@@ -215,7 +215,7 @@ def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) 
 
 
 def _placed_in_record(
-    request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
+    request: JobRequest, followed: FollowedMarket, start: pd.Timestamp | None, settings: Settings
 ) -> JobRequest:
     """Return the request placed at ``start``, else at its own start, else so that it ends with the record."""
     step = step_of(settings)
@@ -228,7 +228,9 @@ def _placed_in_record(
     return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
 
 
-def _with_forecasts(turn: Turn, request: JobRequest, places: Sequence[Followed], planner: str) -> EndedJob:
+def _with_forecasts(
+    turn: Turn, request: JobRequest, places: Sequence[FollowedMarket], planner: str
+) -> EndedJob:
     """Return the ended job on the records of its markets, with the forecasts that would have been issued in its slots."""
     settings, first = turn.settings, first_slot(request, step_of(turn.settings))
     for place in places:
@@ -265,7 +267,7 @@ def _with_forecasts(turn: Turn, request: JobRequest, places: Sequence[Followed],
 
 
 def replayed_row(
-    scored: Scored, i: int, request: JobRequest, places: Sequence[Followed], planner: str
+    scored: Scored, i: int, request: JobRequest, places: Sequence[FollowedMarket], planner: str
 ) -> ReplayedSlots:
     """Return a simulated policy as plain values: cost, utility, finish, hindsight bracket, and its instances by slot.
 

@@ -15,7 +15,7 @@ from slackwater.flows.command import (
     Answer,
     MarketName,
     Session,
-    counted,
+    call_with_progress,
     option,
     parsed_time,
     say,
@@ -25,7 +25,7 @@ from slackwater.flows.ledger.fields import (
     SIMULATED,
     assumed_told,
     columns_of,
-    folded,
+    fold_equal_outcomes,
     in_hindsight,
     on_demand_told,
     stands_alone,
@@ -52,7 +52,13 @@ def forecast(
     with session.market_data(write=True) as store:
         at, own_end = session.moment(store)
         turn = Turn(
-            store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say, fan=counted
+            store=store,
+            at=at,
+            settings=config,
+            run_id="forecast",
+            own_end=own_end,
+            say=say,
+            fan=call_with_progress,
         )
         made = issue_forecasts(turn, market, models, horizon=horizon)
     columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
@@ -145,8 +151,8 @@ def plan(
             store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
         )
         turn = Turn(
-            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say, fan=counted,
-            clock=clock,
+            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say,
+            fan=call_with_progress, clock=clock,
         )  # fmt: skip
         asked = asked_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
@@ -237,7 +243,13 @@ def replay(
     with session.market_data() as store:
         at, _ = session.moment(store)
         turn = Turn(
-            store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say, fan=counted
+            store=store,
+            at=at,
+            settings=session.config,
+            run_id="replay",
+            own_end=True,
+            say=say,
+            fan=call_with_progress,
         )
         if market is None and request.names_no_market:
             request, told = proposed(turn, request)
@@ -262,7 +274,10 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """
     best = rows[0]
     gpus = best["gpus_per_instance"]
-    told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
+    told = [
+        *fold_equal_outcomes(rows),
+        in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"]),
+    ]
     from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 
     blocks: list[Block] = [

@@ -23,7 +23,7 @@ from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
 from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.places import PlacedJob
-from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, opened
+from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs
 from slackwater.optimization.fleet.competition import connected
@@ -33,10 +33,10 @@ from slackwater.warehouse.errors import JobError, PolicyError
 
 
 def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
-    """Return the state of a job with the forecasts for its decision; raises as `require_running` and `opened` do."""
+    """Return the state of a job with the forecasts for its decision; raises as `require_running` and `open_placed_job` do."""
     require_running(turn, asked)
     forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
-    return opened(turn, asked.placed, forecasts=forecasts, by=by)
+    return open_placed_job(turn, asked.placed, forecasts=forecasts, by=by)
 
 
 # ---

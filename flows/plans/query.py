@@ -14,7 +14,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import Followed, live_for, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, live_for, step_of
 from slackwater.flows.turn.markets.places import (
     PlacedJob,
     as_filed,
@@ -188,7 +188,7 @@ class AskedJob:
     """
 
     job: StoredJob
-    markets: tuple[Followed, ...]
+    markets: tuple[FollowedMarket, ...]
     is_stored: bool
     is_elsewhere: bool = False
     proposal: str = ""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slackwater.flows.command import Session, counted, say
+from slackwater.flows.command import Session, call_with_progress, say
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets.places import market_of
@@ -511,7 +511,13 @@ def market_price(
     with session.market_data() as store:
         when, own_end = session.moment(store)
         turn = Turn(
-            store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say, fan=counted
+            store=store,
+            at=when,
+            settings=chosen,
+            run_id="rent",
+            own_end=own_end,
+            say=say,
+            fan=call_with_progress,
         )
         followed = market_of(turn, market)
         each = _gpus_each(followed.market, gpus)

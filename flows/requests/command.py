@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, Session, counted, option, say
+from slackwater.flows.command import Answer, Session, call_with_progress, option, say
 
 
 def fill(
@@ -67,7 +67,7 @@ def fill(
             run_id="fill",
             own_end=own_end,
             say=say,
-            fan=counted,
+            fan=call_with_progress,
         )
         filled = fill_request(turn, asked, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)

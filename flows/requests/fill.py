@@ -25,7 +25,7 @@ from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets.following import (
     LEAST_SPAN,
-    Followed,
+    FollowedMarket,
     counted_or_priced,
     slot_to_read,
     step_of,
@@ -87,9 +87,9 @@ if TYPE_CHECKING:
 # Markets of the warehouse that a request could run on: known GPUs, recent observations (M9.1, M1.2).
 
 
-def followed_of(offer: Offer) -> Followed:
+def followed_of(offer: Offer) -> FollowedMarket:
     """Return the market of an offer as turns follow it."""
-    return Followed(market=offer.market, source=offer.source, at=offer.at)
+    return FollowedMarket(market=offer.market, source=offer.source, at=offer.at)
 
 
 def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_out: list[str]) -> list[Offer]:
@@ -120,7 +120,7 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     return kept
 
 
-def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Followed, GpuType]:
+def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[FollowedMarket, GpuType]:
     found = {}
     for text in asked:
         followed = market_of(turn, text)
@@ -132,7 +132,7 @@ def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> 
     return found
 
 
-def _usable_markets(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
+def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, GpuType]:
     """Return the markets whose GPU is known and whose record is long enough and recent at the time of the turn.
 
     If none of them has observed availability, return the markets with prices only (M11.1).
@@ -149,7 +149,7 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
         usable = counted_or_priced([row for row, _, _ in rated], turn, step, turn.at)
         priced = {(row["market"], row["source"]) for row in usable}
         return {
-            Followed(market=market, source=str(row["source"]), at=turn.at): gpu
+            FollowedMarket(market=market, source=str(row["source"]), at=turn.at): gpu
             for row, market, gpu in rated
             if (row["market"], row["source"]) in priced
         }
@@ -168,11 +168,11 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
             left_out.append(f"{key}: not observed since {last}")
         else:
             when = slot_to_read(last, turn.at, step, own_end=turn.own_end)
-            found[Followed(market=market, source=str(row["source"]), at=when)] = gpu
+            found[FollowedMarket(market=market, source=str(row["source"]), at=when)] = gpu
     return found
 
 
-def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) -> list[Offer]:
+def _offers(turn: Turn, found: Mapping[FollowedMarket, GpuType], left_out: list[str]) -> list[Offer]:
     offers = []
     for followed in found:
         try:
@@ -601,8 +601,8 @@ def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     ends = dict(
         zip(zip(listed["market"], listed["source"], strict=True), listed["last_observed"], strict=True)
     )
-    slots: dict[Followed, list[pd.Timestamp]] = {}
-    whole: dict[Followed, Followed] = {}
+    slots: dict[FollowedMarket, list[pd.Timestamp]] = {}
+    whole: dict[FollowedMarket, FollowedMarket] = {}
     for one in planned:
         followed, request = followed_of(one.candidate.offer), one.candidate.request
         first, last = first_slot(request, step), request.ends.floor(step) - step

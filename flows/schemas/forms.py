@@ -257,7 +257,7 @@ class ForecastAnswer(TypedDict):
     forecasts: list[ForecastRow]
 
 
-class Held(TypedDict):
+class InstancesOfSlot(TypedDict):
     """Instances run in a slot, with the observed price and availability of the market; null in gaps."""
 
     slot: datetime
@@ -340,7 +340,7 @@ class ReplayedPolicy(_From):
     moving_usd: NotRequired[float]
 
 
-class ReplayedSlot(Held):
+class ReplayedSlot(InstancesOfSlot):
     """Instances of a job in a slot, for a multi-market job with their market; null without instances."""
 
     market: NotRequired[str | None]
@@ -901,7 +901,7 @@ class FilledScore(_From):
     regret_usd: float
     gaps: Count
     synthetic: Sentences
-    allocations: list[Held]
+    allocations: list[InstancesOfSlot]
 
 
 class FillAnswer(TypedDict):

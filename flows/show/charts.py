@@ -77,7 +77,7 @@ def with_data(spec: dict[str, Any], **rows: Rows) -> dict[str, Any]:
     return spec | {"datasets": spec.get("datasets", {}) | own}
 
 
-def named(name: str = "rows") -> alt.Chart:
+def empty_chart(name: str = "rows") -> alt.Chart:
     """Return an empty chart of the named dataset."""
     return alt.Chart(alt.NamedData(name))
 
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
+def step_rows(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     """Return rows that draw values as steps, each from its edge to the next; needs one more edge than values.
 
     >>> [(row["x"], row["y"]) for row in held([0, 1, 2, 3], [5.0, None, 7.0])]
@@ -298,7 +298,7 @@ class _LineForm:
 def _lines(form: _LineForm) -> dict[str, Any]:
     """Return the chart of `lines` without data, cached because Altair is the slowest step of a page."""
     x, y, time, beside = form.x, form.y, form.time, form.beside
-    base = named().encode(x=across("x", x, time=time))
+    base = empty_chart().encode(x=across("x", x, time=time))
     style = named_series(form.names, reference=form.reference, order=form.order)
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
@@ -309,10 +309,10 @@ def _lines(form: _LineForm) -> dict[str, Any]:
     layers = [] if form.around is None else [_range(*form.around)]
     layers += rules(dict(form.rule) if isinstance(form.rule, tuple) else form.rule)
     if "guide" in beside:
-        path = named("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
+        path = empty_chart("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
         layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
     if "faint" in beside:
-        thin = named("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
+        thin = empty_chart("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
         thin = thin.encode(x=across("x", x, time=time), y=upward("y", y), detail="of:N", tooltip=["of:N"])
         layers.append(thin)
     if form.spans:
@@ -348,7 +348,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
             dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)
         )
     if "marks" in beside:
-        event = named("marks").encode(x=across("x", x, time=time))
+        event = empty_chart("marks").encode(x=across("x", x, time=time))
         layers.append(event.mark_rule(strokeDash=[2, 2]))
         layers.append(
             event.mark_text(align="left", baseline="top", dx=3, fontWeight="bold").encode(
@@ -356,7 +356,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
             )
         )
     if "crosses" in beside:
-        found = named("crosses").mark_point(shape="cross", angle=45, size=90)
+        found = empty_chart("crosses").mark_point(shape="cross", angle=45, size=90)
         layers.append(
             found.encode(x=across("x", x, time=time), y=upward("y", y), color=style["color"], tooltip=tooltip)
         )
@@ -385,7 +385,7 @@ def scatter(
     """
     rows = list(rows)
     style = named_series(names)
-    base = named().encode(x=across("x", x), y=upward("y", y))
+    base = empty_chart().encode(x=across("x", x), y=upward("y", y))
     layers = rules(rule)
     if diagonal is not None:
         ends = [{"x": end, "y": end} for end in diagonal]
@@ -412,7 +412,7 @@ def scatter(
 
 def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
     """Return an area chart of a single series (keys x and y)."""
-    chart = named().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
+    chart = empty_chart().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
     return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
 
 
@@ -445,12 +445,12 @@ def stacks(
             foot = own["y2"]
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")
-    drawn = named().mark_rect().encode(
+    drawn = empty_chart().mark_rect().encode(
         x=across("x", x, time=time), x2="x2:T" if time else "x2:Q", y=upward("y", y), y2="y2:Q",
         color=alt.Color("kind:N", legend=alt.Legend(symbolOpacity=1), scale=hues),
         tooltip=[alt.Tooltip("kind:N", title=" "), "n:Q", when],
     )  # fmt: skip
-    stepped = named("over").mark_line(interpolate="step-after", strokeWidth=1.2, clip=True)
+    stepped = empty_chart("over").mark_line(interpolate="step-after", strokeWidth=1.2, clip=True)
     line = stepped.encode(x=across("x", x, time=time), y=upward("y", y))
     return finished(drawn + line, height=height, legend=list(kinds), rows=pieces, over=over)
 
@@ -503,7 +503,7 @@ def dots(
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
     shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
     hue = alt.Color("kind:N", legend=legend, scale=hues)
-    base = named().encode(y=alt.Y("label:N", sort=list(labels), axis=ladder))
+    base = empty_chart().encode(y=alt.Y("label:N", sort=list(labels), axis=ladder))
     # Align the title with the right end: on a narrow screen there is room for it below the labels.
     values = _axis(x, titleAnchor="end", titleAlign="right")
     tips = [alt.Tooltip("label:N", title=" "), alt.Tooltip("value:Q", title=x.title, format=".4~g")]
@@ -545,7 +545,7 @@ def dots(
 
 def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 220) -> dict[str, Any]:
     """Return grouped bars of ``rows`` (keys x as a name, y, series)."""
-    chart = named().mark_bar().encode(
+    chart = empty_chart().mark_bar().encode(
         x=alt.X("x:N", sort=None, axis=alt.Axis(title=x.title or None, labelAngle=0)),
         xOffset=alt.XOffset("series:N", sort=list(names)),
         y=upward("y", y),
@@ -579,16 +579,16 @@ def cells(
     edge = across("x", Axis(), time=True)
     tips = [alt.Tooltip("name:N", title=" "), "state:N", alt.Tooltip(when.format("x"), title="from"),
             alt.Tooltip(when.format("x2"), title="to"), alt.Tooltip("why:N")]  # fmt: skip
-    box = named().mark_rect(stroke=colour("paper"), strokeWidth=0.6).encode(
+    box = empty_chart().mark_rect(stroke=colour("paper"), strokeWidth=0.6).encode(
         x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=tips,
         color=alt.Color("state:N", legend=legend_of(states), scale=shades),
     )  # fmt: skip
     wide = alt.ExprRef("scale('x', datum.x2) - scale('x', datum.x) > 9 ? 1 : 0")
-    letter = named().mark_text(fontWeight="bold", opacity=wide, color=colour("paper"), dy=9)
+    letter = empty_chart().mark_text(fontWeight="bold", opacity=wide, color=colour("paper"), dy=9)
     middle = letter.transform_calculate(middle="(datum.x + datum.x2) / 2").encode(
         x=across("middle", Axis(), time=True), y=up, text="letter:N"
     )
-    label = named("names").mark_text(align="left", baseline="bottom", dy=1).encode(
+    label = empty_chart("names").mark_text(align="left", baseline="bottom", dy=1).encode(
         x=alt.value(0), y=up, text="name:N"
     )  # fmt: skip
     labels = [{"name": name, "top": k + 0.42} for name, k in place.items()]
@@ -626,7 +626,7 @@ def route(
         for key, title in (("x", "from"), ("x2", "to"))
     ]
     tips = [alt.Tooltip("name:N", title=" "), alt.Tooltip("told:N", title="there"), *when]
-    strip = named().encode(x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=tips)
+    strip = empty_chart().encode(x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=tips)
     there = strip.transform_filter("isValid(datum.share)").mark_rect(color=colour("capacity")).encode(
         opacity=alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.0, 0.65]), legend=None)
     )  # fmt: skip
@@ -637,7 +637,7 @@ def route(
         legend=legend_of(kinds),
         scale=alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()]),
     )
-    bar = named("held").encode(
+    bar = empty_chart("held").encode(
         x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=[alt.Tooltip("told:N", title="held"), *when]
     )
     full = (
@@ -651,10 +651,10 @@ def route(
         )
         for kind, shade in kinds.items()
     ]
-    went = named("path").mark_line(color=colour("ink"), strokeWidth=1.4).encode(
+    went = empty_chart("path").mark_line(color=colour("ink"), strokeWidth=1.4).encode(
         x=edge, y=up, order="place:Q"
     )  # fmt: skip
-    label = named("names").mark_text(align="left", baseline="bottom", dy=1).encode(
+    label = empty_chart("names").mark_text(align="left", baseline="bottom", dy=1).encode(
         x=alt.value(0), y=up, text="name:N"
     )  # fmt: skip
     return finished(
@@ -671,7 +671,7 @@ def route(
 
 def _ends(edge: alt.X) -> Any:
     """Return an invisible layer that extends the time axis to its ends."""
-    return named("ends").mark_rule(opacity=0).encode(x=edge)
+    return empty_chart("ends").mark_rule(opacity=0).encode(x=edge)
 
 
 def _end_rows(ends: tuple[Any, Any]) -> list[dict[str, Any]]:
@@ -698,7 +698,7 @@ def holdings(
     hue = alt.Color("kind:N", legend=legend_of(names), scale=hues)
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
     edge = across("x", Axis(), time=True)
-    base = named().encode(
+    base = empty_chart().encode(
         x=edge,
         x2="x2:T",
         y=upward("y", y),
@@ -716,7 +716,7 @@ def holdings(
     ]
     if all(row["planned"] for row in rows):
         filled = []
-    could = named("line").mark_line(interpolate="step-after", strokeDash=[2, 2]).encode(
+    could = empty_chart("line").mark_line(interpolate="step-after", strokeDash=[2, 2]).encode(
         x=edge, y=upward("y", y), color=hue, tooltip=[when, alt.Tooltip("y:Q", title=line_name)]
     )  # fmt: skip
     more: dict[str, Any] = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
@@ -747,7 +747,7 @@ def heat(
         labelPadding=18,
         **plain,
     )
-    base = named().encode(
+    base = empty_chart().encode(
         x=alt.X("x:N", sort=None, axis=names),
         y=alt.Y("y:N", sort=None, axis=alt.Axis(title=y.title or None, labelLimit=240, **plain)),
     )
@@ -764,7 +764,7 @@ def heat(
 class Fan:
     """Data of a fan chart of a market: past values, a limit, and the quantiles of a forecast.
 
-    ``past`` has rows with x and y, as made by `held`; ``gaps`` rows with x and x2; ``ahead`` rows
+    ``past`` has rows with x and y, as made by `step_rows`; ``gaps`` rows with x and x2; ``ahead`` rows
     with x, x2, median and the bounds of the 50, 80 and 90 % intervals (``low50``, ``high50``, ...).
     A NaN ``limit`` is not drawn.
     """
@@ -809,7 +809,7 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
         "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
     )
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
-    ahead = named("ahead").encode(x=edge, x2=right)
+    ahead = empty_chart("ahead").encode(x=edge, x2=right)
     bands = [
         ahead.mark_rect(color=colour(f"band{band}")).encode(y=alt.Y(f"low{band}:Q"), y2=f"high{band}:Q")
         for band in ("90", "80", "50")
@@ -820,14 +820,16 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
                  alt.Tooltip("high90:Q", title="95 %", format=".4~g")],
     )  # fmt: skip
     tips = [when, alt.Tooltip("y:Q", title=title, format=".4~g")]
-    seen = named("past").mark_line(interpolate="step-after").encode(x=edge, y=up, tooltip=tips)
+    seen = empty_chart("past").mark_line(interpolate="step-after").encode(x=edge, y=up, tooltip=tips)
     layers = [
-        named("gaps").mark_rect(color=colour("rest"), opacity=0.5).encode(x=edge, x2=right),
+        empty_chart("gaps").mark_rect(color=colour("rest"), opacity=0.5).encode(x=edge, x2=right),
         *bands,
         median,
-        named("start").mark_rule(strokeDash=[2, 2]).encode(x=edge),
+        empty_chart("start").mark_rule(strokeDash=[2, 2]).encode(x=edge),
         seen,
-        named("limit").mark_rule(color=colour(limit), strokeDash=[5, 2], strokeWidth=1.3).encode(y="y:Q"),
+        empty_chart("limit")
+        .mark_rule(color=colour(limit), strokeDash=[5, 2], strokeWidth=1.3)
+        .encode(y="y:Q"),
     ]
     drawn = alt.layer(*layers).properties(title=title)
     return finished(drawn, height=height)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from slackwater.flows.show.blocks import Banner, Block, Fold, Notes, Section, Table, Tiles, Verbatim
-from slackwater.flows.show.terminal import shown
+from slackwater.flows.show.terminal import escape_controls
 
 #: Largest numbers of columns and rows of a table.
 MOST_COLUMNS, MOST_ROWS = 8, 50
@@ -34,7 +34,7 @@ def _paragraphs(blocks: Iterable[Block]) -> Iterator[str]:
             if block.items:
                 yield "\n".join(f"* {_plain(item)}" for item in block.items)
         elif isinstance(block, Verbatim):
-            yield f"`{shown(block.text)}`"
+            yield f"`{escape_controls(block.text)}`"
         elif isinstance(block, Banner):
             yield f"**{_plain(block.label)}** {_plain(block.text)}"
         elif isinstance(block, Tiles):
@@ -68,4 +68,4 @@ def _plain(text: str) -> str:
     """Return a text in which nothing is read as a table, a tag or emphasis."""
     for mark in ("\\", "|", "<", "*", "_", "`"):
         text = text.replace(mark, f"\\{mark}")
-    return shown(text).replace("\n", " ")
+    return escape_controls(text).replace("\n", " ")

@@ -59,17 +59,17 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
     """
     for block in blocks:
         if isinstance(block, str):
-            yield from wrapped(shown(block), style.width)
+            yield from wrapped(escape_controls(block), style.width)
         elif isinstance(block, Notes):
             for item in block.items:
-                yield from _hanging("* ", shown(item), style.width)
+                yield from _hanging("* ", escape_controls(item), style.width)
         elif isinstance(block, Verbatim):
-            yield from map(shown, block.text.split("\n"))
+            yield from map(escape_controls, block.text.split("\n"))
         elif isinstance(block, Banner):
-            yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
+            yield from wrapped(escape_controls(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Tiles):
             yield from wrapped(
-                shown(", ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
+                escape_controls(", ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
             )
         elif isinstance(block, Table):
             yield from table_lines(block, style)
@@ -79,11 +79,13 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             inner = list(lines_of(block.blocks, style))
             if inner:  # a section of charts only has no lines
                 yield ""
-                yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
+                yield from (
+                    style.strong(line) for line in wrapped(escape_controls(block.heading), style.width)
+                )
                 yield from inner
 
 
-def shown(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return a text with control characters escaped.
 
     >>> shown("a\x1b[31mb")
@@ -94,14 +96,14 @@ def shown(text: str) -> str:
 
 def table_lines(table: Table, style: Style) -> Iterator[str]:
     """Yield the lines of a table, as a grid, as a paragraph per row if the grid does not fit, or as a sentence without rows."""
-    title = shown(table.title)
+    title = escape_controls(table.title)
     if not table.rows:
         yield from wrapped(f"{title}: {table.empty}" if title else table.empty, style.width)
         return
     if title:
         yield from (style.strong(line) for line in wrapped(title, style.width))
-    cells = [[shown(cell) for cell in row] for row in table.cells()]
-    labels = [shown(column.label) for column in table.described().values()]
+    cells = [[escape_controls(cell) for cell in row] for row in table.cells()]
+    labels = [escape_controls(column.label) for column in table.described().values()]
     left_out = 0
     if style.abridged and table.most is not None:
         kept = [
@@ -265,13 +267,13 @@ def _paragraphs(
     width = style.width or 0
     order = sorted(range(1, len(columns)), key=lambda j: columns[j].card)
     for row in cells:
-        first = shown(columns[0].pair(row[0])) if numeric else row[0]
+        first = escape_controls(columns[0].pair(row[0])) if numeric else row[0]
         yield from (style.strong(line) for line in wrapped(first, width))
         line, on = "", 0
         for column, cell in ((columns[j], row[j]) for j in order):
             if cell in (MISSING, ""):
                 continue
-            pair = shown(column.pair(cell))
+            pair = escape_controls(column.pair(cell))
             joined = f"{line}   {pair}" if line else pair
             if cell_len(joined) <= width - 2 and column.card // 10 == on:
                 line = joined

@@ -18,7 +18,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.forecasting.origins import (
     VARIABLES,
     Basis,
@@ -71,7 +71,7 @@ class Prepared:
     The new estimates are stored in place of the unreadable estimates.
     """
 
-    batches: dict[Followed, dict[str, list[OriginBatch]]]
+    batches: dict[FollowedMarket, dict[str, list[OriginBatch]]]
     made: tuple[FittedState, ...]
     unreadable: tuple[FittedState, ...]
 
@@ -93,7 +93,7 @@ class Estimation:
 
 
 #: Origins by market and model.
-Missing = Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]]
+Missing = Mapping[FollowedMarket, Mapping[str, Sequence[pd.Timestamp]]]
 
 #: Serialised estimates computed in advance.
 Estimates = Mapping[Estimation, str]
@@ -101,7 +101,7 @@ Estimates = Mapping[Estimation, str]
 NO_ESTIMATES: Estimates = MappingProxyType({})
 
 #: By market and model, the estimations of both variables with the origins that are forecast from them.
-_Needed = dict[Followed, dict[str, list[tuple[dict[Variable, Estimation], tuple[pd.Timestamp, ...]]]]]
+_Needed = dict[FollowedMarket, dict[str, list[tuple[dict[Variable, Estimation], tuple[pd.Timestamp, ...]]]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,9 @@ class Estimations:
     unreadable: tuple[FittedState, ...]
 
 
-def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> Estimations:
+def read_estimations(
+    turn: Turn, histories: Mapping[FollowedMarket, History], missing: Missing
+) -> Estimations:
     """Return the estimations that the forecasts in ``missing`` need, by model at ascending origins, with the stored states.
 
     ``histories`` are those of all followed markets: the markets of one source are a panel, whether
@@ -194,7 +196,9 @@ def _basis(fitted: Mapping[Estimation, FittedPredictor]) -> dict[Estimation, Bas
     return found
 
 
-def _needed_estimations(turn: TurnValues, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
+def _needed_estimations(
+    turn: TurnValues, histories: Mapping[FollowedMarket, History], missing: Missing
+) -> _Needed:
     """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
     pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
     names = {source: panel_name(own) for source, own in _by_source(histories).items()}
@@ -226,7 +230,7 @@ def _all_estimations(needed: _Needed) -> list[Estimation]:
     return list(dict.fromkeys(one for pair in every for one in pair.values()))
 
 
-def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]]:
+def _by_source(histories: Mapping[FollowedMarket, History]) -> dict[str, list[History]]:
     found: dict[str, list[History]] = {}
     for followed, history in histories.items():
         found.setdefault(followed.source, []).append(history)

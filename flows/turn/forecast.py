@@ -29,7 +29,7 @@ from slackwater.flows.turn.estimates import (
     read_estimations,
     timetable_of,
 )
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work, panel_mates
@@ -154,8 +154,8 @@ class MeasuredErrors:
     """
 
     accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
-    histories: dict[Followed, History] = field(default_factory=dict)
-    forecasts: dict[Followed, Forecast] = field(default_factory=dict)
+    histories: dict[FollowedMarket, History] = field(default_factory=dict)
+    forecasts: dict[FollowedMarket, Forecast] = field(default_factory=dict)
     planned: PlannedForecasts | None = None
     left_out: tuple[str, ...] = ()
 
@@ -166,10 +166,10 @@ class LackingTurn:
 
     turn: TurnValues
     work: Work
-    histories: dict[Followed, History]
-    missing: dict[Followed, Origins]
+    histories: dict[FollowedMarket, History]
+    missing: dict[FollowedMarket, Origins]
 
-    def by_place(self) -> dict[Place, Followed]:
+    def by_place(self) -> dict[Place, FollowedMarket]:
         """Return the followed markets by market and source."""
         return {(one.market, one.source): one for one in self.work.markets}
 
@@ -199,7 +199,7 @@ def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFac
     )
 
 
-def missing_origins(group: Sequence[LackingTurn]) -> dict[Followed, Origins]:
+def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
@@ -227,7 +227,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
     starts = _starts(turns[-1], origins)
     for turn, work, own in zip(turns, works, origins, strict=True):
         histories = dict(zip(own, read_all(turn, [(one, starts[one.source]) for one in own]), strict=True))
-        missing: dict[Followed, Origins] = {}
+        missing: dict[FollowedMarket, Origins] = {}
         for followed, models in own.items():
             known = histories[followed].slots
             first, last = known[0], known[-1]
@@ -241,7 +241,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
 
 
 def _issued_times(
-    turn: Turn, origins: Sequence[Mapping[Followed, Origins]]
+    turn: Turn, origins: Sequence[Mapping[FollowedMarket, Origins]]
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
     """Return the times of issued forecasts, within the origins of any turn."""
     slots = [
@@ -259,11 +259,11 @@ def _issued_times(
     )
 
 
-def _places(followed: Iterator[Followed]) -> dict[Place, None]:
+def _places(followed: Iterator[FollowedMarket]) -> dict[Place, None]:
     return dict.fromkeys((one.market, one.source) for one in followed)
 
 
-def origins_of(turn: TurnValues, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
+def origins_of(turn: TurnValues, followed: FollowedMarket, jobs: Sequence[StoredJob]) -> Origins:
     """Return by model the slots that need a forecast: measured slots, and for the planner the slots of every job."""
     step, settings = step_of(turn.settings), turn.settings
     measured = list(pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step))
@@ -276,7 +276,7 @@ def origins_of(turn: TurnValues, followed: Followed, jobs: Sequence[StoredJob]) 
     return origins
 
 
-def _starts(turn: TurnValues, origins: Sequence[Mapping[Followed, Origins]]) -> dict[str, pd.Timestamp]:
+def _starts(turn: TurnValues, origins: Sequence[Mapping[FollowedMarket, Origins]]) -> dict[str, pd.Timestamp]:
     """Return by source the earliest slot needed of any market, as the markets of a source are estimated together."""
     starts: dict[str, pd.Timestamp] = {}
     for asked in origins:
@@ -488,8 +488,8 @@ def _run_row(asked: LackingTurn, done: Collection[Place], left_out: Sequence[str
 
 
 def ready(
-    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
-) -> tuple[dict[Followed, History], Prepared]:
+    turn: Turn, origins: Mapping[FollowedMarket, Sequence[pd.Timestamp]], models: Sequence[str]
+) -> tuple[dict[FollowedMarket, History], Prepared]:
     """Return histories and forecast input of some markets at ascending origins.
 
     For panel forecasters the other followed markets of the same sources are included. The histories
@@ -517,9 +517,9 @@ PlannedForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
 
 
 def planned_forecasts(
-    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]], issued: PlannedForecasts | None = None
+    turn: Turn, jobs: Sequence[tuple[StoredJob, FollowedMarket]], issued: PlannedForecasts | None = None
 ) -> dict[tuple[str, str], list[Forecast]]:
-    """Return by job and market (`Followed.key`) the forecasts of the planner (M6.1).
+    """Return by job and market (`FollowedMarket.key`) the forecasts of the planner (M6.1).
 
     They are those issued in the job's slots, up to the market's time. ``issued`` are forecasts in
     memory, as the forecast stage of the same jobs returns them; None: all are read.
@@ -549,10 +549,10 @@ def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
 
 
 def read_planned(
-    turn: Turn, jobs: Iterable[tuple[StoredJob, Followed]]
+    turn: Turn, jobs: Iterable[tuple[StoredJob, FollowedMarket]]
 ) -> dict[tuple[str, str], list[Forecast]]:
     """Return the stored forecasts of the planner in the slots of some jobs on their markets."""
-    by_step: dict[pd.Timedelta, list[tuple[StoredJob, Followed]]] = {}
+    by_step: dict[pd.Timedelta, list[tuple[StoredJob, FollowedMarket]]] = {}
     for job, followed in jobs:
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}

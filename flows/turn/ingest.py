@@ -23,7 +23,7 @@ from slackwater.warehouse.observations import (
 )
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
-from slackwater.warehouse.sources.simulated import generate, said
+from slackwater.warehouse.sources.simulated import generate, simulation_note
 from slackwater.warehouse.store.connection import Store
 
 #: Number of reasons for rejected rows that are printed, the most frequent first.
@@ -96,7 +96,7 @@ def _ingest_simulated(store: Store, turn: TurnValues) -> Counts:
         store,
         _joined_batches(batches),
         source="simulated",
-        assumptions=said(settings.seed),
+        assumptions=simulation_note(settings.seed),
         imported_at=turn.at,
     )
     return counts_of("simulated", done)

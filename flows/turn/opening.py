@@ -17,7 +17,7 @@ from slackwater.flows.ledger.endings import Ending
 from slackwater.flows.ledger.open_job import OpenJob, open_job
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, planned_forecasts, ready
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import peers_of, try_histories
 from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.pool import Deciders
@@ -26,7 +26,7 @@ from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import History
 
-#: Forecasts by job name and market (`Followed.key`).
+#: Forecasts by job name and market (`FollowedMarket.key`).
 JobForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
 
 
@@ -53,14 +53,14 @@ def open_jobs(
     ]
     peers = {} if forecasts is None else peers_of(turn, [one for one, _ in asked], start=first)
     read = iter(try_histories(turn, asked))
-    opened: list[OpenJob | Exception] = []
+    found: list[OpenJob | Exception] = []
     for job, markets in jobs:
         histories, name = [next(read) for _ in markets], job.request.name
         if unread := [one for one in histories if isinstance(one, MarketError)]:
-            opened.append(unread[0])
+            found.append(unread[0])
             continue
         try:
-            opened.append(
+            found.append(
                 open_job(
                     job.request,
                     [one for one in histories if isinstance(one, History)],
@@ -74,11 +74,11 @@ def open_jobs(
                 )
             )
         except RAISED as error:
-            opened.append(error)
-    return opened
+            found.append(error)
+    return found
 
 
-def opened(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob:
+def open_placed_job(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob:
     """Return the state of one job as `open_jobs` does; raises the error that prevents it."""
     (found,) = open_jobs(turn, [job], **more)
     if isinstance(found, Exception):
@@ -94,8 +94,8 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     """
     planner, step = turn.settings.planner, step_of(turn.settings)
     issued = planned_forecasts(turn, [(job, one) for job, markets in jobs for one in markets])
-    known: dict[Followed, dict[pd.Timestamp, Forecast]] = {}
-    lacking: dict[Followed, set[pd.Timestamp]] = {}
+    known: dict[FollowedMarket, dict[pd.Timestamp, Forecast]] = {}
+    lacking: dict[FollowedMarket, set[pd.Timestamp]] = {}
     for job, markets in jobs:
         for one in markets:
             own = known.setdefault(one, {})
@@ -121,7 +121,7 @@ def computed_ending(turn: Turn, placed: PlacedJob, ledger: JobLedger) -> Ending 
     job, markets = placed
     try:
         there = tuple(replace(one, at=min(one.at, job.deadline)) for one in markets)
-        running = opened(turn, (job, there), ledger=ledger)
+        running = open_placed_job(turn, (job, there), ledger=ledger)
     except RAISED:
         return None
     share = max(0.0, running.live.progress().done / running.run.workload)

@@ -136,7 +136,7 @@ def _write(turns: Sequence[Turn], results: Results) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class TurnData:
     """Data that a turn reads once, after its observations are ingested: its work, and the pool with its rounds."""
 
     work: Work
@@ -144,7 +144,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TurnProgress:
     """Inputs and results of a turn so far; each stage adds its results.
 
     ``data``: a folder to ingest (None: the live feeds, or without feeds the simulated market);
@@ -155,7 +155,7 @@ class Found:
     requests: tuple[JobRequest, ...] = ()
     page: Path | None = None
     ingested: Counts = field(default_factory=dict)
-    known: Known | None = None
+    known: TurnData | None = None
     measured: MeasuredErrors = field(default_factory=MeasuredErrors)
     decisions: tuple[Row, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -166,24 +166,24 @@ class Found:
     errors: tuple[dict[str, Any], ...] = ()
 
 
-Stage = Callable[[Turn, Found], Found]
+Stage = Callable[[Turn, TurnProgress], TurnProgress]
 
 
-def ingest(turn: Turn, found: Found) -> Found:
+def ingest(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Ingest new observations: the tidy tables of a folder, the live feeds that are due, or else the simulated market."""
     turn.say("ingest")
     return replace(found, ingested=ingest_observations(turn, found.data))
 
 
-def know(turn: Turn, found: Found) -> Known:
+def know(turn: Turn, found: TurnProgress) -> TurnData:
     """Return the work and the pool of the turn, read once."""
     if found.known is not None:
         return found.known
     pool = read_pool(turn)
-    return Known(work=find_work(turn, found.requests, scored=pool.settled()), pool=pool)
+    return TurnData(work=find_work(turn, found.requests, scored=pool.settled()), pool=pool)
 
 
-def forecast(turn: Turn, found: Found) -> Found:
+def forecast(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Issue the forecasts of this turn, fill in missing forecasts of past slots, and measure all of them."""
     known = know(turn, found)
     require_markets(known.work)
@@ -191,7 +191,7 @@ def forecast(turn: Turn, found: Found) -> Found:
     return replace(found, known=known, measured=forecast_turns([turn], [known.work])[0])
 
 
-def decide(turn: Turn, found: Found) -> Found:
+def decide(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Decide the next slot of every running job; a decision issued before is read back."""
     known = know(turn, found)
     turn.say(f"decide for {plural(len(known.work.running), 'job')}")
@@ -200,14 +200,14 @@ def decide(turn: Turn, found: Found) -> Found:
     return replace(found, known=known, decisions=made.rows, undecided=made.left_out)
 
 
-def deliver(turn: Turn, found: Found) -> Found:
+def deliver(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Deliver the decisions to the sinks; a backfilled turn delivers nothing, as its slot is over."""
     if turn.made == LIVE:
         hand_over(turn.store, turn.settings.sinks, found.decisions, at=turn.at, say=turn.say)
     return found
 
 
-def score(turn: Turn, found: Found) -> Found:
+def score(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Replay the pool on every ended job and add a round for each."""
     known = know(turn, found)
     if known.work.ended:
@@ -216,10 +216,10 @@ def score(turn: Turn, found: Found) -> Found:
     return replace(found, known=replace(known, pool=pool), scored=tuple(names[0]))
 
 
-def report(turn: Turn, found: Found) -> Found:
+def report(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+    from slackwater.flows.turn.report.leaderboard import policy_results, read_board_facts
     from slackwater.flows.turn.report.page import read_report_facts, report_data, write_report
     from slackwater.flows.turn.report.panels import panel
 
@@ -229,7 +229,7 @@ def report(turn: Turn, found: Found) -> Found:
     data = report_data(
         turn,
         read_report_facts(turn, found.decisions, panels),
-        learned=learned(turn, read_board_facts(turn, known.pool)),
+        learned=policy_results(turn, read_board_facts(turn, known.pool)),
         decisions=list(found.decisions),
         left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
         ingested=found.ingested,
@@ -258,7 +258,7 @@ RECORDED: dict[Stage, str] = {
 }
 
 
-def run_stage(stage: Stage, turn: Turn, found: Found) -> Found:
+def run_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
     """Run a stage; if the ledger records it, the reason of a failure is stored."""
     name = RECORDED.get(stage)
     if name is None:
@@ -306,13 +306,13 @@ def whole_turn(
     data: Path | None,
     requests: Sequence[JobRequest],
     report: Path | None,
-    run: Callable[[Stage, Turn, Found], Found] = run_stage,
+    run: Callable[[Stage, Turn, TurnProgress], TurnProgress] = run_stage,
 ) -> TurnResult:
     """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`.
 
     ``report``: path of the page; None writes none.
     """
-    found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
+    found = run(ingest, turn, TurnProgress(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.
     turn = replace(turn, reads=None)
     for stage in STAGES[1:]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, unreadable_jobs
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import Followed, choose_markets, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, choose_markets, step_of
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import market_of, placed_in, places_of, proposed
 from slackwater.optimization.job.request import JobRequest, check_bounds, read_request
@@ -30,13 +30,13 @@ class Work:
     of them.
     """
 
-    markets: tuple[Followed, ...]
-    running: tuple[tuple[StoredJob, Followed], ...]
-    ended: tuple[tuple[StoredJob, Followed], ...]
+    markets: tuple[FollowedMarket, ...]
+    running: tuple[tuple[StoredJob, FollowedMarket], ...]
+    ended: tuple[tuple[StoredJob, FollowedMarket], ...]
     left_out: tuple[str, ...] = ()
-    places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
+    places: Mapping[str, tuple[FollowedMarket, ...]] = field(default_factory=dict)
 
-    def placed(self) -> list[tuple[StoredJob, Followed]]:
+    def placed(self) -> list[tuple[StoredJob, FollowedMarket]]:
         """Return each job with each of its markets."""
         return [
             (job, one)
@@ -44,7 +44,7 @@ class Work:
             for one in self.places.get(job.request.name, (market,))
         ]
 
-    def jobs_on(self, followed: Followed) -> list[StoredJob]:
+    def jobs_on(self, followed: FollowedMarket) -> list[StoredJob]:
         """Return the jobs that run or may run on one market."""
         return [job for job, market in self.placed() if market == followed]
 
@@ -108,7 +108,7 @@ def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
     return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
-def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
+def panel_mates(turn: Turn, asked: Collection[FollowedMarket]) -> list[FollowedMarket]:
     """Return the other followed markets of the same sources, which panel forecasters are estimated on too."""
     wanted = {followed.key for followed in asked}  # the turn may follow the same market at another time
     sources = {followed.source for followed in asked}
@@ -118,9 +118,9 @@ def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
     return [one for one in mates if one in readable]
 
 
-def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set[Followed]:
+def _readable(turn: Turn, asked: Sequence[FollowedMarket], left_out: list[str]) -> set[FollowedMarket]:
     """Return the markets that have a history at their time; the errors of the others are appended to ``left_out``."""
-    found: set[Followed] = set()
+    found: set[FollowedMarket] = set()
     for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
         if isinstance(history, MarketError):
             text = f"market {followed.key} is left out: {history}"
@@ -133,7 +133,7 @@ def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set
 def sorted_jobs(
     turn: Turn,
     jobs: Sequence[StoredJob],
-    chosen: Sequence[Followed],
+    chosen: Sequence[FollowedMarket],
     left_out: list[str],
     scored: Collection[str],
 ) -> Work:
@@ -145,9 +145,9 @@ def sorted_jobs(
     """
     seen = _visible(turn, jobs)
     users = _has_users(turn, seen)
-    running: list[tuple[StoredJob, Followed]] = []
-    ended: list[tuple[StoredJob, Followed]] = []
-    places: dict[str, tuple[Followed, ...]] = {}
+    running: list[tuple[StoredJob, FollowedMarket]] = []
+    ended: list[tuple[StoredJob, FollowedMarket]] = []
+    places: dict[str, tuple[FollowedMarket, ...]] = {}
     left_out += turn.read(unreadable_jobs, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
@@ -196,7 +196,7 @@ def sorted_jobs(
     )
 
 
-def _begins_after(job: StoredJob, followed: Followed) -> str:
+def _begins_after(job: StoredJob, followed: FollowedMarket) -> str:
     """Return the message for a job that begins by the turn's time, but after the end of its market's record."""
     return (
         f"job {job.request.name} is left out: it begins at {job.start}, the record of {followed.key} ends at {followed.at}; "
@@ -204,7 +204,7 @@ def _begins_after(job: StoredJob, followed: Followed) -> str:
     )
 
 
-def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Followed, ...]:
+def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[FollowedMarket, ...]:
     """Return the readable markets of a multi-market job; none if its home cannot be read."""
     try:
         found = places_of(turn, job.request, told=left_out.append)
@@ -248,14 +248,14 @@ def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
 
 
 def open_examples(
-    requests: Sequence[JobRequest], markets: Sequence[tuple[Followed, int]], *, most: int
+    requests: Sequence[JobRequest], markets: Sequence[tuple[FollowedMarket, int]], *, most: int
 ) -> list[JobRequest]:
     """Return example jobs that start now, one per market, on markets (with capacity) as different as possible.
 
     The markets are picked in turn from each (provider, instance type, source), so that few jobs
     show many kinds of market.
     """
-    groups: dict[tuple[str, str, str], list[tuple[Followed, int]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[FollowedMarket, int]]] = {}
     for followed, capacity in markets:
         kind = (followed.market.provider, followed.market.instance_type, followed.source)
         groups.setdefault(kind, []).append((followed, capacity))

@@ -22,7 +22,7 @@ from slackwater.flows.ledger.fields import (
     columns_of,
     cost_interval,
     finish_interval,
-    folded,
+    fold_equal_outcomes,
     outcome_table,
     risk_mark,
 )
@@ -33,7 +33,7 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
@@ -297,7 +297,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         f"(model: {best['model']}). The best "
         f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
-    rows = folded(outcomes)
+    rows = fold_equal_outcomes(outcomes)
     top = [row for i, row in enumerate(rows) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
     rest = [row for row in rows if row not in top]
     drawn = [
@@ -488,7 +488,9 @@ def standings(reading: Reading, jobs: Sequence[ListedJob]) -> dict[str, JobStand
     return found
 
 
-def _markets_of(reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, Any]]) -> tuple[Followed, ...]:
+def _markets_of(
+    reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, Any]]
+) -> tuple[FollowedMarket, ...]:
     """Return the market of a job; for a multi-market job its home market and all markets of its decisions."""
     newest = _market_of(reading, job, rows[-1])
     if not job.request.may_move:
@@ -498,14 +500,14 @@ def _markets_of(reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, An
         at = find_market(reading.store, job.request.place, at=newest.at, settings=reading.settings)
         been = [replace(newest, source=at.source)]
     been += [
-        Followed(market=Market.parse(str(row["market"])), source=str(row["source"]), at=newest.at)
+        FollowedMarket(market=Market.parse(str(row["market"])), source=str(row["source"]), at=newest.at)
         for row in rows
         if job.request.market != row["market"]
     ]
     return tuple(dict.fromkeys(been))
 
 
-def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> Followed:
+def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> FollowedMarket:
     """Return the market of a job with the time at which to read it.
 
     The time is the slot of the newest decision, the next slot if a later turn made no decision (the
@@ -516,7 +518,7 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
         slot = job.deadline
     elif reading.at is not None and reading.at > slot and newest["run"] != reading.run:
         slot += reading.step
-    return Followed(
+    return FollowedMarket(
         market=Market.parse(str(job.request.market or newest["market"])),
         source=job.request.source or str(newest["source"]),
         at=min(slot, job.deadline),

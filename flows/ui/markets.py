@@ -14,7 +14,7 @@ from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.schemas.tables import planned_series_sql
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.report.panels import market_charts, panel
@@ -122,7 +122,7 @@ class MarketView:
     vintages: tuple[pd.Timestamp, ...]
     models: tuple[str, ...]
     model: str
-    followed: Followed
+    followed: FollowedMarket
 
 
 def market_view(reading: Reading, key: str, *, model: str = "", issued: str = "") -> MarketView:

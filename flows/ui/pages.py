@@ -35,7 +35,7 @@ from slackwater.flows.ui.markets import (
     markets_data,
     nearest_market,
 )
-from slackwater.flows.ui.reading import Reading, Shown
+from slackwater.flows.ui.reading import Reading, UiPage
 from slackwater.flows.ui.record import accuracy, policies
 from slackwater.flows.ui.runs import alarm_rows, completeness, run_rows, runs_data
 from slackwater.warehouse.errors import InputError, MarketError
@@ -329,7 +329,7 @@ class PageView:
     name: str
     menu: str
     about: str
-    read: Callable[[Reading, Query], Shown]
+    read: Callable[[Reading, Query], UiPage]
     template: str = "answer.html"
     timed: bool = False
 
@@ -374,15 +374,15 @@ def _market_view(reading: Reading, query: Query) -> MarketView:
         ) from error
 
 
-def _market(reading: Reading, query: Query) -> Shown:
+def _market(reading: Reading, query: Query) -> UiPage:
     view = _market_view(reading, query)
     data = market_data(reading, view)
-    return Shown(data=data, values=lambda: market_values(view, data))
+    return UiPage(data=data, values=lambda: market_values(view, data))
 
 
-def _job(reading: Reading, query: Query) -> Shown:
+def _job(reading: Reading, query: Query) -> UiPage:
     data = job_data(reading, query.get("name", ""))
-    return Shown(data=data, values=lambda: job_values(reading, data))
+    return UiPage(data=data, values=lambda: job_values(reading, data))
 
 
 #: All pages and addresses of the API, in the order of the documentation.
@@ -390,12 +390,12 @@ VIEWS: Final = (
     PageView(
         name="glance", template="glance.html", menu="/",
         about="Is all well, what must be held in the next slot, which job is in danger.",
-        read=lambda reading, query: Shown(data=glance_data(reading)), timed=True,
+        read=lambda reading, query: UiPage(data=glance_data(reading)), timed=True,
     ),
     PageView(
         name="jobs", template="jobs.html", menu="/jobs",
         about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|ended, ?page=N.",
-        read=lambda reading, query: Shown(data=_jobs(reading, query)), timed=True,
+        read=lambda reading, query: UiPage(data=_jobs(reading, query)), timed=True,
     ),
     PageView(
         name="job", template="job.html", menu="/jobs",
@@ -405,7 +405,7 @@ VIEWS: Final = (
     PageView(
         name="markets", template="markets.html", menu="/markets",
         about="Markets with their newest values and freshness, ?q=PATTERN, ?page=N.",
-        read=lambda reading, query: Shown(
+        read=lambda reading, query: UiPage(
             data=markets_data(reading, patterns=_patterns(query), page=_page(query))
         ),
     ),
@@ -431,7 +431,7 @@ VIEWS: Final = (
     ),
     PageView(
         name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
-        read=lambda reading, query: Shown(data=runs_data(reading, page=_page(query))),
+        read=lambda reading, query: UiPage(data=runs_data(reading, page=_page(query))),
     ),
 )  # fmt: skip
 

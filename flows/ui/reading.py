@@ -62,19 +62,19 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class UiPage:
     """A page of the UI: its data, which ``/api`` serves, and the values that its template needs beside them."""
 
     data: dict[str, Any]
     values: Callable[[], dict[str, Any]] = dict
 
 
-def shown(answer: Answer, *, empty: bool = False, **more: Any) -> Shown:
+def page_of_answer(answer: Answer, *, empty: bool = False, **more: Any) -> UiPage:
     """Return the answer of a command as a page of the UI, with ``more`` values for the template.
 
     ``empty``: there is nothing yet that the page could show, only a sentence.
     """
-    return Shown(data=answer.value, values=lambda: {"page": answer.as_page(), "empty": empty, **more})
+    return UiPage(data=answer.value, values=lambda: {"page": answer.as_page(), "empty": empty, **more})
 
 
 def newest_turn(store: Store) -> tuple[pd.Timestamp | None, str | None]:

@@ -10,7 +10,7 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.show.accuracy import Scores, accuracy_blocks
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.report.leaderboard import leaderboard_answer, learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import leaderboard_answer, policy_results, read_board_facts
 from slackwater.flows.turn.report.recent_errors import (
     RECENT,
     accuracy_rows,
@@ -20,7 +20,7 @@ from slackwater.flows.turn.report.recent_errors import (
     recent_rows,
     recent_scores,
 )
-from slackwater.flows.ui.reading import Reading, Shown, shown
+from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
 
 #: Number of measurements that can be selected.
 MOST_MEASURED: Final = 96
@@ -42,7 +42,7 @@ def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
     return recent_rows(reading.store, at, window=measured_window(reading.settings))
 
 
-def accuracy(reading: Reading, at: pd.Timestamp | None) -> Shown:
+def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
     """Return errors by market, variable, model and step and pooled over markets, 80 % coverage, and the times of measurement."""
     table, times = accuracy_table(reading, at), measured_times(reading)
     scores = recent_scores(table, reading.settings.planner)
@@ -68,7 +68,7 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> Shown:
         blocks=accuracy_blocks(scores) if scores else [none],
     )
     place = times.index(when) if when in times else None
-    return shown(
+    return page_of_answer(
         answer,
         empty=not scores,
         older=times[place + 1] if place is not None and place + 1 < len(times) else None,
@@ -85,9 +85,9 @@ def _coverage(scores: Scores) -> list[dict[str, Any]]:
     ]
 
 
-def policies(reading: Reading) -> Shown:
+def policies(reading: Reading) -> UiPage:
     """Return the leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
-    found = learned(reading.turn, read_board_facts(reading.turn))
+    found = policy_results(reading.turn, read_board_facts(reading.turn))
     value = {
         "at": reading.at,
         "learner": found.learner,
@@ -99,4 +99,4 @@ def policies(reading: Reading) -> Shown:
         "findings": found.findings,
     }
     empty = not found.leaderboard and not found.movers
-    return shown(replace(leaderboard_answer(found), value=value), empty=empty)
+    return page_of_answer(replace(leaderboard_answer(found), value=value), empty=empty)

@@ -16,7 +16,7 @@ from slackwater.flows.monitoring.alarms import standing_alarms
 from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, Completeness
 from slackwater.flows.monitoring.status import status_answer, status_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.ui.reading import Reading, Shown, shown
+from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows
 
@@ -35,7 +35,7 @@ def reference_time(reading: Reading) -> pd.Timestamp:
     return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
 
 
-def completeness(reading: Reading) -> Shown:
+def completeness(reading: Reading) -> UiPage:
     """Return the answer of ``status``, with the states of every market and slot by stage (a letter per slot, see ``letters``)."""
     none: dict[str, Any] = {
         "at": None,
@@ -48,9 +48,9 @@ def completeness(reading: Reading) -> Shown:
     }
     if reading.at is None:
         told = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
-        return shown(Answer(title="Completeness", value=none, blocks=[told]), empty=True)
+        return page_of_answer(Answer(title="Completeness", value=none, blocks=[told]), empty=True)
     answer = status_answer(found := status_of(reading.store, reading.settings, at=reference_time(reading)))
-    return shown(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
+    return page_of_answer(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
 
 
 def _states(reading: Reading, found: Completeness) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict
@@ -219,7 +219,7 @@ SHOWN = ("OD-only", "UP", "MSU", "MSU-trim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AdvisedSlot:
     """Decision of a slot: allocation, deciding policy, probability of missing the deadline, expected total cost (USD)."""
 
     held: Allocation
@@ -235,13 +235,13 @@ class Advised:
     ended: EndedJob
     world: str
     market: str
-    told: tuple[Told | None, ...]
+    told: tuple[AdvisedSlot | None, ...]
     leads: Mapping[str, tuple[str, ...]]
     pool: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
+class SimulatedOutcome:
     """Simulated outcome of a job. Utilities are in units of its on-demand-only cost ``unit`` (USD).
 
     ``worth``: the job's value in that unit. ``utility``: by name of the pool's policies, the selections and `BOUND`.
@@ -261,7 +261,7 @@ class Lived:
     right: float | None
     cost_usd: float
     on_time: bool
-    told: tuple[Told | None, ...]
+    told: tuple[AdvisedSlot | None, ...]
     apart: int
     silent: int
 
@@ -270,7 +270,7 @@ class Lived:
 class AsTold:
     """Policy that runs the advised allocation in each slot, and nothing in slots without a decision."""
 
-    told: tuple[Told | None, ...]
+    told: tuple[AdvisedSlot | None, ...]
     name: str = ADVICE
 
     def start(self, job: Any) -> None:
@@ -381,7 +381,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
     with open_store(db) as store:
         turn = Turn(store=store, at=until, settings=settings, run_id=run_id_of(until))
         jobs = [job for job in stored_jobs(store) if job.origin == "user" and job.deadline <= until]
-        pairs = [(job, _followed(job, until)) for job in jobs]
+        pairs = [(job, _follow(job, until)) for job in jobs]
         slots = pd.date_range(world.starts, until, freq=STEP)
         leads = {
             name: {
@@ -397,7 +397,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
                 ended=one,
                 world=world.name,
                 market=str(job.request.market),
-                told=_told(decisions[job.request.name], grid := _slots(job)),
+                told=_advise(decisions[job.request.name], grid := _slots(job)),
                 leads={name: tuple(by[at] for at in grid) for name, by in leads.items()},
                 pool=pool[job.request.name],
             )
@@ -406,8 +406,8 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
         ]
 
 
-def _followed(job: StoredJob, at: pd.Timestamp) -> Followed:
-    return Followed(market=Market.parse(str(job.request.market)), source=str(job.request.source), at=at)
+def _follow(job: StoredJob, at: pd.Timestamp) -> FollowedMarket:
+    return FollowedMarket(market=Market.parse(str(job.request.market)), source=str(job.request.source), at=at)
 
 
 def _slots(job: StoredJob) -> pd.DatetimeIndex:
@@ -421,9 +421,9 @@ def _selections(turn: Turn) -> dict[str, Group[Policy[Any]]]:
     return {ADVICE: pool, NO_PRIOR: replace(pool, learner=informed_learner(blank), informed=False)}
 
 
-def _told(decisions: Sequence[Mapping[str, Any]], grid: pd.DatetimeIndex) -> tuple[Told | None, ...]:
+def _advise(decisions: Sequence[Mapping[str, Any]], grid: pd.DatetimeIndex) -> tuple[AdvisedSlot | None, ...]:
     by = {
-        pd.Timestamp(row["slot"]): Told(
+        pd.Timestamp(row["slot"]): AdvisedSlot(
             held=Allocation(int(row["on_demand"]), int(row["spot"])),
             policy=str(row["policy"]),
             late=float(row["late_probability"]),
@@ -443,7 +443,7 @@ def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
     return found
 
 
-def lived(one: Advised, _: None = None) -> Lived:
+def simulate_outcome(one: Advised, _: None = None) -> SimulatedOutcome:
     """Return the outcome in the world of a job that followed the advice, with the utilities of the other selections."""
     ended, memo = one.ended, PlanMemo()
     (case,) = ended.cases
@@ -461,7 +461,7 @@ def lived(one: Advised, _: None = None) -> Lived:
     utility = {name: outcome.utility_usd / unit for name, outcome in by_name.items()}
     again = by_name[ADVICE].allocations
     used = real.allocations
-    return Lived(
+    return SimulatedOutcome(
         job=job.name,
         world=one.world,
         market=one.market,
@@ -506,7 +506,7 @@ def advice_answer(
 ) -> dict[str, Any]:
     """Return all figures of the experiment as plain values; the same folder, seed and options give the same figures."""
     worlds = recorded_worlds(study.data)
-    lives: list[Lived] = []
+    lives: list[SimulatedOutcome] = []
     for number, world in enumerate(worlds[:1] if study.fast else worlds):
         lives += world_lived(study, world, number, workers=workers, worth=worth, days=days)
     return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
@@ -520,7 +520,7 @@ def world_lived(
     workers: int,
     worth: float = VALUE_FACTOR,
     days: float | None = None,
-) -> list[Lived]:
+) -> list[SimulatedOutcome]:
     """Return the outcomes of the jobs of a world, simulated in a temporary warehouse over its first ``days`` (None: all)."""
     days = FAST_DAYS if days is None and study.fast else days
     until = world.ends if days is None else min(world.ends, world.starts + pd.Timedelta(days=days))
@@ -531,7 +531,7 @@ def world_lived(
         live_through(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
         advised = advised_jobs(db, world, settings=settings, until=until)
     with progress(f"jobs of {world.name}", len(advised)) as tell:
-        return list(spread(lived, advised, None, processes=workers, progress=tell))
+        return list(spread(simulate_outcome, advised, None, processes=workers, progress=tell))
 
 
 def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False) -> Settings:
@@ -552,7 +552,7 @@ def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False
 CHANCES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 
 
-def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
+def answer_of(lives: Sequence[SimulatedOutcome], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
     """Return the object of ``experiment advice --json``; utilities are in units of a job's on-demand-only cost."""
     worlds = list(dict.fromkeys(one.world for one in lives))
     groups = {"all": list(lives)} | {name: [one for one in lives if one.world == name] for name in worlds}
@@ -573,21 +573,21 @@ def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> di
     }
 
 
-def best_fixed(lives: Sequence[Lived]) -> str:
+def best_fixed(lives: Sequence[SimulatedOutcome]) -> str:
     """Return the policy of the pool with the largest mean utility over these jobs."""
     names = [name for name in lives[0].utility if name not in (*SELECTIONS, BOUND)]
     return max(names, key=lambda name: float(np.mean([one.utility[name] for one in lives])))
 
 
-def _table(lives: Sequence[Lived], names: Sequence[str]) -> np.ndarray:
+def _table(lives: Sequence[SimulatedOutcome], names: Sequence[str]) -> np.ndarray:
     return np.array([[one.utility[name] for name in names] for one in lives])
 
 
-def _blocks(lives: Sequence[Lived]) -> np.ndarray:
+def _blocks(lives: Sequence[SimulatedOutcome]) -> np.ndarray:
     return day_blocks([one.market for one in lives], [one.start for one in lives])
 
 
-def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any]:
+def _world_answer(name: str, lives: Sequence[SimulatedOutcome], seed: int) -> dict[str, Any]:
     """Return means over the jobs of a world, with the interval of the difference between the advice and each alternative."""
     best = best_fixed(lives)
     names = [*SELECTIONS, *SHOWN, best, BOUND]
@@ -618,7 +618,7 @@ def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any
     }
 
 
-def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
+def _first_jobs(lives: Sequence[SimulatedOutcome]) -> np.ndarray:
     """Return which jobs began no later than the first end of a job in their warehouse, shape (jobs,)."""
     taught: dict[str, pd.Timestamp] = {}
     for one in lives:
@@ -627,7 +627,7 @@ def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
     return np.array([one.start <= taught[one.world] for one in lives])
 
 
-def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
+def _lost_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]:
     """Return a breakdown of the gap between the bound and the advice, as means over jobs.
 
     ``fixed`` is the loss of the best fixed policy; ``choosing`` is the further loss of the advice compared with that policy, split
@@ -656,7 +656,7 @@ def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
     }
 
 
-def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
+def _chances(lives: Sequence[SimulatedOutcome]) -> dict[str, list[SimulatedOutcome]]:
     """Return the groups of decisions for which the predicted probability of missing the deadline is checked.
 
     The groups are all decisions, those on jobs that began in the second half of their world's starts (not used to choose the
@@ -671,7 +671,7 @@ def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
     }
 
 
-def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
+def _late_rows(lives: Sequence[SimulatedOutcome], seed: int) -> list[dict[str, Any]]:
     """Return the calibration: decisions binned by predicted probability of missing the deadline, with the observed frequency.
 
     The interval of the observed frequency resamples blocks of market and day, because the decisions of a job share its outcome.
@@ -705,7 +705,7 @@ def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _money_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
+def _money_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]:
     """Return the cost expected by each job's first decision and the cost paid, in units of the job's on-demand-only cost."""
     pairs = [
         (one.told[0].cost_usd / one.unit, one.cost_usd / one.unit)
@@ -722,7 +722,7 @@ def _money_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
     }
 
 
-def _course_rows(groups: Mapping[str, Sequence[Lived]]) -> list[dict[str, Any]]:
+def _course_rows(groups: Mapping[str, Sequence[SimulatedOutcome]]) -> list[dict[str, Any]]:
     """Return, after each job of a world by start, the mean so far of each selection minus that of the world's best fixed policy."""
     rows = []
     for name, lives in groups.items():
@@ -740,7 +740,7 @@ def _course_rows(groups: Mapping[str, Sequence[Lived]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _job_row(one: Lived) -> dict[str, Any]:
+def _job_row(one: SimulatedOutcome) -> dict[str, Any]:
     first = one.told[0] if one.told else None
     return {
         "job": one.job,

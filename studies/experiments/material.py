@@ -339,7 +339,7 @@ def _world(zones: Sequence[Tape], paths: Sequence[Tape], prices: pd.DataFrame) -
                 return None
             path, synthetic = long_enough[z % len(long_enough)], True
             values = path.values[: len(zone)]
-        price[zone.market.zone] = _held(values)
+        price[zone.market.zone] = _fill_gaps(values)
         dear[zone.market.zone] = path.bound
     kind = f"{zones[0].market.instance_type}, {zones[0].market.provider}, {len(zones)} zones"
     return World(
@@ -360,7 +360,7 @@ def _stated_once(prices: pd.DataFrame, path: Tape) -> float:
     return float(prices.loc[own, "spot_price_usd_per_hour"].iloc[-1])
 
 
-def _held(values: np.ndarray) -> np.ndarray:
+def _fill_gaps(values: np.ndarray) -> np.ndarray:
     """Return prices with gaps filled by the last known price, or by the first price at the start."""
     return pd.Series(values).ffill().bfill().to_numpy(dtype=float)
 

@@ -748,7 +748,7 @@ def pool_report(answer: Mapping[str, Any]) -> Answer:
     )
 
 
-def _shown(answer: Mapping[str, Any]) -> list[str]:
+def _best_and_baselines(answer: Mapping[str, Any]) -> list[str]:
     """Return the best policies and all baselines."""
     names = list(answer["policies"])
     bases = _baselines(answer)
@@ -770,7 +770,7 @@ def _baselines(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _policies(answer: Mapping[str, Any]) -> Section:
-    rows, names = answer["policies"], _shown(answer)
+    rows, names = answer["policies"], _best_and_baselines(answer)
     best, base, hindsight = answer["best"], answer["baseline"], answer["hindsight"]
     level = rows[base]["mean_utility"]
     train, room = answer["train"], rows[best]["headroom_interval"]
@@ -834,7 +834,7 @@ def _policy_table(answer: Mapping[str, Any], names: Sequence[str]) -> Table:
 
 
 def _gains(answer: Mapping[str, Any]) -> Section:
-    names, bases = [name for name in _shown(answer) if name != "OD-only"], _baselines(answer)
+    names, bases = [name for name in _best_and_baselines(answer) if name != "OD-only"], _baselines(answer)
     percent = [
         {"policy": n, **{base: 100 * answer["policies"][n]["relative_gain"][base] for base in bases}}
         for n in names

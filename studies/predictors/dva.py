@@ -290,7 +290,7 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class FitResult:
     """Result of a fit: parameters by name, and per series the transforms of held-out values and the bound at the fit.
 
     ``params`` is empty without training, ``past`` holds sums (nodes, bins). ``end`` is the slot (since the epoch) after the
@@ -304,13 +304,13 @@ class Learned:
     seed: int
 
 
-Fitted = TypeVar("Fitted", bound=Learned)
+Fitted = TypeVar("Fitted", bound=FitResult)
 
 
 Fallen = Callable[[Parameters, Series, np.ndarray], np.ndarray]
 
 
-def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> Fitted:
+def fit_with_held_out(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> Fitted:
     """Train without the newest hours, compute their transforms with ``fallen``, then continue training with them."""
     alive = [series for series in panel.series if series.observed.size]
     end = max((series.end for series in alive), default=0)
@@ -338,7 +338,7 @@ def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) ->
     """Return drawn and cleaned paths on the scale of the network, shape (origins, draws, `LENGTH`)."""
     from slackwater.studies.predictors import dva_network
 
-    told = dva_network.drawn(params, windows_at(series, origins), seed=seed)
+    told = dva_network.draw_paths(params, windows_at(series, origins), seed=seed)
     return units_at(series, origins).back(np.clip(told.astype(float), -_MOST_UNITS, _MOST_UNITS))
 
 
@@ -373,7 +373,7 @@ class DvaCount:
             came = ahead(series.values, LENGTH)[origins][:, NODES - 1]
             return np.asarray(transforms(law, came).sum(axis=0))
 
-        return learned(FittedDvaCount, panel, self.how, fallen)
+        return fit_with_held_out(FittedDvaCount, panel, self.how, fallen)
 
 
 def laws(drawn: np.ndarray, states: int) -> np.ndarray:
@@ -392,7 +392,7 @@ def laws(drawn: np.ndarray, states: int) -> np.ndarray:
 
 @stored("dva.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedDvaCount(Learned):
+class FittedDvaCount(FitResult):
     """Fitted `dva` of counts."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
@@ -440,7 +440,7 @@ class DvaPrice:
             came = ahead(series.values, LENGTH)[origins][:, NODES - 1]
             return np.asarray(price_transforms(told, came).sum(axis=0))
 
-        return learned(FittedDvaPrice, panel, self.how, fallen)
+        return fit_with_held_out(FittedDvaPrice, panel, self.how, fallen)
 
 
 def quantiles(drawn: np.ndarray) -> np.ndarray:
@@ -450,7 +450,7 @@ def quantiles(drawn: np.ndarray) -> np.ndarray:
 
 @stored("dva.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedDvaPrice(Learned):
+class FittedDvaPrice(FitResult):
     """Fitted `dva` of prices."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:

@@ -53,12 +53,12 @@ DRAWS, ORIGINS = 32, 16
 _SOFT = 5.0
 
 
-def kept(scale: float) -> np.ndarray:
+def signal_share(scale: float) -> np.ndarray:
     """Return the share of the clean series' variance that remains at each diffusion step, shape (`DIFFUSION`,)."""
     return np.cumprod(1.0 - scale * np.linspace(0.0, BETA_END, DIFFUSION))
 
 
-_KEPT, _KEPT_TARGET = (np.asarray(kept(scale), dtype=np.float32) for scale in (1.0, TARGET_SCALE))
+_KEPT, _KEPT_TARGET = (np.asarray(signal_share(scale), dtype=np.float32) for scale in (1.0, TARGET_SCALE))
 
 
 # ---
@@ -187,9 +187,9 @@ def _loss(p: Params, key: Any, x: Any, y: Any, known: Any) -> Any:
     steps, first, second, third, fourth, fifth = jax.random.split(key, 6)
     n, length = y.shape
     at = jax.random.randint(steps, (n,), 0, DIFFUSION)
-    kept, kept_target = jnp.asarray(_KEPT)[at][:, None, None], jnp.asarray(_KEPT_TARGET)[at][:, None]
+    kept_share, kept_target = jnp.asarray(_KEPT)[at][:, None, None], jnp.asarray(_KEPT_TARGET)[at][:, None]
     noise = jax.random.normal(first, (n, length, NOISY))
-    values = jnp.sqrt(kept) * x[..., :NOISY] + jnp.sqrt(1 - kept) * noise
+    values = jnp.sqrt(kept_share) * x[..., :NOISY] + jnp.sqrt(1 - kept_share) * noise
     x_noisy = jnp.concatenate([values, x[..., NOISY:]], axis=-1)
     y_noisy = jnp.sqrt(kept_target) * y + jnp.sqrt(1 - kept_target) * jax.random.normal(second, y.shape)
     top = jax.random.normal(third, (n, length // 4, LATENT))
@@ -277,7 +277,7 @@ def _prediction(clean: bool) -> Any:
     return jax.jit(lambda p, noise, x: lax.map(partial(_draw, clean, p, noise), x))
 
 
-def drawn(p: Mapping[str, np.ndarray], x: np.ndarray, *, seed: int, clean: bool = True) -> np.ndarray:
+def draw_paths(p: Mapping[str, np.ndarray], x: np.ndarray, *, seed: int, clean: bool = True) -> np.ndarray:
     """Return paths (n, `DRAWS`, length) of windows x (n, length, columns); every window uses the same random numbers.
 
     Without ``clean`` the paths are the raw draws of the autoencoder.

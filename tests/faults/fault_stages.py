@@ -20,7 +20,7 @@ from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.markets.following import step_of
-from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.flows.turn.stages import TurnProgress, whole_turn
 from slackwater.flows.turn.work import require_markets
 from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.observations import ingest as read_files
@@ -65,10 +65,10 @@ def turn_of(store, at: pd.Timestamp = AT) -> Turn:
     return Turn(store=store, at=at, settings=SETTINGS, run_id=run_id_of(at))
 
 
-def known_to(turn: Turn) -> Found:
-    known = stages.know(turn, Found())
+def known_to(turn: Turn) -> TurnProgress:
+    known = stages.know(turn, TurnProgress())
     require_markets(known.work)
-    return Found(known=known)
+    return TurnProgress(known=known)
 
 
 def files_and_market() -> None:
@@ -76,13 +76,13 @@ def files_and_market() -> None:
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
             read_files(store, name, Path("files") / name, **options, imported_at=AT)
-        stages.ingest(turn_of(store), Found())
+        stages.ingest(turn_of(store), TurnProgress())
         save_jobs(store, past_jobs(2, before=AT), origin="user", at=AT, step=SLOT)
 
 
 def simulated() -> None:
     with open_store(DB) as store:
-        stages.ingest(turn_of(store), Found())
+        stages.ingest(turn_of(store), TurnProgress())
 
 
 def forecast() -> None:

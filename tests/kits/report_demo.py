@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.turn.report.leaderboard import Learned
+from slackwater.flows.turn.report.leaderboard import PolicyResults
 from slackwater.flows.turn.report.page import ReportData
 from slackwater.flows.turn.report.panels import MarketPanel
 from slackwater.forecasting.accuracy.tables import with_common
@@ -112,7 +112,7 @@ def demo_policies() -> list[str]:
     return ["OD-only", "MSU", "UP", "Stochastic", *[f"AHANP({s})" for s in sigmas], *ahap]
 
 
-def demo_selection(rng: np.random.Generator, *, rounds: int = 24) -> Learned:
+def demo_selection(rng: np.random.Generator, *, rounds: int = 24) -> PolicyResults:
     """Return a leaderboard and the weights of exponentiated gradient on its utilities, with a change half-way."""
     names = demo_policies()
     skill = 0.93 + 0.05 * rng.random(len(names))
@@ -132,7 +132,7 @@ def demo_selection(rng: np.random.Generator, *, rounds: int = 24) -> Learned:
         for j, name in enumerate(names)
     ]  # fmt: skip
     board.sort(key=lambda row: -row["mean_utility"])
-    return Learned(
+    return PolicyResults(
         leaderboard=board,
         movers=[],
         findings=["A finding on the best policy."],

@@ -16,7 +16,6 @@ from slackwater.studies.claims import (
     ROOT,
     SIGNED,
     faults,
-    kept,
     main,
     measure,
     moved,
@@ -24,6 +23,7 @@ from slackwater.studies.claims import (
     prose,
     read_ledger,
     run,
+    stored_answer,
     table_faults,
     value_at,
     without_sections,
@@ -327,7 +327,8 @@ def test_answers_that_are_kept_are_not_measured_again(gridded, monkeypatch, tmp_
 
     monkeypatch.setattr(subprocess, "run", fake)
     one, keep = gridded.measured["one"], tmp_path / "answers"
-    assert kept(one, tmp_path, None) == kept(one, tmp_path, keep) == kept(one, tmp_path, keep) == {"n": 3}
+    answers = [stored_answer(one, tmp_path, folder) for folder in (None, keep, keep)]
+    assert answers == [{"n": 3}] * 3
     assert len(ran) == 2
     assert [file.name for file in keep.iterdir()] == ["one.json"]
 

@@ -318,7 +318,7 @@ def _utc(times: np.ndarray) -> pa.Array:
     return pa.array(times.astype("datetime64[us]"), pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
 
 
-def said(seed: int) -> tuple[str, ...]:
+def simulation_note(seed: int) -> tuple[str, ...]:
     """Return the note shown with all results computed from this market."""
     return (f"simulated market (seed {seed}), calibrated to open histories, not measured",)
 
@@ -386,4 +386,4 @@ class Simulated:
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         """Return the note that the market is simulated, not measured."""
-        return said(read_options(self.name, SimulatedOptions, options.values).seed)
+        return simulation_note(read_options(self.name, SimulatedOptions, options.values).seed)

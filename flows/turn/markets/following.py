@@ -71,7 +71,7 @@ class StoredListing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowedMarket:
     """A market of one source, read at ``at``: the turn's time, or the end of the market's record.
 
     ``on_demand`` are the on-demand terms of the job for which it is read; they do not count in
@@ -83,7 +83,7 @@ class Followed:
     at: pd.Timestamp
     on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
 
-    def for_job(self, request: JobRequest) -> Followed:
+    def for_job(self, request: JobRequest) -> FollowedMarket:
         """Return the same market with the on-demand terms of a job."""
         from slackwater.optimization.job.request import (
             on_demand_terms,  # imports stay light: `ingest` needs no jobs
@@ -123,7 +123,7 @@ def trust_rank(source: str, settings: Settings) -> int:
     return next((i for i, glob in enumerate(settings.trust) if matches(source, (glob,))), len(settings.trust))
 
 
-def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[Followed, int, pd.Timestamp]]:
+def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedMarket, int, pd.Timestamp]]:
     """Return the markets to follow when no job names them, most informative first (ours).
 
     Each has its capacity and first observation. A market qualifies with counts at least once
@@ -147,10 +147,10 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[Followed,
         elif kind in left:
             rest.append(row)
     beyond = most - len(first) if most > sum(KINDS.values()) else 0
-    chosen: list[tuple[Followed, int, pd.Timestamp]] = []
+    chosen: list[tuple[FollowedMarket, int, pd.Timestamp]] = []
     for row in [*first, *rest[:beyond]]:
         last = pd.Timestamp(row["last_observed"])
-        followed = Followed(
+        followed = FollowedMarket(
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=slot_to_read(last, listing.at, step, own_end=listing.own_end),

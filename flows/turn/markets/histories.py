@@ -10,7 +10,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
@@ -84,7 +84,7 @@ MOST_PEERS = 12
 
 
 def history_request(
-    followed: Followed,
+    followed: FollowedMarket,
     settings: Settings,
     *,
     start: pd.Timestamp | None,
@@ -115,7 +115,7 @@ def history_request(
 
 def read_history(
     store: Store,
-    followed: Followed,
+    followed: FollowedMarket,
     *,
     settings: Settings,
     start: pd.Timestamp | None = None,
@@ -126,7 +126,7 @@ def read_history(
     return load_histories(store, [request])[0]
 
 
-def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
+def read_all(turn: Turn, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
     """Return the history of each market from a start on, in order; raises the first `MarketError`."""
     found = []
     for history in try_histories(turn, asked):
@@ -136,7 +136,9 @@ def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list
     return found
 
 
-def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
+def try_histories(
+    turn: Turn, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]
+) -> list[History | MarketError]:
     """Return the history of each market from a start on, or the error that prevents it, in order.
 
     All are read with a few statements.
@@ -146,7 +148,9 @@ def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) ->
     )
 
 
-def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
+def peers_of(
+    turn: Turn, asked: Sequence[FollowedMarket], *, start: pd.Timestamp
+) -> dict[FollowedMarket, list[History]]:
     """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
 
     At most `MOST_PEERS`, those of the same region first, then by name. The histories are as known
@@ -154,7 +158,7 @@ def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> d
     learned later. Histories that cannot be read are left out.
     """
     step, listed = step_of(turn.settings), turn.listed()
-    peers: dict[Followed, list[Followed]] = {}
+    peers: dict[FollowedMarket, list[FollowedMarket]] = {}
     for followed in dict.fromkeys(asked):
         market = followed.market
         kind = (followed.source, market.instance_type)
@@ -175,9 +179,9 @@ def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> d
     }
 
 
-def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
+def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
     last = pd.Timestamp(str(row["last_observed"])).ceil(step)
-    return Followed(
+    return FollowedMarket(
         market=Market.parse(str(row["market"])),
         source=str(row["source"]),
         at=min(last, turn.at.floor(step)),

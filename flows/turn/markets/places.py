@@ -16,7 +16,7 @@ from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import listed, plural, rows_of
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.following import (
-    Followed,
+    FollowedMarket,
     counted_or_priced,
     parse_market,
     slot_to_read,
@@ -45,7 +45,7 @@ def find_market(
     settings: Settings,
     own_end: bool = False,
     listed: Sequence[Mapping[str, Any]] | None = None,
-) -> Followed:
+) -> FollowedMarket:
     """Return the followed market for a market name; raises `MarketError` with the most similar known names.
 
     Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
@@ -65,14 +65,14 @@ def find_market(
         key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
     )
     when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
-    return Followed(market=market, source=str(row["source"]), at=when)
+    return FollowedMarket(market=market, source=str(row["source"]), at=when)
 
 
 #: A job and its markets, the home market first.
-PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
+PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]
 
 
-def market_of(turn: Turn, text: str) -> Followed:
+def market_of(turn: Turn, text: str) -> FollowedMarket:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return turn.read(
         find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
@@ -85,7 +85,7 @@ MOST_PLACES, MOST_PLACED = 24, 2048
 
 def places_of(
     turn: Turn, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
-) -> tuple[Followed, ...]:
+) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
     With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
@@ -113,7 +113,7 @@ def places_of(
         best.setdefault(str(row["market"]), row)
     ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
     found = [
-        Followed(
+        FollowedMarket(
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
@@ -147,7 +147,7 @@ def places_of(
     return places
 
 
-def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+def markets_of(turn: Turn, request: JobRequest) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed request: its only market, or those of a multi-market job, its home first.
 
     Raises as `find_market` and `places_of` do.
@@ -159,7 +159,7 @@ def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
 
 def placed_in(
     turn: Turn, request: JobRequest, *, market: str | None = None
-) -> tuple[JobRequest, tuple[Followed, ...]]:
+) -> tuple[JobRequest, tuple[FollowedMarket, ...]]:
     """Return a request placed at the time of its markets, and these markets.
 
     ``market`` is the only market of a single-market job, or the home of a multi-market job, if
@@ -211,7 +211,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     known GPUs come first. Raises `JobError` if no followed market matches.
     """
     step, filled = step_of(turn.settings), request.configuration
-    found: dict[str, list[Followed]] = {}
+    found: dict[str, list[FollowedMarket]] = {}
     usable = counted_or_priced(turn.listed(), turn, step, turn.at)
     for row in usable:
         market = Market.parse(row["market"])
@@ -221,7 +221,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         fits_units = may_run_in(request, market) and can_run_on(request, market)
         if fits_filled and fits_units:
             at = slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
-            followed = Followed(market=market, source=str(row["source"]), at=at)
+            followed = FollowedMarket(market=market, source=str(row["source"]), at=at)
             found.setdefault(market.instance_type, []).append(followed)
     if not found:
         raise JobError(
@@ -253,13 +253,13 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     )
 
 
-def _patterns(found: Iterable[Followed]) -> list[str]:
+def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
     """Return the markets of one instance type as patterns for a job file."""
     return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
 
 
 def _types_by_price(
-    turn: Turn, found: Mapping[str, Sequence[Followed]], request: JobRequest
+    turn: Turn, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
 ) -> list[tuple[str, str]]:
     """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
 
@@ -290,7 +290,7 @@ def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float
     return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
 
 
-def _common_time(request: JobRequest, found: Sequence[Followed]) -> pd.Timestamp:
+def _common_time(request: JobRequest, found: Sequence[FollowedMarket]) -> pd.Timestamp:
     """Return the time that most markets have in common, preferably within the job; the latest if tied."""
     votes = Counter(one.at for one in found)
     return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))

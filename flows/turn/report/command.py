@@ -135,9 +135,9 @@ def leaderboard(*, session: Query = Query()) -> Answer:
     import pandas as pd
 
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.report.leaderboard import leaderboard_answer, learned, read_board_facts
+    from slackwater.flows.turn.report.leaderboard import leaderboard_answer, policy_results, read_board_facts
 
     with session.reading() as store:
         at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it
         turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
-        return leaderboard_answer(learned(turn, read_board_facts(turn)))
+        return leaderboard_answer(policy_results(turn, read_board_facts(turn)))

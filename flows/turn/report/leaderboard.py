@@ -35,7 +35,7 @@ TOP_WEIGHTS, TOP_CHANGES = 8, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class PolicyResults:
     """Results over ended jobs: the leaderboard, best policy first and empty before the first job, and findings.
 
     ``movers`` is the leaderboard of the multi-market policies, over the multi-market jobs. ``weights``
@@ -72,7 +72,7 @@ def read_board_facts(turn: Turn, pool: Pool | None = None) -> BoardFacts:
     )
 
 
-def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
+def policy_results(turn: TurnValues, facts: BoardFacts) -> PolicyResults:
     """Return the results of the pool and of the multi-market policies over all scored jobs."""
     pool, outcomes, moved, reported = facts.pool, facts.outcomes, facts.moved, facts.reported
     outcomes, apart = in_one_model(outcomes)
@@ -90,7 +90,7 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
             f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. {mover.name} decides "
             "multi-market jobs."
         ]
-    return Learned(
+    return PolicyResults(
         leaderboard=board,
         movers=movers,
         findings=[
@@ -225,13 +225,13 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
 # The answer: best policies with their costs and weights
 
 
-def leaderboard_answer(found: Learned) -> Answer:
+def leaderboard_answer(found: PolicyResults) -> Answer:
     """Return the answer of ``leaderboard``."""
     value = {"leaderboard": found.leaderboard} | ({"movers": found.movers} if found.movers else {})
     return Answer(title="Policies", value=value, blocks=leaderboard_blocks(found))
 
 
-def leaderboard_blocks(found: Learned) -> list[Block]:
+def leaderboard_blocks(found: PolicyResults) -> list[Block]:
     """Return the leaderboards with a chart of costs each, the weights over rounds, and the findings."""
     if not found.leaderboard and not found.movers:
         return [Notes(found.findings)]
@@ -356,7 +356,7 @@ def common_hindsight(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return known[0] if known and alike else None
 
 
-def weights_section(found: Learned) -> Section:
+def weights_section(found: PolicyResults) -> Section:
     """Return the chart of the weights over rounds, with every change of the leader and the job that caused it."""
     values = np.array(found.weights)
     leaders = leaders_of(values)

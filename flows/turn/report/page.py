@@ -27,7 +27,12 @@ from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import market_of
 from slackwater.flows.turn.report.command import decision_blocks
-from slackwater.flows.turn.report.leaderboard import Learned, leaderboard_blocks, learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import (
+    PolicyResults,
+    leaderboard_blocks,
+    policy_results,
+    read_board_facts,
+)
 from slackwater.flows.turn.report.panels import (
     PANEL_SLOTS,
     JobRoute,
@@ -66,7 +71,7 @@ class ReportData:
     planner: str
     decisions: list[dict[str, Any]]
     accuracy: pd.DataFrame
-    learned: Learned
+    learned: PolicyResults
     ingested: dict[str, dict[str, int]]
     panels: list[MarketPanel]
     notes: list[str]
@@ -104,7 +109,7 @@ def report_data(
     turn: TurnValues,
     facts: ReportFacts,
     *,
-    learned: Learned,
+    learned: PolicyResults,
     decisions: list[dict[str, Any]],
     ingested: Counts,
     drawn: list[MarketPanel],
@@ -201,7 +206,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     return report_data(
         turn,
         read_report_facts(turn, rows, drawn),
-        learned=learned(turn, read_board_facts(turn)),
+        learned=policy_results(turn, read_board_facts(turn)),
         decisions=rows,
         ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
         drawn=drawn,

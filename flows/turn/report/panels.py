@@ -101,7 +101,7 @@ def market_charts(panel: MarketPanel, *, heights: tuple[int, int] = (100, 62)) -
     Each shows the observations as steps, gaps before the forecast, then the median and the 50, 80
     and 90 % bands of the forecast; observations may go on after its issue.
     """
-    from slackwater.flows.show.charts import Fan, fan, held
+    from slackwater.flows.show.charts import Fan, fan, step_rows
 
     forecast, step, shown = panel.forecast, panel_step(panel), shown_past(panel)
     slots = panel.slots[shown]
@@ -120,7 +120,7 @@ def market_charts(panel: MarketPanel, *, heights: tuple[int, int] = (100, 62)) -
         fans.append(
             Fan(
                 title=title,
-                past=held([*slots[:end], slots[end - 1] + step], seen[:end].tolist()) if end else [],
+                past=step_rows([*slots[:end], slots[end - 1] + step], seen[:end].tolist()) if end else [],
                 gaps=gap_rows(slots[:before], seen[:before], step),
                 ahead=[] if forecast is None else ahead_rows(forecast, quantiles, step),
                 limit=limit,

@@ -23,7 +23,7 @@ from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
 from slackwater.flows.ledger.stages import STAGES, save_failure
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.stages import Found
+from slackwater.flows.turn.stages import TurnProgress
 from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.issued import read_rows
@@ -85,7 +85,7 @@ def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) ->
     for at in slots:
         with open_store(db) as store:
             turn = make_turn(store, at, settings)
-            found = stages.forecast(turn, stages.ingest(turn, Found(data=data)))
+            found = stages.forecast(turn, stages.ingest(turn, TurnProgress(data=data)))
             for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)
 
@@ -414,7 +414,7 @@ def test_one_stage_alone(tmp_path, settings, stage):
     tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=2))
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
-        stages.ingest(make_turn(store, AT, settings), Found(data=folder))
+        stages.ingest(make_turn(store, AT, settings), TurnProgress(data=folder))
     outcomes = made(db, settings, SLOTS[:2], stages=[stage])
     assert [one.became for one in outcomes] == [{stage: "made"}] * 2
     with open_store(db) as store:
@@ -447,7 +447,7 @@ def test_what_became_known_late_is_not_seen_before_nor_what_came_later_at_all(tm
     for at in SLOTS[:2]:
         with open_store(tmp_path / "live.duckdb") as store:
             turn = make_turn(store, at, whole_pool)
-            found = stages.forecast(turn, Found())
+            found = stages.forecast(turn, TurnProgress())
             for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)
     for name in ("filled", "scrambled"):

@@ -31,7 +31,7 @@ from slackwater.flows.delivery import Timing, deliveries_of, document, file_name
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.flows.turn.stages import TurnProgress, whole_turn
 from slackwater.warehouse.errors import SettingsError
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
@@ -355,7 +355,7 @@ def test_a_backfill_hands_nothing_over_now_or_later(store, rows, tmp_path):
     given(store, 0, rows[:1], sink)
     afterwards = turn_at(store, 1, sinks=[sink], made="backfill")
     keep(store, afterwards, rows[1:2])
-    stages.deliver(afterwards, Found(decisions=tuple(rows[1:2])))
+    stages.deliver(afterwards, TurnProgress(decisions=tuple(rows[1:2])))
     assert [one.slot for one in given(store, 2, rows[2:3], sink)] == [BEGIN + 2 * STEP]
     assert len(list((tmp_path / "drop" / "demo").iterdir())) == 3  # two slots and the latest file
 

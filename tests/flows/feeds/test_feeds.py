@@ -29,7 +29,7 @@ from slackwater.flows.feeds.fetch import (
 )
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.flows.turn.stages import TurnProgress, whole_turn
 from slackwater.flows.turn.work import example_requests
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import InputError, SettingsError
@@ -487,7 +487,7 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
         # A backfilled turn fetches nothing: sources cannot be queried for their past answers.
         assert due(AT - HOUR) == {}
         late = make_turn(store, AT + 9 * HOUR, settings, made="backfill")
-        assert stages.ingest(late, Found()).ingested == {}
+        assert stages.ingest(late, TurnProgress()).ingested == {}
     row = last_fetches(store)["broken"]
     assert row.status == "failed"
     assert "cannot be reached" in row.reason
@@ -508,8 +508,10 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
     with serve(one_region(hours=4)) as server:
         settings = Settings(feeds=(aws_feed(server),))
         turn = make_turn(store, AT, settings)
-        assert stages.ingest(turn, Found()).ingested == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
-        assert stages.ingest(turn, Found()).ingested == {}
+        assert stages.ingest(turn, TurnProgress()).ingested == {
+            "spot": {"added": 8, "repeated": 0, "rejected": 0}
+        }
+        assert stages.ingest(turn, TurnProgress()).ingested == {}
     (run,) = read_rows(store, "runs").to_dict("records")
     assert (run["stage"], run["status"], json.loads(run["details"])["spot"]["added"]) == ("ingest", "done", 8)
     assert set(list_markets(store)["source"]) == {"aws-spot"}

@@ -39,7 +39,7 @@ from slackwater.flows.plans.query import asked_job
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.markets.places import as_filed
 from slackwater.flows.turn.pool import read_pool
-from slackwater.flows.turn.stages import Found, score_jobs
+from slackwater.flows.turn.stages import TurnProgress, score_jobs
 from slackwater.flows.turn.work import find_work
 from slackwater.optimization.job.request import check_change, parse_request, term_changes
 from slackwater.warehouse.errors import JobError
@@ -253,7 +253,7 @@ def settings(tmp_path_factory) -> Settings:
 
 def live_turn(store, settings, when):
     turn = make_turn(store, when, settings)
-    found = stages.ingest(turn, Found())
+    found = stages.ingest(turn, TurnProgress())
     for stage in stages.STAGES[1:5]:
         found = stage(turn, found)
     return found

@@ -21,7 +21,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import policy_results, read_board_facts
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
@@ -294,7 +294,7 @@ def test_the_best_model_is_that_of_the_measured_errors(warehouse):
 def test_the_ranking_is_the_leaderboard(warehouse):
     store, settings = warehouse
     turn = make_turn(store, LAST, settings)
-    board = {row["policy"]: row for row in learned(turn, read_board_facts(turn)).leaderboard}
+    board = {row["policy"]: row for row in policy_results(turn, read_board_facts(turn)).leaderboard}
     found = answer(store, "Which policies cost least")
     assert sorted(found["policy"]) == sorted(board)
     assert found["mean_utility"].is_monotonic_decreasing

@@ -22,7 +22,7 @@ from slackwater.flows.turn.estimates import (
     timetable_of,
 )
 from slackwater.flows.turn.forecast import forecasts_of
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.work import find_work
@@ -257,7 +257,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
             for row in rows[["provider", "region", "zone", "instance_type"]].to_numpy()
         ]
         source = str(read_rows(store, "series")["source"].iloc[0])
-        markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
+        markets = [FollowedMarket(market=Market.parse(key), source=source, at=AT) for key in keys]
         start = timetable_of(settings).start(AT)
         histories = dict(zip(markets, read_all(turn, [(one, start) for one in markets]), strict=True))
         prepared = prepare(

@@ -23,7 +23,7 @@ from slackwater.flows.turn.forecast import (
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
-from slackwater.flows.turn.stages import Found
+from slackwater.flows.turn.stages import TurnProgress
 from slackwater.flows.turn.work import find_work
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.request import parse_request
@@ -68,7 +68,7 @@ def computed(tmp_path_factory):
 
     with open_store(db) as store:
         turn = turn_on(store)
-        stages.ingest(turn, Found())
+        stages.ingest(turn, TurnProgress())
         # The past jobs are replayed again, as if a policy were new.
         pool = read_pool(turn)
         none = pool.rounds.before(0), pool.movers.rounds.before(0)

@@ -32,7 +32,7 @@ from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up
@@ -312,7 +312,7 @@ def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
     with open_reader(made) as store:
         job = find_job(store, HOSTILE)
         rows = decisions_of(store, HOSTILE)
-        followed = Followed(market=Market.parse(MARKET), source=rows[-1]["source"], at=AT + STEP)
+        followed = FollowedMarket(market=Market.parse(MARKET), source=rows[-1]["source"], at=AT + STEP)
         history = read_history(store, followed, settings=settings, start=job.start)
         running = open_job(job.request, [history], decided=placements_of(rows)).live
         progress = running.progress()

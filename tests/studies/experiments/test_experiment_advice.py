@@ -24,8 +24,8 @@ from slackwater.studies.experiments.advice import (
     GRID,
     SELECTIONS,
     SHOWN,
-    Lived,
-    Told,
+    AdvisedSlot,
+    SimulatedOutcome,
     advice_report,
     answer_of,
     best_fixed,
@@ -149,9 +149,9 @@ def test_a_person_sees_tables_and_a_course(lives, folder, capsys):
 
 def hand_made(name, *, start, utility, late=0.0, on_time=True, world="w"):
     at = pd.Timestamp("2025-03-03T00:00Z") + STEP * start
-    told = (Told(held=Allocation(0, 1), policy="UP", late=late, cost_usd=4.0),) * 2
+    told = (AdvisedSlot(held=Allocation(0, 1), policy="UP", late=late, cost_usd=4.0),) * 2
     names = dict.fromkeys((*SELECTIONS, *SHOWN, BOUND), 0.5) | {BOUND: 1.0} | utility
-    return Lived(
+    return SimulatedOutcome(
         job=name, world=world, market="m", start=at, slots=2, n_max=1, unit=8.0, worth=1.5, utility=names,
         right=0.9, cost_usd=6.0, on_time=on_time, told=told, apart=0, silent=0,
     )  # fmt: skip

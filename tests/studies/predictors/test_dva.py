@@ -161,7 +161,7 @@ def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
     fitted, whole = tidal
     origins = np.arange(500, 700)
     x = windows_at(whole, origins)
-    cleaned, raw = (dva_network.drawn(fitted.params, x, seed=3, clean=clean) for clean in (True, False))
+    cleaned, raw = (dva_network.draw_paths(fitted.params, x, seed=3, clean=clean) for clean in (True, False))
     truth = targets_at(whole, origins)[:, None, :]
     error = [np.nanmean((one - truth) ** 2) for one in (cleaned, raw)]
     assert error[0] < 0.9 * error[1]

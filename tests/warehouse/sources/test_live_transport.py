@@ -11,7 +11,7 @@ import pytest
 from loopback import AT, Reply, serve
 
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport, _tls_context, shown
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport, _tls_context, printable_url
 
 NO_ENVIRONMENT: dict[str, str] = {}
 
@@ -171,7 +171,7 @@ def test_urls_are_not_logged(caplog):
 
 
 def test_a_url_is_shown_without_user_and_query():
-    assert shown("https://user:pw@host:8443/a/b?key=1#x") == "https://host:8443/a/b"
+    assert printable_url("https://user:pw@host:8443/a/b?key=1#x") == "https://host:8443/a/b"
 
 
 def test_trusted_certificates_are_read_once_until_their_file_changes(tmp_path, monkeypatch):

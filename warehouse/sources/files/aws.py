@@ -32,6 +32,7 @@ from slackwater.warehouse.sources.files.reading import (
     BadLine,
     CsvChunk,
     FileSource,
+    column_names_text,
     csv_chunks,
     head,
     header_of,
@@ -39,7 +40,6 @@ from slackwater.warehouse.sources.files.reading import (
     plain_name,
     read_json_values,
     region_of,
-    shown,
 )
 
 _EXPECTED = (
@@ -167,7 +167,7 @@ class Aws(FileSource[AwsOptions]):
                 raise SourceFileError(
                     path,
                     1,
-                    f"no column InstanceType among {shown(names)}",
+                    f"no column InstanceType among {column_names_text(names)}",
                     remedy="state it with --set instance_type=NAME",
                 )
             chunks = csv_chunks(path, check_header=lambda _: None, delimiter=delimiter)

@@ -490,7 +490,7 @@ def header_of(path: Path) -> tuple[list[str], str]:
     return [name.strip().strip('"') for name in line.split(delimiter)], delimiter
 
 
-def shown(names: Sequence[str]) -> str:
+def column_names_text(names: Sequence[str]) -> str:
     """Return column names for a message: the first few, without control characters."""
     text = ", ".join(names[:12])
     return "".join(c if c.isprintable() else "?" for c in text)[:200]

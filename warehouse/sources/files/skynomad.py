@@ -26,6 +26,7 @@ from slackwater.warehouse.sources.contract import (
 )
 from slackwater.warehouse.sources.files.reading import (
     FileSource,
+    column_names_text,
     csv_chunks,
     head,
     instance_type_in,
@@ -33,7 +34,6 @@ from slackwater.warehouse.sources.files.reading import (
     numbered_lines,
     read_json,
     region_of,
-    shown,
 )
 
 _LONGEST_GAP_SECONDS = 31 * 86_400
@@ -91,7 +91,7 @@ class SkyNomad(FileSource[SkyNomadOptions]):
     def _read_csv(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
         def check(names: Sequence[str]) -> None:
             if list(names) != ["date", "availability"]:
-                raise self.wrong(path, 1, f"columns {shown(names)}")
+                raise self.wrong(path, 1, f"columns {column_names_text(names)}")
 
         constants: dict[str, Any] | None = None
         for chunk in csv_chunks(path, check_header=check):

@@ -22,7 +22,13 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_name, shown
+from slackwater.warehouse.sources.files.reading import (
+    FileSource,
+    column_names_text,
+    csv_chunks,
+    head,
+    plain_name,
+)
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")
@@ -148,7 +154,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 {one: plain[plain_name(one)] for one in (*_COLUMNS, *_OPTIONAL) if plain_name(one) in plain}
             )
             if missing := [one for one in _COLUMNS if one not in names]:
-                raise self.wrong(path, 1, f"no column {missing[0]!r} among {shown(header)}")
+                raise self.wrong(path, 1, f"no column {missing[0]!r} among {column_names_text(header)}")
 
         for chunk in csv_chunks(path, check_header=check):
             for line, raw, reason in chunk.rejected:

@@ -32,12 +32,12 @@ from slackwater.warehouse.sources.contract import (
 )
 from slackwater.warehouse.sources.files.reading import (
     FileSource,
+    column_names_text,
     csv_chunks,
     head,
     header_of,
     plain_name,
     region_of,
-    shown,
 )
 
 _KEY = ("provider", "region", "zone", "instance_type")
@@ -165,7 +165,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
                 f"column {bare[0]!r} does not say which price it is",
                 f"if it is the spot price of an instance and hour: --map price={bare[0]}",
             )
-        raise _option_error(path, f"columns {shown(names)}" if any(names) else "no column names")
+        raise _option_error(path, f"columns {column_names_text(names)}" if any(names) else "no column names")
     zone_provider = str(stated.get("provider", ""))
     from_zone = zone_provider if "zone" in columns and zone_provider in ("aws", "gcp") else ""
     missing = [
@@ -175,7 +175,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
     ]
     if missing:
         name = missing[0].replace("observed_at", "timestamp")
-        lack = f"no column for {', '.join(missing).replace('observed_at', 'timestamp')} among {shown(names)}"
+        lack = f"no column for {', '.join(missing).replace('observed_at', 'timestamp')} among {column_names_text(names)}"
         raise _option_error(
             path, lack, f"name it with --map {name}=COLUMN, or state it with --set {name}=..."
         )
@@ -191,7 +191,9 @@ def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str,
     """Return the file's column for a canonical column, "" if it has none."""
     if ours in mapped:
         if mapped[ours] not in names:
-            raise _option_error(path, f"no column {mapped[ours]!r} among {shown(names)}", "correct --map")
+            raise _option_error(
+                path, f"no column {mapped[ours]!r} among {column_names_text(names)}", "correct --map"
+            )
         return mapped[ours]
     free = [name for name in names if name not in mapped.values()]
     if NAMES[ours][0] in free:
@@ -200,7 +202,7 @@ def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str,
     if len(found) > 1:
         raise _option_error(
             path,
-            f"columns {shown(found)} could all be {NAMES[ours][0]}",
+            f"columns {column_names_text(found)} could all be {NAMES[ours][0]}",
             f"say which: --map {NAMES[ours][0]}={found[0]}",
         )
     return found[0] if found else ""

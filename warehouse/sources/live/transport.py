@@ -182,7 +182,7 @@ def _is_serious(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO
 
 
-def shown(url: str) -> str:
+def printable_url(url: str) -> str:
     """Return scheme, host and path of a URL, the parts that may be printed."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
@@ -319,7 +319,9 @@ class Transport:
         answer = self.exchange(method, url, params=params, headers=headers, **given)
         if answer.status != httpx.codes.OK:
             raise self._refusal(answer, url)
-        return Response(body=answer.body, content_type=answer.headers.get("content-type", ""), url=shown(url))
+        return Response(
+            body=answer.body, content_type=answer.headers.get("content-type", ""), url=printable_url(url)
+        )
 
     def exchange(self, method: str, url: str, **asked: Any) -> Exchange:
         """Send a single request and return its answer of any status; raises `FetchError` after ``seconds``.
@@ -351,7 +353,7 @@ class Transport:
                 self._line = None
                 line.cut()
         if late:
-            raise FetchError(f"{shown(url)} did not answer in {self.seconds:g} s", again=True)
+            raise FetchError(f"{printable_url(url)} did not answer in {self.seconds:g} s", again=True)
         if kept.error is not None:
             raise kept.error
         self.note_date(answers[0].headers.get("date"))
@@ -368,7 +370,7 @@ class Transport:
                     size += len(part)
                     if size > most:
                         if good:
-                            raise FetchError(f"{shown(url)} answered with more than {most:,} bytes")
+                            raise FetchError(f"{printable_url(url)} answered with more than {most:,} bytes")
                         break
                     parts.append(part)
             return Exchange(
@@ -380,7 +382,7 @@ class Transport:
 
     def _refusal(self, answer: Exchange, url: str) -> FetchError:
         status = answer.status
-        words = f"{shown(url)} answered {status} {answer.reason}".rstrip()
+        words = f"{printable_url(url)} answered {status} {answer.reason}".rstrip()
         if status == _THROTTLED or (status >= _SERVER_ERROR and status not in _HOPELESS_STATUS):
             return Throttled(words, wait=self._retry_after(answer.headers.get("retry-after")))
         said = answer.body.decode("utf-8", "replace").strip()
@@ -416,16 +418,16 @@ def _as_fetch_error(url: str, seconds: float) -> Iterator[None]:
         yield
     except httpx.TimeoutException as error:
         waited = min(_LONGEST_WAIT, seconds)
-        raise FetchError(f"{shown(url)} did not answer in {waited:g} s", again=True) from error
+        raise FetchError(f"{printable_url(url)} did not answer in {waited:g} s", again=True) from error
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.CookieConflict, UnicodeError) as error:
         raise FetchError(
-            f"{shown(url)} is not a URL that can be asked", expected="http://... or https://..."
+            f"{printable_url(url)} is not a URL that can be asked", expected="http://... or https://..."
         ) from error
     except httpx.TransportError as error:
         cut = isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)
         words = "cut the connection" if cut else "cannot be reached"
-        raise FetchError(f"{shown(url)} {words} ({type(error).__name__})", again=True) from error
+        raise FetchError(f"{printable_url(url)} {words} ({type(error).__name__})", again=True) from error
     except httpx.RequestError as error:
         raise FetchError(
-            f"{shown(url)} answered something unreadable ({type(error).__name__})", again=True
+            f"{printable_url(url)} answered something unreadable ({type(error).__name__})", again=True
         ) from error

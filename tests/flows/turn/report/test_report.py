@@ -21,7 +21,7 @@ from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.show.page import render_page
 from slackwater.flows.turn.report.leaderboard import (
     BOARD_ROWS,
-    Learned,
+    PolicyResults,
     board_table,
     changes_of,
     common_hindsight,
@@ -98,7 +98,7 @@ def page(data: ReportData) -> str:
     return render_report(data)
 
 
-NOTHING = Learned(leaderboard=[], movers=[], findings=["No job has ended yet."])
+NOTHING = PolicyResults(leaderboard=[], movers=[], findings=["No job has ended yet."])
 
 
 def empty() -> ReportData:
@@ -400,7 +400,7 @@ def test_leader_keeps_the_lead_in_a_tie_and_a_change_names_the_job():
     )
     assert leaders_of(weights.to_numpy()) == [-1, 0, 0, 1, 2]
     assert changes_of(leaders_of(weights.to_numpy())) == [3, 4]
-    learned = Learned(
+    learned = PolicyResults(
         leaderboard=[], movers=[], findings=[], policies=tuple(weights.columns), weights=tuple(map(tuple, weights.to_numpy())),
         round_jobs=("j1", "j2", "j3", "j4", "j5"),
     )  # fmt: skip
