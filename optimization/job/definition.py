@@ -356,10 +356,10 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
     return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))
 
 
-def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> bool:
-    """Return whether on-demand alone finishes from this state only when the job is worth nothing any more (M2.7)."""
+def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
+    """Return why on-demand alone finishes only when the job is worth nothing any more, None if it is in time (M2.7)."""
     found = shortfall(job, progress, slot=slot, slot_hours=slot_hours)
-    return found is not None and slot + found.slots >= job.late_limit
+    return found if found is not None and slot + found.slots >= job.late_limit else None
 
 
 def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:

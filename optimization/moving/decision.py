@@ -21,7 +21,7 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.tables import MovingTables, SlotOptions
 from slackwater.optimization.moving.world_tables import WorldOptions, WorldTables, world_tables_in_force
 from slackwater.optimization.policies.contract import View
-from slackwater.optimization.policies.pace import LETS_GO, NEVER_FINISHES, narrate, price_text, slack_slots
+from slackwater.optimization.policies.pace import LETS_GO, given_up_text, narrate, price_text, slack_slots
 from slackwater.optimization.replay.ahead import Expected, place_and_size, run_to_end, summary
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.guard import Guard, standby
@@ -159,8 +159,10 @@ def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOpt
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
         runs, hours = view.job.runs, view.slot_hours
-        if all(never_finishes(run, view.progress, slot=view.slot, slot_hours=hours) for run in runs):
-            return NEVER_FINISHES
+        found = [never_finishes(run, view.progress, slot=view.slot, slot_hours=hours) for run in runs]
+        late = [one for one in found if one is not None]
+        if len(late) == len(runs):
+            return given_up_text(min(late, key=lambda one: one.slots))
         if view.place == live.job.nowhere:
             return f"nothing yet: {_waiting(live, options)}"
         return f"stay: {narrate(view.views[view.place], wish.allocation, rule=rule)}"

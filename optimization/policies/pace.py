@@ -12,6 +12,7 @@ from slackwater.optimization.job.definition import (
     TOLERANCE,
     Job,
     Progress,
+    Shortfall,
     Throughput,
     finished,
     never_finishes,
@@ -404,8 +405,12 @@ def slack_text(view: View) -> str:
     return f"even the fastest on-demand allocation misses the deadline by {_slots(-slack, 0)}"
 
 
-#: Reason of a decision that runs nothing because no instances finish the job (M2.7).
-NEVER_FINISHES = "nothing: no instances finish the job before it is given up"
+def given_up_text(found: Shortfall) -> str:
+    """Return the reason to run nothing because no instances finish the job (M2.7)."""
+    return (
+        f"nothing: no instances finish the job before it is given up; {found.n} on-demand need {_slots(found.slots, 0)}, "
+        f"the deadline is {_slots(found.left, 0)} away"
+    )
 
 
 def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
@@ -423,8 +428,8 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
         return f"{on_demand} on-demand and {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
     if on_demand:
         return f"on-demand because {slack_text(view)} and {spot_text(view)}{tail}"
-    if never_finishes(view.job, view.progress, slot=view.slot, slot_hours=view.slot_hours):
-        return NEVER_FINISHES
+    if found := never_finishes(view.job, view.progress, slot=view.slot, slot_hours=view.slot_hours):
+        return given_up_text(found)
     return f"nothing: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
 
 
