@@ -225,8 +225,8 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
         row | {"runs": _count(count_by_kind(one.held)), "target": _count(_target(one)), "why": _why(one)}
         for row, one in zip(rows, passes, strict=True)
     ]
-    blocks: list[Block] = [Table("Jobs", shown, COLUMNS)] if rows else []
-    blocks += [Notes([f"{row['job']}: {text}" for row in rows for text in row["commands"]])] if dry else []
+    blocks: list[Block] = [Table("Jobs", shown, COLUMNS)] if rows and not dry else []
+    blocks += [Notes([_calls(one) for one in passes])] if rows and dry else []
     notes = [f"no driver for job {name}" for name in sorted(without)]
     failed = [row for row in rows if row["error"]]
     return Answer(
@@ -237,6 +237,11 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
         notes=notes,
         exit_code=1 if failed else 0,
     )
+
+
+def _calls(one: JobPass) -> str:
+    """Return the calls of a dry run for a job in a line."""
+    return f"{one.job}: {'; '.join(one.commands) or f'nothing to call, {_why(one)}'}"
 
 
 def _why(one: JobPass) -> str:

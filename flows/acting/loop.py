@@ -111,6 +111,8 @@ class Acting:
 
         A dry run lists instances and calls nothing else; its ledger is read-only.
         """
+        if not dry:  # what an earlier pass could not store; alone, so that a repetition adds nothing
+            self.record(now, kept=False)
         busy = self.ledger.busy()
         found: dict[str, JobPass] = {}
         lost: list[tuple[ActedJob, Driver]] = []
@@ -173,10 +175,10 @@ class Acting:
         )
         return ""
 
-    def record(self, now: datetime) -> bool:
+    def record(self, now: datetime, *, kept: bool = True) -> bool:
         """Store the evidence of all jobs in the warehouse; return False if some must be stored later.
 
-        There is evidence after every change, and once under each order that holds instances.
+        There is evidence after every change, and, with ``kept``, once under each order that holds instances.
         """
         found: list[NewEvidence] = []
         keys: dict[str, str] = {}
@@ -185,7 +187,7 @@ class Acting:
                 continue
             key = "" if own.last is None else own.last.order.key
             keys[name] = self._in_force.get(name, key)
-            if own.unrecorded or (own.held and keys[name] != own.recorded_key):
+            if own.unrecorded or (kept and own.held and keys[name] != own.recorded_key):
                 found.append(NewEvidence(job=name, entries=tuple(own.unrecorded), launches=own))
         if not found:
             return True

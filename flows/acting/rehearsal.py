@@ -75,6 +75,8 @@ def rehearse_turn(
             issued = any(pd.Timestamp(row["slot"]) == at for row in rows[job.request.name])
             if not (issued or _report(store, job, cloud, at)):
                 lacking.append((job, markets_of(turn, job.request)))
+        if not lacking:
+            return
         by = read_pool(turn).deciders([at])[0]
         if policy is not None:
             by = type(by)(in_one_market=(policy, "asked for"), among_markets=by.among_markets)
@@ -214,13 +216,6 @@ class _Watched(ActedWarehouse):
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
         super().__init__(db, settings, examples=examples)
         self.entries: list[Evidence] = []
-        self._read: dict[tuple[str, str], Any] = {}
-
-    def _keep(self, name: tuple[Any, ...], make: Any) -> Any:
-        kind, job, _ = name
-        if (kind, job) not in self._read:
-            self._read[kind, job] = make()
-        return self._read[kind, job]
 
     def _slot(self, now: datetime) -> pd.Timestamp:
         return pd.Timestamp.max.tz_localize("UTC").floor("D")  # the end of the job

@@ -32,7 +32,7 @@ def revision_of(
     """Return the decision for the rest of the slot of ``job.decision`` as plain values, or why there is none.
 
     The policy is that of the slot's decision, the forecasts and terms those known at the start of the
-    slot. Raises `RAISED` errors of the job and its markets.
+    slot; a decision that was made without a forecast is revised without. Raises `RAISED` errors of the job and its markets.
     """
     current = job.decision
     loss = None if current is None else launches.losses.get(current.key)
@@ -43,7 +43,8 @@ def revision_of(
     turn = Turn(store=store, at=slot, settings=settings, run_id=run_id_of(slot, "act"))
     stored = find_job(store, job.name, known_at=slot)
     placed = (stored, markets_of(turn, stored.request))
-    running = open_placed_job(turn, placed, forecasts=forecasts_in_force(turn, [placed]))
+    issued = forecasts_in_force(turn, [placed]) if before["forecaster"] else {}
+    running = open_placed_job(turn, placed, forecasts=issued)
     held = count_by_kind(launches.held)
     live = running.live.at_moment(
         Moment(

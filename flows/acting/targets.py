@@ -129,7 +129,11 @@ def target_of(
     target = _by_decision(job.decision, job.step, launches, now, limits, last_start)
     if job.budget_usd is not None:
         counts: dict[Kind, int] = {"on_demand": target.on_demand, "spot": target.spot}
-        rate = max(usd_per_hour(counts, target.market), usd_per_hour(count_by_kind(launches.held), market))
+        held = sum(
+            usd_per_hour(count_by_kind(launches.held, there), there)
+            for there in {one.market for one in launches.held}
+        )
+        rate = max(usd_per_hour(counts, target.market), held)
         if spent_usd + rate * (limits.every / timedelta(hours=1)) > job.budget_usd:
             return replace(stop, why=f"the budget of ${job.budget_usd:,.2f} is spent")
     return target
@@ -163,6 +167,8 @@ def _by_decision(
         return Target(market=last.market, on_demand=last.on_demand, spot=0, why=why)
     if now >= decision.valid_until + limits.idle_slots * step:
         return Target(market=market, on_demand=0, spot=0, why=late)
+    if launches.held:  # a standby plan or a revision may have moved them
+        market = launches.held[-1].market
     held = count_by_kind(launches.held, market)
     why = f"{late}: nothing new is launched"
     return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)

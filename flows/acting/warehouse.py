@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.acting.account import MarketPrices
-from slackwater.flows.acting.contract import count_by_kind
+from slackwater.flows.acting.contract import Instance, count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
 from slackwater.flows.acting.ledger import Answered, Evidence, JobLaunches, Revised, Seen
 from slackwater.flows.acting.loop import NewEvidence
@@ -22,59 +22,117 @@ from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import key_of
-from slackwater.flows.ledger.decisions import Row, decisions_by_job, save_revisions
+from slackwater.flows.ledger.decisions import Row, decided_markets, newest_decisions, save_revisions
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
-from slackwater.flows.ledger.reports import MOST_HELD, Report, reports_by_job, save_report
+from slackwater.flows.ledger.reports import (
+    MOMENT,
+    MOST_HELD,
+    Report,
+    counting,
+    every_report,
+    reports_of,
+    save_report,
+)
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import open_placed_job
+from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.replay.decision import RAISED
 from slackwater.warehouse.errors import JobError, StoreLockedError, why_raised
 from slackwater.warehouse.history import History
-from slackwater.warehouse.store.connection import Store, newest_snapshot, open_reader, open_store
+from slackwater.warehouse.store.connection import Store, open_reader, open_store, renew_reader
 
 SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Values that stay the same while ``state`` does."""
+
+    state: object = None
+    values: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def get(self, state: object, name: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if state != self.state:
+            self.state, self.values = state, {}
+        if name not in self.values:
+            self.values[name] = make()
+        return self.values[name]
 
 
 class ActedWarehouse:
     """A warehouse that is acted on; each call reads its newest snapshot.
 
-    ``examples``: example jobs are acted on as well, which is for simulated clouds only. Values that
-    stay the same within a slot are kept until the slot or the snapshot changes.
+    ``examples``: example jobs are acted on as well, which is for simulated clouds only. A pass that
+    finds the warehouse as the one before left it reads almost nothing: the snapshot stays open, the
+    state of a job is kept until the slot or the snapshot changes, and its markets until the slot,
+    its terms or the observations change.
     """
 
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
         self._db = db
         self._origins = ("user", "example") if examples else ("user",)
         self._settings = settings
-        self._kept: dict[tuple[Any, ...], Any] = {}
-        self._kept_of: object = None
+        self._reader: Store | None = None
+        self._rows, self._markets = _Kept(), dict[str, _Kept]()
+
+    def _read(self, name: tuple[Any, ...], read: Callable[[Store], Any]) -> Any:
+        """Return what ``read`` finds in the present snapshot, kept by ``name`` until there is a newer one."""
+        with self._reading() as store:
+            return self._rows.get(store.snapshot or object(), name, lambda: read(store))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Store]:
+        """Yield a reader of the present state; where it is a snapshot, it stays open until there is a newer one."""
+        store = open_reader(self._db) if self._reader is None else renew_reader(self._reader, self._db)
+        self._reader = None if store.snapshot is None else store
+        try:
+            yield store
+        finally:
+            if self._reader is None:
+                store.close()
 
     def jobs(self, names: Collection[str], now: datetime) -> list[ActedJob]:
         """Return the jobs that are open at a time and those named, with their newest decisions."""
         at = pd.Timestamp(now)
-        with open_reader(self._db) as store:
+        with self._reading() as store:
             jobs = [
                 job
                 for job in stored_jobs(store, known_at=at)
                 if job.request.name in names
                 or (job.origin in self._origins and job.start <= at < job.request.ends)
             ]
-            found = [job.request.name for job in jobs]
-            rows, reports = decisions_by_job(store, found), reports_by_job(store, found, known_at=at)
-        return [_acted(job, rows[job.request.name], reports[job.request.name], at) for job in jobs]
+        found = tuple(job.request.name for job in jobs)
+        minute = at.floor("min")  # decisions begin on whole minutes
+        rows, markets, reports = self._read(
+            ("decisions", minute, found),
+            lambda store: (
+                newest_decisions(store, found, at=minute),
+                decided_markets(store, found, at=minute),
+                every_report(store, found),
+            ),
+        )
+        return [
+            _acted(
+                job,
+                rows.get(job.request.name),
+                markets[job.request.name],
+                counting((one for one in reports if one.job == job.request.name), known_at=at),
+            )
+            for job in jobs
+        ]
 
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
         """Return until when on-demand alone meets the deadline of a job from its state at a slot; None if nothing is sold there.
 
         The work counted is that of the last checkpoint at the start of the slot.
         """
-        found: LastStart | None = self._keep(("last", job, slot), lambda: self._last_start(job, slot))
+        found: LastStart | None = self._read(("last", job, slot), lambda _: self._last_start(job, slot))
         return found
 
     def _last_start(self, job: str, slot: datetime) -> LastStart | None:
-        state = self._open(job, slot)
+        state = self._opened(job, pd.Timestamp(slot))
         run = state.live.world()
         best: tuple[float, int] | None = None
         for m, terms in enumerate(run.markets.terms):
@@ -95,7 +153,7 @@ class ActedWarehouse:
     def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Row | str:
         """Return a decision for the rest of the slot after a loss of spot (M12.15), or why there is none."""
         try:
-            with open_reader(self._db) as store:
+            with self._reading() as store:
                 return revision_of(store, self._settings, job, launches, pd.Timestamp(now))
         except RAISED as error:
             return f"not decided again: {why_raised(error)}"
@@ -106,7 +164,7 @@ class ActedWarehouse:
             return {}
         return {
             history.market.key: _prices(history)
-            for history in self._open(job, now).histories
+            for history in self._in_markets(job, now).histories
             if history.market.key in markets
         }
 
@@ -115,36 +173,37 @@ class ActedWarehouse:
         try:
             with open_store(self._db, wait=0.0) as store:
                 for one in found:
-                    at = pd.Timestamp(max([now, *(entry.at for entry in one.entries)])).floor("us")
+                    at = pd.Timestamp(max((entry.at for entry in one.entries), default=now)).floor("us")
                     save_revisions(store, [entry.row for entry in one.entries if isinstance(entry, Revised)])
-                    report = evidence(one.job, at, one.entries, one.launches)
-                    _save(store, find_job(store, one.job), report)
+                    known_at = max(at, pd.Timestamp(now).floor("us"))
+                    for report in evidence(one.job, at, one.entries, one.launches):
+                        _save(store, find_job(store, one.job), replace(report, known_at=known_at))
         except StoreLockedError:
             return False
         return True
 
     def world_of(self, job: str, now: datetime) -> JobWorld:
         """Return the simulated world of a job: its markets as recorded by a time."""
-        slot = self._slot(now)
-        until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
-        # Until the next slot: its reading, and the counts read before it. The run stops at ``now``.
-        state: OpenJob = self._keep(("world", job, slot), lambda: self._opened(job, until))
-        live = state.live
+        live = self._in_markets(job, now).live
         return JobWorld(
             start=live.start.to_pydatetime(),
-            names=state.places,
+            names=self._in_markets(job, now).places,
             markets=live.markets,
             readings=tuple(live.readings()),
         )
 
-    def _open(self, job: str, now: datetime) -> OpenJob:
-        found: OpenJob = self._keep(
-            ("open", job, self._slot(now)), lambda: self._opened(job, self._slot(now))
+    def _in_markets(self, job: str, now: datetime) -> OpenJob:
+        """Return a job in its markets, as recorded until the next slot: its reading, and the counts read before it."""
+        slot = self._slot(now)
+        until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
+        state = self._read(("markets", job), lambda store: _state_of_markets(store, job))
+        found: OpenJob = self._markets.setdefault(job, _Kept()).get(
+            (state, slot), (), lambda: self._opened(job, until)
         )
         return found
 
     def _opened(self, job: str, slot: pd.Timestamp) -> OpenJob:
-        with open_reader(self._db) as store:
+        with self._reading() as store:
             stored = find_job(store, job, known_at=slot)
             at = min(max(slot, stored.start), stored.deadline)
             turn = Turn(store=store, at=at, settings=self._settings, run_id=run_id_of(at, "act"))
@@ -153,19 +212,23 @@ class ActedWarehouse:
     def _slot(self, now: datetime) -> pd.Timestamp:
         return pd.Timestamp(now).floor(pd.Timedelta(minutes=self._settings.step_minutes))
 
-    def _keep(self, name: tuple[Any, ...], make: Any) -> Any:
-        snapshot = newest_snapshot(self._db)
-        if snapshot != self._kept_of:
-            self._kept, self._kept_of = {}, snapshot
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+
+def _state_of_markets(store: Store, job: str) -> tuple[Any, ...]:
+    """Return a value that changes with the observations, the terms of a job and its measured times."""
+    measured = ", ".join(MEASURABLE)
+    tables = ("price", "availability", "series")
+    (found,) = store.execute(
+        f"SELECT {', '.join(f'(SELECT count(*) FROM {table})' for table in tables)}, "
+        "(SELECT count(*) FROM terms WHERE job = $job), "
+        f"(SELECT count(*) FROM reports WHERE job = $job AND coalesce({measured}) IS NOT NULL)",
+        {"job": job},
+    )
+    return found
 
 
 def _acted(
-    job: StoredJob, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report], at: pd.Timestamp
+    job: StoredJob, row: Mapping[str, Any] | None, markets: Sequence[str], reports: Sequence[Report]
 ) -> ActedJob:
-    begun = [row for row in rows if pd.Timestamp(row["slot"]) <= at]
     ended = next((report for report in reports if report.ends), None)
     own = [job.request.market] if job.request.market is not None else []
     return ActedJob(
@@ -173,9 +236,9 @@ def _acted(
         deadline=job.request.ends.to_pydatetime(),
         step=job.step.to_pytimedelta(),
         budget_usd=job.request.budget_usd,
-        markets=tuple(dict.fromkeys([*own, *(str(row["market"]) for row in begun)])),
+        markets=tuple(dict.fromkeys([*own, *markets])),
         ended="" if ended is None else "finished" if ended.finished else "withdrawn",
-        decision=_decision(begun[-1]) if begun else None,
+        decision=None if row is None else _decision(row),
     )
 
 
@@ -203,28 +266,65 @@ def _prices(history: History) -> MarketPrices:
     )
 
 
-def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: JobLaunches) -> Report:
-    """Return the report of a job's own launches at a time (M13.1)."""
+def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: JobLaunches) -> list[Report]:
+    """Return the reports of a job's own launches at a time (M13.1): losses in other markets, then what runs now.
+
+    A report is of one market and one time, so each comes a microsecond after the one before.
+    """
     held = count_by_kind(launches.held)
+    order = None if launches.last is None else launches.last.order
+    asked = 0 if order is None else order.spot
+    lost: dict[str, list[Instance]] = {}
+    left: dict[str, int] = {}
+    for entry in entries:
+        if not isinstance(entry, Seen):
+            continue
+        for one in entry.lost:
+            if one.kind == "spot":
+                lost.setdefault(one.market, []).append(one)
+                left[one.market] = entry.spot_left
+    if launches.held:
+        market: str | None = launches.held[-1].market
+    else:
+        market = order.market if order is not None and asked else next(reversed(lost), None)
+    others = [there for there in lost if there != market]
+    moments = [at + k * MOMENT for k in range(len(others) + 1)]
+    own = lost.get(market or "", [])
     spot = [one for one in launches.held if one.kind == "spot"]
-    lost = [one for entry in entries if isinstance(entry, Seen) for one in entry.lost if one.kind == "spot"]
-    asked = launches.last.order.spot if launches.last is not None else 0
-    newest = max((one.since for one in (*spot, *lost)), default=None)
-    minutes = 0.0 if newest is None else (at - newest) / pd.Timedelta(minutes=1)
     whole = asked and held["spot"] >= asked
-    return Report(
-        job=job,
-        reported_at=at,
-        known_at=at,
-        on_demand=held["on_demand"],
-        spot=held["spot"],
-        market=launches.held[-1].market if launches.held else None,
-        note=told(entries),
-        asked=asked or None,
-        granted=min(asked, held["spot"]) if asked else None,
-        lost=len(lost) or None,
-        held_minutes=min(MOST_HELD, round(minutes, 3)) if whole or lost else None,
-    )
+    return [
+        Report(
+            job=job,
+            reported_at=when,
+            known_at=when,
+            spot=left[there],
+            market=there,
+            note=f"lost {len(lost[there])} spot",
+            lost=len(lost[there]),
+            held_minutes=_minutes_held(lost[there], at),
+        )
+        for when, there in zip(moments, others, strict=False)
+    ] + [
+        Report(
+            job=job,
+            reported_at=moments[-1],
+            known_at=moments[-1],
+            on_demand=held["on_demand"],
+            spot=held["spot"],
+            market=market,
+            note=told(entries),
+            asked=asked or None,
+            granted=min(asked, held["spot"]) if asked else None,
+            lost=len(own) or None,
+            held_minutes=_minutes_held([*spot, *own], at) if whole or own else None,
+        )
+    ]
+
+
+def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
+    """Return how long the newest of some instances was held by a time, in minutes."""
+    newest = max((one.since for one in instances), default=at)
+    return min(MOST_HELD, round((at - newest) / pd.Timedelta(minutes=1), 3))
 
 
 def told(entries: Sequence[Evidence]) -> str:
@@ -247,11 +347,18 @@ def told(entries: Sequence[Evidence]) -> str:
 
 
 def _save(store: Store, stored: StoredJob, report: Report) -> None:
-    """Store a report; instances before the start or after the deadline of a job are not evidence and are left out."""
+    """Store a report; instances before the start or after the deadline of a job are not evidence and are left out.
+
+    Another report of the same time stays: this one comes a microsecond later.
+    """
     request = stored.request
-    if not request.starts <= report.reported_at <= request.ends:
-        return
     if not request.may_move:
         report = replace(report, market=None)
+    taken = {one.reported_at: one for one in reports_of(store, report.job)}
+    while (same := taken.get(report.reported_at)) is not None and same.says() != report.says():
+        report = replace(report, reported_at=report.reported_at + MOMENT)
+    report = replace(report, known_at=max(report.reported_at, report.known_at))
+    if not request.starts <= report.reported_at <= request.ends:
+        return
     with suppress(JobError):
         save_report(store, report, stored)

@@ -21,7 +21,8 @@ def bill(
 ) -> Answer:
     """Show what jobs have cost, compared with on-demand only for the same work.
 
-    Instances are those reported for a slot, else those decided; prices are those of the decisions.
+    Instances are those reported in a slot, each report until the next one, else those decided; prices
+    are those of the decisions in the market where they ran.
     """
     from slackwater.flows.ledger.endings import missed_jobs
     from slackwater.flows.ledger.headline import missed_apart
@@ -47,13 +48,15 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
 
     from slackwater.warehouse.errors import StoreError
 
-    if not store.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'job_costs'"):
+    newest = "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'markets'"
+    if not store.execute(newest):
         raise StoreError(
-            f"warehouse {store.name} was last written by an older version, which kept no costs",
+            f"warehouse {store.name} was last written by an older version, without its costs by market",
             remedy="the next writing command, such as `slackwater run`, brings it up to date",
         )
     names = (
-        "job", "slot", "market", "on_demand", "spot", "held_from", "paid_usd", "on_demand_only_usd", "saved_usd", "work_share",
+        "job", "slot", "market", "markets", "on_demand", "spot", "held_from", "paid_usd", "on_demand_only_usd",
+        "saved_usd", "work_share",
     )  # fmt: skip
     rows = store.execute(
         f"SELECT {', '.join(names).replace('slot,', 'epoch_us(slot) AS slot,', 1)} FROM job_costs "
@@ -173,6 +176,6 @@ def _weeks_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _slots_table(slots: Sequence[Mapping[str, Any]]) -> Table:
     columns: dict[str, Column | str] = {
         "slot": Column(heading="slot", format=utc), "on_demand": "on-demand", "spot": "spot", "held_from": "from", **_money(),
-        "work_share": Column(heading="work done", format=percent), "market": "market",
+        "work_share": Column(heading="work done", format=percent), "markets": "market",
     }  # fmt: skip
     return Table("Slot by slot, the newest first", slots[::-1], columns, most=MOST_SLOTS)

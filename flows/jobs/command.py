@@ -23,7 +23,7 @@ from slackwater.flows.command import (
 )
 from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from slackwater.flows.show.formats import age, auto, percent, plural, time, usd, utc
+from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +107,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.jobs import save_jobs
+    from slackwater.flows.plans.query import filed_moment, start_note
     from slackwater.flows.turn.context import Turn
     from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.markets.histories import read_all
@@ -119,10 +120,12 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
     if name:
         request = request.model_copy(update={"name": name})
-    settings, ranked, told = session.config, list[dict[str, Any]](), ""
+    settings, ranked, told, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
-        at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
+        moment = filed_moment(store, settings, request, given=session.time, clock=clock)
+        turn = Turn(
+            store=store, at=moment.at, settings=settings, run_id="add", own_end=moment.own_end, clock=clock
+        )
         if request.names_no_market and market is None:
             request, told = proposed(turn, request)
         placed, places = placed_in(turn, request, market=market)
@@ -131,6 +134,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(turn, placed.name)
+        note = "" if session.time is not None else start_note(turn, placed, places)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.freshness.stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
@@ -175,18 +179,12 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
                 columns,
             )
         )
-    ago = now() - places[0].at
-    notes = [
-        f"The job starts at {utc(placed.starts)}, the newest observation of its market, {age(ago)} ago; "
-        "`deadline_in` counts from there. --at TIME starts it at another time."
-    ]
-    counted = request.start is None and session.time is None and ago > step_of(settings)
     return Answer(
         title=f"Job {run.name}",
         value=value,
         blocks=blocks,
         banner=_cannot(cannot),
-        notes=notes if counted else [],
+        notes=[note] if note else [],
     )
 
 

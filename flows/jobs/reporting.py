@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from slackwater.flows.command import parsed_time
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.decisions import allocations_of, decisions_of, placements_of
+from slackwater.flows.ledger.decisions import decisions_of, in_force, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, find_job
 from slackwater.flows.ledger.reports import (
     Report,
@@ -21,6 +21,7 @@ from slackwater.flows.ledger.reports import (
     every_report,
     report_row,
     save_report,
+    slot_of_report,
     with_advised,
 )
 from slackwater.flows.ledger.throughput import measured_rows
@@ -101,10 +102,13 @@ def write_report(
     )
     if given.market is not None and stored.request.may_move:
         said = replace(said, market=_place_named(store, given.market, stored, settings, when))
-    made = decisions_of(store, name)
-    decided = allocations_of(made)
+    placed = placements_of(decisions_of(store, name))
+    slot = slot_of_report(said, stored)
+    if slot in placed:
+        placed[slot] = in_force(placed, revisions_by_job(store, [name])[name], slot, when)
+    decided = {at: allocation for at, (_, allocation) in placed.items()}
     kept, added = save_report(store, with_advised(said, stored, decided), stored)
-    warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
+    warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placed)]
     reports = counting(every_report(store, [name]))
     told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}

@@ -16,6 +16,7 @@ from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import moment
 
 #: A decision as plain values.
 Row = dict[str, Any]
@@ -66,6 +67,27 @@ def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[s
     return {job: sorted(own, key=lambda row: str(row["slot"])) for job, own in found.items()}
 
 
+def newest_decisions(store: Store, jobs: Sequence[str], *, at: pd.Timestamp) -> dict[str, dict[str, Any]]:
+    """Return by job the decision of its newest slot that has begun at a time."""
+    newest = store.execute(
+        "SELECT epoch_us(max(slot)) FROM decisions WHERE list_contains($jobs, job) AND slot <= $at GROUP BY job",
+        {"jobs": list(jobs), "at": moment(at, "at")},
+    )
+    slots = [moment(pd.Timestamp(us, unit="us", tz="UTC"), "slot") for us in sorted({us for (us,) in newest})]
+    rows = stored_decisions(store, {"job": list(jobs), "slot": slots}, order_by=["slot"]) if slots else []
+    return {row["job"]: row for _, row in rows}
+
+
+def decided_markets(store: Store, jobs: Sequence[str], *, at: pd.Timestamp) -> dict[str, list[str]]:
+    """Return by job the markets of its decisions for slots that have begun at a time."""
+    rows = store.execute(
+        "SELECT job, market FROM job_decisions WHERE list_contains($jobs, job) AND slot <= $at "
+        "AND market IS NOT NULL GROUP BY ALL ORDER BY min(slot), market",
+        {"jobs": list(jobs), "at": moment(at, "at")},
+    )
+    return {job: [market for name, market in rows if name == job] for job in jobs}
+
+
 def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
     """Return the decided allocations by slot."""
     return {
@@ -82,6 +104,19 @@ def placements_of(
         for row in decisions
         for slot, allocation in allocations_of([row]).items()
     }
+
+
+def in_force(
+    decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]],
+    revisions: Sequence[Mapping[str, Any]],
+    slot: pd.Timestamp,
+    at: pd.Timestamp,
+) -> tuple[str | None, Allocation]:
+    """Return market and allocation in force before a time within a slot: of its newest revision, else of its decision."""
+    for row in reversed(revisions):
+        if pd.Timestamp(row["slot"]) == slot and pd.Timestamp(row["revised_at"]) < at:
+            return str(row["market"]), Allocation(int(row["on_demand"]), int(row["spot"]))
+    return decided.get(slot, (None, Allocation(0, 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from slackwater.flows.ledger.decisions import in_force
 from slackwater.flows.ledger.reports import MOMENT, Report
 from slackwater.optimization.belief.archetypes import ALL, NONE, PART
 from slackwater.optimization.belief.launches import Launch, launch_state
@@ -20,17 +22,21 @@ def launches_of(
     *,
     start: pd.Timestamp,
     step: pd.Timedelta,
+    revisions: Sequence[Mapping[str, Any]] = (),
 ) -> list[Launch]:
     """Return the own launches in a market (None: the only one) by slot of the job whose slot 0 begins at ``start``.
 
     Each counts for the first slot that starts at or after its report. ``decided`` has the market
-    and the allocation of each slot. Instances that were lost were held in the slot before.
+    and the allocation of each slot, ``revisions`` those of the rest of a slot, by time. Spot that was
+    decided in one market is no request in another. Instances that were lost were held in the slot
+    before.
     """
     found = []
     for report in reports:
         slot = max(start, (report.reported_at - MOMENT).floor(step))
-        place, advised = decided.get(slot, (None, Allocation(0, 0)))
-        state = _state(report, advised.spot)
+        place, advised = in_force(decided, revisions, slot, report.reported_at)
+        is_there = report.market in (None, place)
+        state = _state(report, advised.spot if is_there else 0)
         if state is None or market not in (None, report.market or place):
             continue
         held = round((report.held_minutes or 0.0) / (step / pd.Timedelta(minutes=1)))

@@ -204,6 +204,7 @@ def open_job(
                 history.market.key if request.may_move else None,
                 start=start,
                 step=step,
+                revisions=revisions,
             )
             for history in histories
         ],

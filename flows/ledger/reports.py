@@ -254,6 +254,11 @@ def _check_launch(report: Report) -> None:
             raise JobError(f"{key} = {value:g} of job {report.job!r}", expected=f"{least:,} to {most:,.0f}")
 
 
+def slot_of_report(report: Report, stored: StoredJob) -> pd.Timestamp:
+    """Return the slot in which the reported instances ran: a report at the start of a slot is of the slot before."""
+    return max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+
+
 def with_advised(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> Report:
     """Return a report of own launches with the instances that follow from the decision of its slot.
 
@@ -262,7 +267,7 @@ def with_advised(report: Report, stored: StoredJob, decided: Mapping[pd.Timestam
     """
     if not report.launch:
         return report
-    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    slot = slot_of_report(report, stored)
     advised = decided.get(slot, Allocation(0, 0))
     asked, spot, on_demand = report.asked, report.spot, report.on_demand
     if asked is None and report.granted is not None:
@@ -325,7 +330,7 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
             found.append(
                 f"{held.total} instances held, the job's bounds are {least} to {most}: plans count {counted}"
             )
-    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    slot = slot_of_report(report, stored)
     advised = decided.get(slot)
     if advised is not None and advised != held:
         found.append(
@@ -339,7 +344,7 @@ def elsewhere(
     report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]]
 ) -> list[str]:
     """Return a warning if a multi-market job ran in another market than ``decided``."""
-    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    slot = slot_of_report(report, stored)
     advised = decided.get(slot, (None, None))[0]
     if report.market is None or advised in (None, report.market):
         return []

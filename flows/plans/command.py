@@ -139,7 +139,7 @@ def plan(
     from slackwater.flows.delivery import document
     from slackwater.flows.ledger.headline import issued_told, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
-    from slackwater.flows.plans.query import asked_job, named_moment
+    from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import Turn
     from slackwater.optimization.window.plan import Allocation
 
@@ -156,10 +156,12 @@ def plan(
         )  # fmt: skip
         asked = asked_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
+        begins = "" if asked.is_stored or session.time else start_note(turn, asked.job.request, asked.markets)
     row = planned.row | {"expired": bool(over_since(planned.row, clock))}
     issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
-    told = [asked.proposal] if asked.proposal else []
-    return replace(plan_answer(row, [issued, *told], planned.notes, clock), value=document(row))
+    return replace(
+        plan_answer(row, [issued, asked.proposal, begins], planned.notes, clock), value=document(row)
+    )
 
 
 def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:

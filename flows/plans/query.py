@@ -12,7 +12,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import age, rows_of, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.following import FollowedMarket, live_for, step_of
 from slackwater.flows.turn.markets.places import (
@@ -30,6 +30,9 @@ from slackwater.warehouse.errors import MarketError, SlackwaterError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
+
+#: A record that ended longer ago is of the past: jobs without a start begin at its end.
+PAST = pd.Timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,8 @@ def usual_moment(
     It is the present if something was observed recently (`live_for`) and since the ``newest`` turn,
     or if there is no turn; else the time of the newest turn, as a simulated market and past data
     have no newer data. If no job is open then, it is the other of the two, else the end of the
-    record. For a ``folder`` with a stale record the end comes first, as in a turn on the folder.
+    record. For a ``folder`` with a stale record the end comes first, as in a turn on the folder; so it does
+    without a turn where the record ended more than `PAST` ago.
     Raises `MarketError` on a warehouse without observations.
     """
     step, rows = step_of(settings), observed_markets(store)
@@ -108,7 +112,8 @@ def usual_moment(
     )
     common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
     past = TurnMoment(at=last, slot=common, own_end=True)
-    found.insert(0 if folder and not is_new else len(found), past)
+    is_past = newest is None and clock - seen > PAST
+    found.insert(0 if is_past or (folder and not is_new) else len(found), past)
     return next((one for one in found if any(_is_open(job, one.slot) for job in wanted)), found[0])
 
 
@@ -126,6 +131,43 @@ def fleet_moment(
         return given.floor(step_of(settings))
     jobs = [*(job.request for job in stored_jobs(store)), *requests]
     return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
+
+
+def filed_moment(
+    store: Store,
+    settings: Settings,
+    request: JobRequest,
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> TurnMoment:
+    """Return the time at which a job begins that is not stored and states no start, as `named_moment` does for its file."""
+    if given is not None:
+        return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    return usual_moment(store, settings, [request], newest_turn(store), clock=clock, folder=folder)
+
+
+def start_note(turn: Turn, placed: JobRequest, places: Sequence[FollowedMarket]) -> str:
+    """Return when a job without a stated start begins, if its market was not observed in the last slot; else "".
+
+    ``turn.clock`` is the present.
+    """
+    keys = {(one.market.key, one.source) for one in places}
+    seen = [
+        pd.Timestamp(row["last_observed"]) for row in turn.listed() if (row["market"], row["source"]) in keys
+    ]
+    if turn.clock is None or not seen or placed.starts != places[0].at:
+        return ""
+    old = turn.clock - max(seen)
+    if old <= step_of(turn.settings):
+        return ""
+    start = f"The job starts at {utc(placed.starts)}"
+    if max(seen).floor(step_of(turn.settings)) == placed.starts:
+        start += f", the newest observation of its market, {age(old)} ago"
+    else:
+        start = f"The newest observation of its market is {age(old)} old. {start}"
+    return f"{start}; `deadline_in` counts from there. --at TIME starts it at another time."
 
 
 def named_moment(
@@ -151,10 +193,10 @@ def named_moment(
     else:
         stored = find_job(store, job)
         request = stored.request
-    newest = newest_turn(store, () if stored is None else [request.name])
-    return usual_moment(
-        store, settings, [stored.request if stored else request], newest, clock=clock, folder=folder
-    )
+    if stored is None:
+        return filed_moment(store, settings, request, given=None, clock=clock, folder=folder)
+    newest = newest_turn(store, [request.name])
+    return usual_moment(store, settings, [stored.request], newest, clock=clock, folder=folder)
 
 
 def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:

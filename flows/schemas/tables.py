@@ -419,26 +419,43 @@ def _decisions() -> Relation:
 
 
 def _costs() -> Relation:
+    prices = ("spot_usd_per_hour", "on_demand_usd_per_hour")
+    revised = ", ".join(f"TRY_CAST(TRY_CAST(details AS JSON) ->> '$.{one}' AS DOUBLE)" for one in prices)
+    targets = (
+        f"SELECT job, slot AS since, market, {', '.join(prices)} FROM job_decisions "
+        f"UNION ALL SELECT job, revised_at, market, {revised} FROM revisions"
+    )
     reported = (
-        "SELECT job, reported_at, arg_max(on_demand, (known_at, revision)) AS on_demand, "
-        "arg_max(spot, (known_at, revision)) AS spot FROM reports "
+        "SELECT job, reported_at, coalesce(arg_max(on_demand, (known_at, revision)), 0) AS on_demand, "
+        "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market FROM reports "
         "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at"
     )
+    placed = (
+        "SELECT r.job, d.slot, d.slot_end, r.reported_at, r.on_demand, r.spot, coalesce(r.market, t.market, d.market) AS market "
+        "FROM reported AS r JOIN job_decisions AS d ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.slot_end "
+        "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since"
+    )
+    lasting = (
+        "SELECT *, epoch(coalesce(lead(reported_at) OVER own, slot_end) "
+        "- CASE WHEN row_number() OVER own = 1 THEN slot ELSE reported_at END) / 3600 AS hours "
+        "FROM placed WINDOW own AS (PARTITION BY job, slot ORDER BY reported_at)"
+    )
+    priced = (
+        f"SELECT l.*, {_usd('hours', 'l.on_demand', 'l.spot')} AS usd FROM lasting AS l "
+        "ASOF LEFT JOIN targets AS t ON l.job = t.job AND l.market = t.market AND l.reported_at >= t.since"
+    )
+    runs = "FILTER (WHERE on_demand + spot > 0)"
     held = (
-        "SELECT d.job, d.slot, arg_max(coalesce(r.on_demand, 0), r.reported_at) AS on_demand, "
-        "arg_max(coalesce(r.spot, 0), r.reported_at) AS spot FROM job_decisions AS d "
-        f"JOIN ({reported}) AS r ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.slot_end GROUP BY d.job, d.slot"
+        "SELECT job, slot, arg_max(on_demand, reported_at) AS on_demand, arg_max(spot, reported_at) AS spot, "
+        f"arg_max(market, reported_at) {runs} AS market, "
+        f"array_to_string(list(DISTINCT market ORDER BY market) {runs}, ', ') AS markets, "
+        "CASE WHEN count(usd) = count(*) THEN sum(usd) END AS usd FROM priced GROUP BY job, slot"
     )
     decided = (
-        "SELECT job, slot, market, step_minutes / 60 AS hours, on_demand, spot, spot_usd_per_hour, on_demand_usd_per_hour, "
-        "on_demand_only_usd, progress_share, coalesce(lead(progress_share) OVER (PARTITION BY job ORDER BY slot), "
+        "SELECT job, slot, market, on_demand, spot, on_demand_only_usd, progress_share, "
+        f"{_usd('step_minutes / 60', 'on_demand', 'spot')} AS usd, "
+        "coalesce(lead(progress_share) OVER (PARTITION BY job ORDER BY slot), "
         "CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END) AS next_share FROM job_decisions"
-    )
-    paid = (
-        "SELECT d.job, d.slot, d.market, coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
-        "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, hours, spot_usd_per_hour, "
-        "on_demand_usd_per_hour, d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
-        f"next_share - progress_share AS work_share FROM ({decided}) AS d LEFT JOIN ({held}) AS h USING (job, slot)"
     )
     return Relation(
         words="Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: "
@@ -448,21 +465,35 @@ def _costs() -> Relation:
         columns={
             "job": JOB,
             "slot": "Start of the slot, UTC.",
-            "market": "provider/region/zone/instance_type.",
-            "on_demand": "On-demand instances in the slot.",
-            "spot": "Spot instances in the slot.",
+            "market": "provider/region/zone/instance_type: of several the last of the slot.",
+            "markets": "All markets in which the job had instances in the slot, separated by commas.",
+            "on_demand": "On-demand instances, by the last report of the slot.",
+            "spot": "Spot instances, by the last report of the slot.",
             "held_from": "`reported` if instances were reported in the slot, else `decided`.",
-            "paid_usd": "Cost of the instances at the prices of the decision, USD; null if the spot price is not known.",
+            "paid_usd": "Cost of the instances, each report until the next one, at the prices of their market by the newest "
+            "decision there, USD; null if a price is not known.",
             "on_demand_only_usd": "Cost of the work of the slot with on-demand only, USD: its share of the whole job; null if the "
             "work is not known yet.",
             "saved_usd": "Saving: on_demand_only_usd less paid_usd; null if either is not known.",
             "work_share": "Share of the job's work done in the slot; null if not known yet.",
         },
-        sql="SELECT job, slot, market, on_demand, spot, held_from, "
-        "hours * (CASE WHEN on_demand = 0 THEN 0 ELSE on_demand * on_demand_usd_per_hour END "
-        "+ CASE WHEN spot = 0 THEN 0 ELSE spot * spot_usd_per_hour END) AS paid_usd, "
-        "on_demand_only_usd, on_demand_only_usd - paid_usd AS saved_usd, work_share "
-        f"FROM ({paid}) AS paid",
+        sql=f"WITH targets AS ({targets}), reported AS ({reported}), placed AS ({placed}), lasting AS ({lasting}), "
+        f"priced AS ({priced}), held AS ({held}), decided AS ({decided}) "
+        "SELECT d.job, d.slot, coalesce(h.market, d.market) AS market, coalesce(h.markets, d.market) AS markets, "
+        "coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
+        "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, "
+        "CASE WHEN h.job IS NULL THEN d.usd ELSE h.usd END AS paid_usd, "
+        "d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
+        "d.on_demand_only_usd * (next_share - progress_share) - paid_usd AS saved_usd, next_share - progress_share AS work_share "
+        "FROM decided AS d LEFT JOIN held AS h USING (job, slot)",
+    )
+
+
+def _usd(hours: str, on_demand: str, spot: str) -> str:
+    """Return the SQL of the cost of instances over some hours; null if a price that is needed is not known."""
+    return (
+        f"{hours} * (CASE WHEN {on_demand} = 0 THEN 0 ELSE {on_demand} * on_demand_usd_per_hour END "
+        f"+ CASE WHEN {spot} = 0 THEN 0 ELSE {spot} * spot_usd_per_hour END)"
     )
 
 

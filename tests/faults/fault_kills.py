@@ -29,7 +29,7 @@ from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.sources.contract import SourceOptions
 from slackwater.warehouse.store.connection import Store, open_reader, open_store
 
-#: Largest number of kills between two complete runs.
+#: Largest number of kills between two complete runs, which cost as much as several kills.
 IN_A_ROW = 3
 #: Seconds between two looks of a reader.
 PAUSE = 0.1
@@ -138,10 +138,11 @@ def kill_stage(
     again: bool,
     seed: str,
     say: Callable[[str], None],
+    in_a_row: int = IN_A_ROW,
     tally: Tally | None = None,
     keep: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Kill a stage at least ``kills`` times, in rounds of one to three, with a complete run and comparison after each.
+    """Kill a stage at least ``kills`` times, in rounds of one to ``in_a_row``, with a complete run and comparison after each.
 
     `kill_again` runs first. ``tally``: results of earlier rounds, which are not repeated; ``keep`` receives the results after
     each round.
@@ -158,7 +159,7 @@ def kill_stage(
     while tally.kills < kills and tally.rounds < 3 * kills:
         work = copied(base, folder / f"{stage.name}-{tally.rounds}")
         rng = random.Random(f"{seed} {stage.name} {tally.rounds}")
-        _one_round(stage, whole, work, tally, rng, min(rng.randint(1, IN_A_ROW), kills - tally.kills))
+        _one_round(stage, whole, work, tally, rng, min(rng.randint(1, in_a_row), kills - tally.kills))
         shutil.rmtree(work)
         tally.rounds += 1
         keep(tally)

@@ -11,6 +11,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import argparse
 import json
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -25,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "kits"), str(HERE.parents[1])]
 
 from fault_hostile import fuzz_form, samples  # noqa: E402
-from fault_kills import Tally, kill_stage, preview_is_what_is_done, warm  # noqa: E402
+from fault_kills import IN_A_ROW, Tally, kill_stage, preview_is_what_is_done, warm  # noqa: E402
 from fault_network import FeedServer, soak  # noqa: E402
 from fault_room import full_disk, full_tmpfs  # noqa: E402
 from fault_stages import STAGES, Stage, feed_stage  # noqa: E402
@@ -104,6 +105,7 @@ class Harness:
     bases: dict[str, Path]
     files: int
     forms: tuple[str, ...]
+    in_a_row: int
     kept: Kept
 
     @property
@@ -130,7 +132,7 @@ def killed(run: Harness) -> dict[str, Any]:
         again = stage.whole and (run.share == 1.0 or stage.name == "feed")
         found = kill_stage(
             stage, base, run.folder, kills=max(number, 1), again=again, seed=str(run.seed), say=say,
-            tally=run.kept.tally(stage.name), keep=partial(run.kept.store, stage.name),
+            in_a_row=run.in_a_row, tally=run.kept.tally(stage.name), keep=partial(run.kept.store, stage.name),
         )  # fmt: skip
         tally = plain(found)
         if stage.name == "backfill":
@@ -216,6 +218,7 @@ def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
             bases=bases,
             files=words.files,
             forms=tuple(words.form),
+            in_a_row=words.in_a_row,
             kept=Kept(file=words.keep),
         )
         say(f"{len(bases)} folders prepared")
@@ -234,6 +237,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=sum(SHARES.values()))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--in-a-row", type=int, default=IN_A_ROW, help="most kills before a stage runs to its end"
+    )
     parser.add_argument("--only", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     parser.add_argument("--stage", nargs="+", choices=tuple(SHARES), default=list(SHARES))
     parser.add_argument("--files", type=int, default=FILES, help="mutated files of every form of file")
@@ -244,6 +250,8 @@ def main() -> int:
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         answer = run_all(words, Path(folder))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    answer["cpu_seconds"] = round(sum(one.ru_utime + one.ru_stime for one in used), 1)
     print(json.dumps(answer, indent=2))
     return 1 if answer["failures"] else 0
 

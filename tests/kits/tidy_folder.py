@@ -28,16 +28,36 @@ def write_tidy(folder: Path, *, seed: int = 3, days: float = DAYS) -> Path:
     return folder
 
 
+def write_counts(folder: Path, region, zone, instance_type, times, counts, *, source) -> None:
+    """Write a table of counts of a market, read every ten minutes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _count_rows(
+        region, zone, instance_type, times, counts, capacity=int(counts.max()), source=source
+    ).to_parquet(folder / f"availability-{zone}.parquet")
+
+
+def write_prices(folder: Path, region, zone, instance_type, times, spot, on_demand, *, source) -> None:
+    """Write a table of prices of a market."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _price_rows(region, zone, instance_type, times, spot, on_demand, source=source).to_parquet(
+        folder / f"prices-{zone}.parquet"
+    )
+
+
 def _counts(rng, zone, instance_type, *, capacity, source, days) -> pd.DataFrame:
     times = pd.date_range(START, periods=int(days * 144), freq="10min")
     # A third of the time zero, otherwise anywhere up to the capacity, for about two hours each.
     spells = np.where(rng.random(len(times)) < 0.35, 0, rng.integers(1, capacity + 1, len(times)))
     moves = np.flatnonzero(rng.random(len(times)) < 1 / 12)
     level = spells[np.concatenate([[0], moves])[np.searchsorted(moves, np.arange(len(times)), side="right")]]
+    return _count_rows("r1", zone, instance_type, times, level, capacity=capacity, source=source)
+
+
+def _count_rows(region, zone, instance_type, times, level, *, capacity, source) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "provider": "lab",
-            "region": "r1",
+            "region": region,
             "zone": zone,
             "instance_type": instance_type,
             "timestamp": times,
@@ -55,15 +75,19 @@ def _prices(rng, zone, instance_type, *, source, on_demand, moves, days) -> pd.D
     times = pd.date_range(START, periods=int(days * 4), freq="6h")
     base = 1.0 if np.isnan(on_demand) else on_demand
     walk = 0.35 + (0.2 * np.sin(np.arange(len(times)) / 3) + 0.1 * rng.random(len(times)) if moves else 0.0)
+    return _price_rows("r1", zone, instance_type, times, base * walk, on_demand, source=source)
+
+
+def _price_rows(region, zone, instance_type, times, spot, on_demand, *, source) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "provider": "lab",
-            "region": "r1",
+            "region": region,
             "zone": zone,
             "instance_type": instance_type,
             "product": "Linux/UNIX",
             "timestamp": times,
-            "spot_price_usd_per_hour": base * walk,
+            "spot_price_usd_per_hour": spot,
             "on_demand_price_usd_per_hour": on_demand,
             "source": source,
         }

@@ -45,6 +45,7 @@ from slackwater.warehouse.store.files import (
     check_log,
     check_place,
     claimed_file,
+    close_source,
     copy_synced,
     default_wait,
     has_wal,
@@ -150,34 +151,40 @@ def _snapshots(database: Path) -> list[Snapshot]:
     return sorted(found, key=lambda one: one.number)
 
 
-def publish_copy(database: Path, source: int) -> Snapshot:
+def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> Snapshot:
     """Publish a copy of the file open as ``source`` and remove older snapshots; requires the writer's lock.
 
     ``source`` is a descriptor opened for this purpose: opening and closing the file here would drop
-    DuckDB's lock on it. Raises `StoreError` if there is no room; earlier snapshots then remain.
+    DuckDB's lock on it. ``copied`` is a copy that was made already. Raises `StoreError` if there is
+    no room; earlier snapshots then remain.
     """
     folder = snapshot_folder(database)
     of, before = identity_of(source), _snapshots(database)
     number = before[-1].number + 1 if before else 1
     target = folder / f"{number:09d}-{of.size:x}-{of.changed:x}.duckdb"
-    part = folder / f"{number:09d}.part"
+    part = copied or folder / f"{number:09d}.part"
     try:
         folder.mkdir(exist_ok=True)
-        _discard(folder, keep=[one.path for one in before])
-        copy_synced(source, part, size=of.size)
+        _discard(folder, keep=[part, *(one.path for one in before)])
+        if copied is None:
+            copy_synced(source, part, size=of.size)
         os.replace(part, target)
         _point(folder, target)
         sync_folder(folder)
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise StoreError(
-            f"no snapshot of {database} for readers: {error.strerror}",
-            remedy="what was written is kept, readers see the state before it; make room and run any writing command "
-            f"again, or set {SNAPSHOTS_VARIABLE}=off",
-        ) from error
+        raise _no_room(database, error) from error
     _discard(folder, keep=[target])
     return Snapshot(path=target, number=number, of=of)
+
+
+def _no_room(database: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"no snapshot of {database} for readers: {error.strerror}",
+        remedy="what was written is kept, readers see the state before it; make room and run any writing command "
+        f"again, or set {SNAPSHOTS_VARIABLE}=off",
+    )
 
 
 def _point(folder: Path, target: Path) -> None:
@@ -280,7 +287,10 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
         except StoreError:
             return None if newest is None else newest.path
         if lock is not None:
-            return _made_by_reader(lock, settle)
+            made = _made_by_reader(lock, settle)
+            if made is not None:
+                return made
+            continue  # the file has changed meanwhile
         if newest is not None:
             return newest.path
         holder = present_holder(database)
@@ -288,21 +298,51 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
             raise locked(database, f"held by {holder}, which publishes nothing for readers")
 
 
-def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
-    """Create a snapshot of the file; return the existing snapshot if the last writer was stopped in the middle."""
+def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
+    """Create a snapshot of the file; return the existing snapshot if the last writer was stopped in the middle.
+
+    The file is copied without the lock, so that a reader that is stopped meanwhile blocks no writer. Returns None if
+    the file has changed since: the copy is not whole then.
+    """
+    database = lock.database
     try:
-        newest = newest_snapshot(lock.database)
-        if newest is not None and (lock.unfinished or newest.of == identity_of(lock.database)):
+        newest = newest_snapshot(database)
+        if newest is not None and (lock.unfinished or newest.of == identity_of(database)):
             return newest.path  # the snapshot matches the file, so its log may be ignored
         check_host(lock)
         check_log(lock)
         settle()
-        try:
-            return publish_copy(lock.database, lock.open_source()).path
-        except StoreError:
-            if newest is None:
-                raise
+        of = identity_of(database)
+    finally:
+        lock.give_back()
+    source = os.open(database, os.O_RDONLY | os.O_CLOEXEC)
+    part = snapshot_folder(database) / f"{os.getpid()}-{threading.get_ident()}.part"
+    try:
+        part.parent.mkdir(exist_ok=True)
+        copy_synced(source, part, size=of.size)
+        return _published_by_reader(database, source, part, of)
+    except (OSError, StoreError) as error:
+        if newest is None:
+            raise error if isinstance(error, StoreError) else _no_room(database, error) from error
+        return newest.path
+    finally:
+        with suppress(OSError):
+            part.unlink()
+        close_source(database, source)
+
+
+def _published_by_reader(database: Path, source: int, part: Path, of: Identity) -> Path | None:
+    """Publish a copy of the file in the state ``of``; return None if the file is in another state by now."""
+    lock = try_lock(database, share=False)
+    if lock is None:
+        return None
+    try:
+        newest = newest_snapshot(database)
+        if newest is not None and is_current(newest, database):
             return newest.path
+        if has_wal(database) or not part.exists() or {of} != {identity_of(database), identity_of(source)}:
+            return None
+        return publish_copy(database, source, copied=part).path
     finally:
         lock.give_back()
 
@@ -555,6 +595,8 @@ def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
 class Store:
     """Open warehouse, returned by `open_store`; close it with ``with`` or `close`.
 
+    ``snapshot`` is the published copy that a reader has open, else None.
+
     Several threads of a process may share it: statements run one at a time, and a transaction
     blocks other threads until it ends.
     """
@@ -567,8 +609,10 @@ class Store:
         read_only: bool,
         lock: WriterLock | None = None,
         again: Callable[[], tuple[duckdb.DuckDBPyConnection, WriterLock]] | None = None,
+        snapshot: Path | None = None,
     ) -> None:
         self._connection = connection
+        self.snapshot = snapshot
         self._lock = lock
         self._again = again
         self._turn = threading.RLock()
@@ -842,5 +886,20 @@ def open_reader(path: Path | str) -> Store:
             if snapshot is None or snapshot.exists():
                 raise
             continue  # replaced by a newer snapshot between listing and opening
-        return Store(connection, name=str(path), read_only=True)
+        return Store(connection, name=str(path), read_only=True, snapshot=snapshot)
     raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")
+
+
+def renew_reader(store: Store, path: Path | str) -> Store:
+    """Return a reader of the present state of the warehouse: ``store`` itself if that is what it has open, else a new reader.
+
+    For a process that reads again and again; it closes ``store`` where another is returned. Raises
+    the errors of `open_reader`.
+    """
+    if store.snapshot is not None and snapshots_wanted():
+        database = real_file(path)
+        settle = Opening(name=str(database), memory_limit=MEMORY_LIMIT).settle
+        if readable_snapshot(database, settle, Patience(default_wait(), say_on_stderr)) == store.snapshot:
+            return store
+    store.close()
+    return open_reader(path)

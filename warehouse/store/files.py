@@ -359,6 +359,7 @@ class WriterLock:
         self.published: bytes | None = None
         self.log: Identity | None = None
         self.opening = threading.Lock()
+        self._others: list[int] = []
         self._key = key
         self._descriptor = descriptor
         self._before = os.pread(descriptor, 4096, 0)
@@ -463,9 +464,13 @@ class WriterLock:
                 _rewrite(self._descriptor, content)
         self.close()
 
+    def keep(self, source: int) -> None:
+        """Close another descriptor of the warehouse together with this lock."""
+        self._others.append(source)
+
     def close(self) -> None:
         """Close the descriptors; the lock is released when all processes have closed them."""
-        for descriptor in (self.source, self._descriptor):
+        for descriptor in (*self._others, self.source, self._descriptor):
             if descriptor is not None:
                 with suppress(OSError):
                     os.close(descriptor)
@@ -516,6 +521,20 @@ def try_lock(database: Path, *, share: bool = True) -> WriterLock | None:
             return None
         if held.join():
             return held
+
+
+def close_source(database: Path, source: int) -> None:
+    """Close a descriptor of the warehouse that was opened without the lock.
+
+    Closing it would drop DuckDB's lock on the file if this process writes it: the writer then closes
+    it at its end.
+    """
+    with _GUARD:
+        held = _HELD.get(os.path.realpath(lock_path(database)))
+        if held is None:
+            os.close(source)
+        else:
+            held.keep(source)
 
 
 def _new_lock(database: Path, key: str) -> WriterLock | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pandas as pd
 import pytest
+from acting_kit import Killed
 from advice_kit import (
     BEGIN,
     MARKET,
@@ -22,6 +24,9 @@ from advice_kit import (
 from command_kit import call
 
 from slackwater.flows.acting.drivers import DRIVERS, Place
+from slackwater.flows.acting.ledger import LaunchLedger, Recorded, ledger_file
+from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
@@ -87,13 +92,73 @@ def test_a_job_is_acted_on_from_its_launch_to_its_finish(tmp_path):
     assert any("finished" in note for note in notes)
 
 
+def test_a_pass_that_finds_nothing_new_opens_nothing(tmp_path, monkeypatch):
+    def fail(*words, **more):
+        raise AssertionError("opened again")
+
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    limits = Limits(idle_slots=3, every=timedelta(seconds=30))
+    with LaunchLedger(ledger_file(renter.db)) as ledger:
+        acting = Acting(world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits)
+        for minutes in (0, 1, 2):  # the first pass launches, and the second reads the evidence of the first
+            if minutes == 2:
+                monkeypatch.setattr("slackwater.flows.acting.warehouse.opened", fail)
+                monkeypatch.setattr("slackwater.warehouse.store.connection.Opening.unlocked", fail)
+            (last,) = acting.run_pass((BEGIN + pd.Timedelta(minutes=minutes)).to_pydatetime())
+    assert last.held
+    assert last.order is None
+    monkeypatch.undo()
+    with open_store(renter.db) as store:  # a newer snapshot is read
+        store.execute("UPDATE jobs SET origin = 'practice'")
+    assert renter.world.jobs([], BEGIN.to_pydatetime()) == []
+
+
+def test_evidence_that_was_stored_just_before_a_kill_is_stored_once(tmp_path):
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    limits = Limits(idle_slots=3, every=timedelta(seconds=30))
+    for minutes, dies in ((0, True), (1, False), (2, False)):
+        with LaunchLedger(ledger_file(renter.db)) as ledger:
+            add = ledger.add
+
+            def mortal(entry, add=add, dies=dies):
+                if dies and isinstance(entry, Recorded):
+                    raise Killed
+                add(entry)
+
+            ledger.add = mortal
+            acting = Acting(
+                world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits
+            )
+            with suppress(Killed):
+                acting.run_pass((BEGIN + pd.Timedelta(minutes=minutes)).to_pydatetime())
+    with open_store(renter.db) as store:
+        own, *acted = reports_of(store, "demo")
+    assert (own.reported_at, own.note) == (BEGIN, "")  # the report of the turn stays as it was
+    assert [one.note for one in acted] == [f"granted {acted[0].on_demand} on-demand"]
+    assert acted[0].reported_at == BEGIN + pd.Timedelta(microseconds=1)
+
+
 def test_a_dry_run_prints_the_calls_and_leaves_no_file(tmp_path):
     renter = Renter(tmp_path)
     renter.turn(0, "OD-only")
     before = set(tmp_path.iterdir())
     answer = renter.act(0, "--dry-run")
-    assert "simulate" in answer["jobs"][0]["commands"][0]
+    (command,) = answer["jobs"][0]["commands"]
+    assert command.startswith("simulate ")
+    words = ("act", "--driver", "simulated", "--db", renter.db, "--at", BEGIN.isoformat(), "--dry-run")
+    shown = call(*words).said
+    assert f"demo: {command}" in shown
+    assert shown.count("demo") == 1
+    assert answer["jobs"][0]["why"] not in shown
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_dry_run_without_a_call_tells_why_in_a_line(tmp_path):
+    renter = Renter(tmp_path)
+    words = ("act", "--driver", "simulated", "--db", renter.db, "--at", BEGIN.isoformat(), "--dry-run")
+    assert "demo: nothing to call, no decision yet" in call(*words).said
 
 
 def test_down_stops_the_instances_and_tells_what_they_cost(tmp_path):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from datetime import timedelta
 
-import httpx
+import acting_process
 import numpy as np
 import pandas as pd
 import pytest
 from acting_kit import Killed, Kills, MortalDriver, MortalLedger
+from acting_process import Mortals, door_app, post
+from acting_week import simulated
 from advice_kit import SOURCE, STEP
 from make import make_request
 from tidy_folder import START, write_tidy
@@ -19,22 +22,17 @@ from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.rehearsal import rehearse_turn, simulated_cloud
+from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.acting.targets import Limits
-from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.reports import reports_of
-from slackwater.flows.ui.app import make_app
-from slackwater.flows.ui.reading import Snapshots
-from slackwater.flows.ui.reports import ReportDoor
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import open_store
 
 SETTINGS = Settings(history_days=3, risk_paths=10, seed=5, report_token_env="T")
-TOKEN = "0123456789abcdef"
 BEGIN = START.ceil("30min") + pd.Timedelta(days=3)
 EVERY = timedelta(minutes=10)
 
@@ -57,7 +55,7 @@ class Week:
 
     def __init__(self, folder, *, jobs, hours, chance, seed, policy=None):
         self.rng, self.hours = np.random.default_rng(seed), hours
-        self.policy = None if policy is None else policy_named(policy)
+        self.policy = policy
         self.db = folder / "w.duckdb"
         tidy = write_tidy(folder / "data", days=4 + hours / 24)
         with open_store(self.db) as store:
@@ -76,8 +74,7 @@ class Week:
                 )
                 save_jobs(store, [placed], origin="user", at=at, step=STEP)
         self.names = [f"job-{k}" for k in range(jobs)]
-        self.world = ActedWarehouse(self.db, SETTINGS)
-        self.cloud = simulated_cloud(self.db, self.world)
+        self.world, self.cloud = simulated(self.db, SETTINGS)
         self.kills = {
             who: Kills(np.random.default_rng(seed + n), chance)
             for n, who in enumerate(("actor", "turn", "server"))
@@ -107,8 +104,9 @@ class Week:
         """Decide a slot; a killed turn is left out half of the time, else it is made again."""
         while True:
             try:
+                policy = None if self.policy is None else policy_named(self.policy)
                 rehearse_turn(
-                    self.db, SETTINGS, MortalCloud(self.cloud, self.kills["turn"]), at, policy=self.policy
+                    self.db, SETTINGS, MortalCloud(self.cloud, self.kills["turn"]), at, policy=policy
                 )
                 return
             except Killed:
@@ -123,24 +121,15 @@ class Week:
         for _ in range(3):
             try:
                 self.kills["server"].moment()
-                if self.app is None:
-                    door = ReportDoor.of(
-                        self.db, SETTINGS, clock=lambda: at, bound="127.0.0.1", environment={"T": TOKEN}
-                    )
-                    self.app = make_app(Snapshots(self.db, SETTINGS, lambda: at), door=door)
-                answer = asyncio.run(self._post(name, {"progress_share": share, "at": at.isoformat()}))
-                assert answer.status_code in (200, 422), answer.text
-                self.seen[f"reports {answer.status_code}"] += 1
+                self.app = self.app or door_app(self.db, SETTINGS, at)
+                given = {"progress_share": share, "at": at.isoformat()}
+                status = asyncio.run(post(self.app, name, given))
+                assert status in (200, 422)
+                self.seen[f"reports {status}"] += 1
                 self.kills["server"].moment()
                 return
             except Killed:
                 self.app = None
-
-    async def _post(self, name, given):
-        transport = httpx.ASGITransport(app=self.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            headers = {"authorization": f"Bearer {TOKEN}"}
-            return await client.post(f"/api/jobs/{name}/report", json=given, headers=headers)
 
     def run(self):
         end = BEGIN + pd.Timedelta(hours=self.hours)
@@ -149,15 +138,20 @@ class Week:
                 self.turn(at)
             now = self.act(at)
             self.check_no_double_launch(now)
-            held = [name for name, own in self.acting.ledger.jobs.items() if own.held]
+            held = [name for name, own in self.ledger_jobs().items() if own.held]
             if held and self.rng.random() < 0.2:
                 self.report(str(self.rng.choice(held)), now + pd.Timedelta(minutes=4))
-        self.acting.ledger.close()
+        if self.acting is not None:
+            self.acting.ledger.close()
         return end
 
+    def ledger_jobs(self):
+        return self.acting.ledger.jobs
+
     def check_no_double_launch(self, now):
-        for name, own in self.acting.ledger.jobs.items():
+        for name, own in self.ledger_jobs().items():
             if own.last is not None:
+                self.seen["checks"] += 1
                 up = count_by_kind(self.cloud.listed(name, [], now.to_pydatetime()))
                 assert up["spot"] <= own.last.order.spot
                 assert up["on_demand"] <= own.last.order.on_demand
@@ -177,10 +171,45 @@ class Week:
                 reports, decisions = reports_of(store, name), decisions_of(store, name)
                 assert sum(one.lost or 0 for one in reports) == run.lost_instances, name
                 self.seen["lost"] += run.lost_instances
+                self.seen["launched"] += len(own.instances)
+                self.seen["largest difference of a bill, 1e-6 USD"] = max(
+                    self.seen["largest difference of a bill, 1e-6 USD"], round(1e6 * abs(bill - run.paid_usd))
+                )
                 self.seen["decisions from evidence"] += sum(
                     row["held_from"] == "reported" for row in decisions
                 )
                 self.seen["revisions"] += len(revisions_by_job(store, [name])[name])
+
+
+class ProcessWeek(Week):
+    """The same with processes: `act`, turns and the server are killed by SIGKILL, at any moment of their CPU time."""
+
+    def __init__(self, folder, *, chance, seed, **more):
+        super().__init__(folder, chance=0.0, seed=seed, **more)
+        self.mortals = Mortals(np.random.default_rng(seed + 9), chance)
+
+    def act(self, at):
+        while not self.mortals.run("actor", acting_process.act, self.db, at, "10min"):
+            at += pd.Timedelta(seconds=int(self.rng.integers(1, 20)))
+        return at
+
+    def turn(self, at):
+        while not self.mortals.run("turn", acting_process.turn, self.db, SETTINGS, at, self.policy):
+            if self.rng.random() < 0.5:
+                self.seen["turns left out"] += 1
+                return
+
+    def report(self, name, at):
+        run = self.cloud.run(name, at.to_pydatetime())
+        share = run.saved / run.terms.workload
+        for _ in range(3):
+            if self.mortals.run("server", acting_process.report, self.db, SETTINGS, at, name, share):
+                self.seen["reports"] += 1
+                return
+
+    def ledger_jobs(self):
+        with LaunchLedger(ledger_file(self.db), read_only=True) as ledger:
+            return ledger.jobs
 
 
 @pytest.mark.slow
@@ -196,6 +225,25 @@ def test_a_week_of_20_jobs_with_the_decisions_of_the_product_and_300_kills(tmp_p
     week = Week(tmp_path, jobs=20, hours=168, chance=0.06, seed=3)
     week.check_the_end(week.run())
     counts = {who: own.count for who, own in week.kills.items()}
+    print(counts, dict(week.seen))
     assert sum(counts.values()) > 300, counts
     assert min(counts.values()) > 10, counts
     assert min(week.seen[key] for key in ("lost", "revisions", "decisions from evidence")) > 10, week.seen
+
+
+#: Jobs, hours and least kills of the form with processes; SLACKWATER_ACT_KILLS=N asks for about N kills.
+KILLS = int(os.environ.get("SLACKWATER_ACT_KILLS", "30"))
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_launch_nothing_twice_and_leave_nothing(tmp_path):
+    jobs = max(2, KILLS // 20)
+    week = ProcessWeek(
+        tmp_path, jobs=jobs, hours=7 + 6 * (jobs // 2), chance=0.4, seed=21, policy="Reserve(60)"
+    )
+    week.check_the_end(week.run())
+    kills = week.mortals.kills
+    print(f"{week.mortals.runs} processes, kills {kills}, {dict(week.seen)}")
+    assert sum(kills.values()) >= KILLS / 2, kills
+    assert kills["actor"] > 0
+    assert kills["turn"] > 0

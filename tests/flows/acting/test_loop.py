@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
 
-from slackwater.flows.acting.contract import DriverError, count_by_kind
+from slackwater.flows.acting.contract import DriverError, Instance, count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import LaunchLedger, Ordered, Revised
+from slackwater.flows.acting.ledger import JobLaunches, LaunchLedger, Ordered, Revised, Seen
 from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import ActedDecision, Limits
+from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import StoreError
@@ -359,12 +359,55 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_line_is_named(setting):
         setting.open()
 
 
+def in_west(count):
+    """Return the launches of a job that runs on-demand instances in another market than its decision."""
+    launches = JobLaunches()
+    held = tuple(
+        Instance(id=f"i-{k}", job="job", key="key-0", market="west", kind="on_demand", since=START)
+        for k in range(count)
+    )
+    launches.add(Seen(at=START, job="job", key="key-0", instances=held, spot_left=0))
+    return launches
+
+
+def target_at(minutes, launches, *, budget_usd=None):
+    job = ActedJob(
+        name="job",
+        deadline=START + timedelta(hours=6),
+        step=timedelta(seconds=SLOT),
+        budget_usd=budget_usd,
+        decision=make_decision(spot=3, standby_on_demand=2, standby_market="west"),
+    )
+    return target_of(
+        job,
+        launches,
+        START + timedelta(minutes=minutes),
+        Limits(idle_slots=3, every=timedelta(minutes=30)),
+        spent_usd=0.0,
+        usd_per_hour=lambda counts, market: {"west": 10.0, MARKET: 1.0}[market] * sum(counts.values()),
+        last_start=lambda slot: None,
+    )
+
+
+def test_without_a_newer_decision_instances_in_another_market_run_on():
+    target = target_at(35, in_west(2))
+    assert (target.market, target.on_demand, target.spot) == ("west", 2, 0)
+    assert "nothing new is launched" in target.why
+
+
+def test_a_budget_counts_instances_at_the_prices_of_their_market():
+    """Half an hour of 2 instances in the west costs $10, of 3 in the market of the decision $1.50."""
+    assert target_at(5, in_west(2), budget_usd=11.0).spot == 3
+    assert target_at(5, in_west(2), budget_usd=9.0).final
+
+
 def reports(setting):
     """Collect the evidence as reports of the job."""
     found = []
 
     def record(new, now):
-        found.extend(evidence(one.job, pd.Timestamp(now), one.entries, one.launches) for one in new)
+        for one in new:
+            found.extend(evidence(one.job, pd.Timestamp(now), one.entries, one.launches))
         return True
 
     setting.world.record = record

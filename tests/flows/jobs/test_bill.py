@@ -66,6 +66,49 @@ def test_each_slot_is_paid_as_it_was_held(db):
     assert total["saved_share"] == pytest.approx(69.5 / 80)
 
 
+EAST, WEST = "lab/r/z/x", "lab/r/y/x"
+
+
+@pytest.fixture
+def moved(tmp_path):
+    """Return two slots of a job in two markets, at $1 and $2 of spot: the second decision moves it west."""
+    path = tmp_path / "w.duckdb"
+    placed = make_request(
+        "mover", at=START, market=None, source=None, markets=["lab/r/*/x"], deadline_in="5h"
+    )
+    rows = [decision("mover", START, 0, 4, 0.0), decision("mover", START + STEP, 0, 4, 0.2, 2.0, market=WEST)]
+    with open_store(path) as store:
+        save_jobs(store, [placed], origin="user", at=START, step=STEP)
+        save_decisions(store, [("r", row) for row in rows])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("said", "paid"),
+    [
+        # Of the second slot: 4 in the east at its price of the slot before, though the decision moved on.
+        ([("30min", {"spot": 4, "market": EAST})], 2.0),
+        ([("30min", {"spot": 4})], 2.0),  # at its start the job still runs where the slot before had it
+        ([("31min", {"spot": 4})], 4.0),
+        ([("31min", {"spot": 4, "market": WEST})], 4.0),
+        # 10 minutes of 4 in the east, then 20 minutes of 2 on demand in the west.
+        (
+            [("30min", {"spot": 4, "market": EAST}), ("40min", {"on_demand": 2, "market": WEST})],
+            4 / 6 + 16 / 6,
+        ),
+        ([("31min", {"spot": 4, "market": "lab/r/w/x"})], None),  # no decision has a price there
+        ([("31min", {"spot": 0, "market": "lab/r/w/x"})], 0.0),
+    ],
+)
+def test_reported_instances_are_paid_where_and_as_long_as_they_ran(moved, said, paid):
+    with open_store(moved) as store:
+        for after, values in said:
+            write_rows(store, "reports", [reported("mover", START + pd.Timedelta(after), **values)])
+    row = call("bill", "mover", "--db", moved, "--json").value["slots"][1]
+    assert row["held_from"] == "reported"
+    assert row["paid_usd"] == (None if paid is None else pytest.approx(paid))
+
+
 def test_weeks_begin_on_monday(db):
     found = call("bill", "--db", db, "--json").value
     assert [(row["week"], row["paid_usd"]) for row in found["weeks"]] == [

@@ -95,16 +95,29 @@ def test_both_are_on_the_screen(folder, plans):
     assert "work 320 GPU-hours = 40 instance-hours" in said
 
 
-@pytest.mark.parametrize(("hours", "told"), [(7, True), (0, False)])
-def test_a_job_that_begins_with_older_data_says_from_when_its_deadline_counts(
-    folder, tmp_path, monkeypatch, hours, told
+@pytest.mark.parametrize(
+    ("hours", "start", "told"),
+    [
+        (0, "2026-11-25T12:00", ""),
+        (7, "2026-11-25T19:00", "The newest observation of its market is 7 hours old. The job starts at 2026-11-25 19:00 UTC"),
+        (49, "2026-11-25T12:00", "The job starts at 2026-11-25 12:00 UTC, the newest observation of its market, 2 days ago"),
+    ],
+)  # fmt: skip
+def test_plan_and_add_begin_a_job_of_a_file_at_the_same_time_and_say_so_with_older_data(
+    folder, tmp_path, monkeypatch, hours, start, told
 ):
+    """A job begins now; with a record that ended long ago, at its end."""
     db = tmp_path / "w.duckdb"
     db.write_bytes((folder / "w.duckdb").read_bytes())
     monkeypatch.setattr("slackwater.flows.clock.now", lambda: pd.Timestamp(END) + pd.Timedelta(hours=hours))
-    said = call("job", "add", folder / "gpus.toml", "--db", db).said
-    note = "The job starts at 2026-11-25 12:00 UTC, the newest observation of its market, 7 hours ago"
-    assert (note in said) == told
+    planned = call("plan", folder / "gpus.toml", "--db", db)
+    assert (told in planned.said) if told else ("`deadline_in`" not in planned.said)
+    added = call("job", "add", folder / "gpus.toml", "--db", db)
+    assert (told in added.said) if told else ("`deadline_in`" not in added.said)
+    (row,) = call("job", "list", "--db", db, "--json").value["jobs"]
+    shown = call("job", "show", row["job"], "--db", db, "--json").value
+    assert str(shown["start"]).startswith(start)
+    assert call("plan", folder / "gpus.toml", "--db", db, "--json").value["slot"].startswith(start)
 
 
 def test_job_add_list_and_show_have_both(folder, tmp_path):

@@ -273,7 +273,7 @@ NAMELESS = """
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="the system does not list its locks")
 def test_a_holder_without_a_record_is_named_and_so_is_its_stop(path):
-    """A reader that makes the first snapshot holds the lock without a record."""
+    """A reader that merges the log of a killed writer holds the lock without a record."""
     open_store(path).close()
     process = run_python(NAMELESS, lock_path(path))
     assert process.stdout.readline() == "held\n"

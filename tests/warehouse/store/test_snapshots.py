@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import threading
+import time
 
 import duckdb
 import pytest
@@ -11,12 +13,14 @@ from storeprocess import let_go, run_python, writer
 from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
 from slackwater.warehouse.store.connection import (
     CURRENT,
+    is_current,
     newest_snapshot,
     open_reader,
     open_store,
+    renew_reader,
     snapshot_folder,
 )
-from slackwater.warehouse.store.files import try_lock
+from slackwater.warehouse.store.files import _is_stopped, try_lock
 from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
@@ -104,6 +108,39 @@ def test_publish_is_for_writers_between_turns(path):
     with open_reader(path) as reader, pytest.raises(StoreError, match="right to write"):
         reader.publish()
     assert numbers(path) == [1]
+
+
+#: A reader that is stopped once it has copied the file, and continued by a signal.
+STOPPED = """
+    import os, signal, sys
+    from slackwater.warehouse.store import connection
+    copy = connection.copy_synced
+    def stopped(*words, **more):
+        connection.copy_synced = copy
+        copy(*words, **more)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    connection.copy_synced = stopped
+    with connection.open_reader(sys.argv[1]) as store:
+        print([mid for mid, in store.execute("SELECT mid FROM markets ORDER BY mid")], flush=True)
+"""
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_reader_that_is_stopped_while_it_makes_the_first_snapshot_blocks_no_writer(path, written):
+    add(path, 1)
+    shutil.rmtree(snapshot_folder(path))
+    process = run_python(STOPPED, path)
+    while not _is_stopped(process.pid):
+        time.sleep(0.01)
+    if written:
+        with open_store(path, wait=0) as store:
+            store.execute(INSERT.format(2))
+    assert numbers(path) == [1, 2][: 1 + written]
+    os.kill(process.pid, signal.SIGCONT)
+    said, error = process.communicate()
+    assert (said.strip(), error) == (f"{[1, 2][: 1 + written]}", "")
+    assert not list(snapshot_folder(path).glob("*.part"))
+    assert is_current(newest_snapshot(path), path)
 
 
 def test_a_reader_may_not_write(path):
@@ -315,3 +352,14 @@ def test_a_reader_that_finds_the_lock_taken_by_a_reader_uses_what_there_is(path,
     finally:
         lock.give_back()
     assert numbers(path) == [5]
+
+
+def test_a_reader_that_reads_again_keeps_its_snapshot_until_there_is_a_newer_one(path):
+    add(path, 1)
+    first = open_reader(path)
+    assert renew_reader(first, path) is first
+    add(path, 2)
+    with renew_reader(first, path) as second:
+        assert second.execute("SELECT count(*) FROM markets") == [(2,)]
+    with pytest.raises(StoreError):
+        first.execute("SELECT 1")
