@@ -163,7 +163,7 @@ STEPS = (
         minute=65,
         words="bill llama-sft",
         text="The slot from 13:00 is billed by the report, the two slots before it by the decisions. Its work is not known yet, "
-        "so *saved* covers only those two slots: 83.00 - 32.00 = 51.00.",
+        "so *saved* covers only those two slots.",
     ),
 )
 #: The steps before any decision; they take a few seconds.
