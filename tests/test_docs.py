@@ -63,7 +63,7 @@ def test_paths_that_pages_name_exist():
         (LIVE_SOURCES, "live-sources.md"),
         (PREDICTORS, "forecasting.md"),
         (POLICIES, "method.md"),
-        (MULTI_MARKET_POLICIES, "method.md"),
+        (MULTI_MARKET_POLICIES, "method-markets.md"),
         (DRIVERS, "acting-on-decisions.md"),
     ],
     ids=["sources", "live sources", "predictors", "policies", "multi-market policies", "drivers"],

@@ -1,11 +1,22 @@
-"""The rules of docs/method.md: every cited rule exists, rules are in order, and each names its folder or module."""
+"""The numbered rules of docs/method.md and the pages it names: cited rules exist, are in order, and name their folder or module."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "method.md"
+#: The pages of rules, in the order of their numbers; docs/method.md has M1 to M6, M12 and M13.
+PAGES = [
+    ROOT / "docs" / name
+    for name in (
+        "method.md",
+        "experiments.md",
+        "renting.md",
+        "configurations.md",
+        "published-ideas.md",
+        "method-markets.md",
+    )
+]
 #: Where rules are cited: the product, its tests, examples and benchmarks, and every page.
 FOLDERS = ("warehouse", "forecasting", "optimization", "flows", "tests", "benchmarks", "examples", "docs")
 SUFFIXES = {".py", ".md", ".toml", ".sql", ".html"}
@@ -14,20 +25,30 @@ CITED = re.compile(r"\b(?:M\d+(?:\.\d+)?|E\d)\b(?![ ,]?-?\d)")
 #: ``M3.3b`` or ``M3.3 (b)``: a part of a rule.
 PART = re.compile(r"\b(M\d+\.\d+)(?:([a-z])\b| \(([a-z])\))")
 HEADING = re.compile(r"^#{2,3} (M\d+(?:\.\d+)?|E\d)(?: (.*))?$")
+OTHER_HEADING = re.compile(r"^#{1,2} ")
 WHERE = re.compile(r"^Where: (.+?)\.$", re.MULTILINE | re.DOTALL)
 
 
-def read_rules() -> list[tuple[str, str]]:
-    """Return (number, text) of every heading with a number, in the order of the page."""
+def read_page(page: Path) -> list[tuple[str, str]]:
+    """Return (number, text) of every heading with a number, in the order of the page; another heading ends a rule."""
     rules: list[tuple[str, str]] = []
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    inside = False
+    for line in page.read_text(encoding="utf-8").splitlines():
         found = HEADING.match(line)
         if found:
             rules.append((found[1], ""))
-        elif rules:
+            inside = True
+        elif OTHER_HEADING.match(line):
+            inside = False
+        elif inside:
             number, text = rules[-1]
             rules[-1] = (number, f"{text}{line}\n")
     return rules
+
+
+def read_rules() -> list[tuple[str, str]]:
+    """Return (number, text) of every rule of every page."""
+    return [rule for page in PAGES for rule in read_page(page)]
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -69,14 +90,15 @@ def test_every_cited_rule_is_on_the_page():
     assert {"M1.2", "M2.4", "M4.6", "M10", "E1"} <= seen
 
 
-def test_every_rule_names_folders_that_exist():
-    rules = read_rules()
-    numbers = {number for number, _ in rules}
+def test_every_rule_or_its_section_names_folders_that_exist():
+    rules = dict(read_rules())
+    numbers = set(rules)
     wrong = []
-    for number, text in rules:
+    for number, text in rules.items():
         if has_own_rules(number, numbers):
+            wrong += [f"{number}: {folder}" for folder in folders_of(text) if not (ROOT / folder).exists()]
             continue
-        folders = folders_of(text)
+        folders = folders_of(text) or folders_of(rules.get(number.split(".")[0], ""))
         if not folders:
             wrong.append(f"{number} names no folder")
         wrong += [f"{number}: {folder}" for folder in folders if not (ROOT / folder).exists()]
@@ -85,8 +107,11 @@ def test_every_rule_names_folders_that_exist():
 
 def test_rules_are_unique_and_in_order():
     numbers = [number for number, _ in read_rules()]
-    rules = [number for number in numbers if number.startswith("M")]
-    assert rules == sorted(set(rules), key=place)
+    assert len(numbers) == len(set(numbers))
+    for page in PAGES:
+        here = [number for number, _ in read_page(page) if number.startswith("M")]
+        assert here == sorted(here, key=place), page.name
+    rules = sorted((number for number in numbers if number.startswith("M")), key=place)
     for section in {number.split(".")[0] for number in rules}:
         parts = [int(number.split(".")[1]) for number in rules if number.startswith(f"{section}.")]
         assert parts == list(range(1, len(parts) + 1)), section

@@ -49,7 +49,7 @@ class Instance(FrozenModel):
 
 
 class Order(FrozenModel):
-    """The instances that a job is to have, in one market and in no other.
+    """The instances that a job should have, all in one market.
 
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
     end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
@@ -112,9 +112,9 @@ class Driver(Protocol):
         """Seconds after which instances that were not granted are requested again; infinity: the provider keeps the request."""
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the on-demand and spot instances that stand for a decision where the driver cannot run it as it is.
+        """Return the on-demand and spot instances to run for a decision that the driver cannot run exactly.
 
-        As many instances, and no fewer on demand, so that the deadline is met as well.
+        The total is the same, with no fewer on-demand instances, so that the deadline is still met.
         """
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:

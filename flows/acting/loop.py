@@ -1,4 +1,4 @@
-"""The loop of `slackwater act`: one pass brings every job to its target, and stores what became of it."""
+"""The loop of `slackwater act`: one pass brings every job to its target, and stores the changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from slackwater.flows.acting.targets import (
 
 
 class World(Protocol):
-    """What acting needs of the warehouse."""
+    """Interface of the warehouse for acting."""
 
     def jobs(self, names: Collection[str], now: datetime) -> Sequence[ActedJob]:
         """Return the jobs that are open at a time and those named, with their newest decisions."""
@@ -62,7 +62,7 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvidence:
-    """Entries of a job that the warehouse does not have; none: its instances were kept."""
+    """Entries of a job that the warehouse does not have; none: its instances have not changed."""
 
     job: str
     entries: tuple[Evidence, ...]

@@ -64,7 +64,7 @@ def rehearse_turn(
 ) -> None:
     """Report the progress of the open jobs of a simulated cloud and decide their slots; a repeat changes nothing.
 
-    Without a ``policy`` those decide that lead by the rounds of the warehouse.
+    Without a ``policy`` the leading policies of the warehouse decide.
     """
     with open_store(db) as store, store.transaction():
         turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
@@ -259,7 +259,7 @@ def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) ->
 
 
 def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
-    """Return what happened to instances in words, with the times: launched, lost, replaced, stopped."""
+    """Return the events of instances in words, with their times: launched, lost, replaced, stopped."""
     found: list[tuple[datetime, str]] = []
     for entry in entries:
         if isinstance(entry, Seen):

@@ -1,4 +1,4 @@
-"""The instances that a job is to have at a time: by its newest decision, its standby plan, or the reason to stop."""
+"""The instances that a job should have at a time: by its newest decision, its standby plan, or the reason to stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActedDecision:
     def revised(self, by: Revised | None) -> ActedDecision:
         """Return the decision for the rest of the slot, itself without a revision of this slot.
 
-        The promise of the deadline stays.
+        ``guarded`` is unchanged.
         """
         if by is None or by.of != self.key:
             return self
@@ -85,7 +85,7 @@ class ActedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Instances that a job is to have, and why; ``final``: nothing is launched for it any more."""
+    """Instances that a job should have, and why; ``final``: nothing more is launched for it."""
 
     market: str
     on_demand: int
@@ -116,7 +116,7 @@ def target_of(
 
     ``spent_usd`` is paid so far, ``usd_per_hour`` the cost of instances by kind in a market.
     ``last_start`` states until when on-demand can wait, from the state of the job at a slot; it is
-    asked where a promised deadline lacks a decision.
+    called if a guarded deadline has no decision.
     """
     market = job.decision.market if job.decision is not None else _last_market(launches)
     stop = Target(market=market, on_demand=0, spot=0, why="", final=True)
@@ -147,7 +147,7 @@ def _by_decision(
     limits: Limits,
     last_start: Callable[[datetime], LastStart | None],
 ) -> Target:
-    """Return the target by the newest decision: its instances, its standby plan, or what is left once it is over."""
+    """Return the target by the newest decision: its instances, its standby plan, or the remaining instances once it is over."""
     market = decision.market
     if now < decision.valid_until:
         if launches.has_lost_all(decision.key) and decision.standby_on_demand is not None:

@@ -1,12 +1,12 @@
 """Callback for the Trainer of Hugging Face: writes the progress of a training, or posts it to `slackwater ui`.
 
-It runs beside the training and imports the standard library only::
+It runs in the training process and imports the standard library only::
 
     from slackwater.flows.acting.trainer import ProgressCallback
 
     trainer = Trainer(..., callbacks=[ProgressCallback("output")])
 
-With ``url`` each checkpoint is also posted as a report of the job: the folder need not be seen elsewhere.
+With ``url`` each checkpoint is also posted as a report of the job: the folder need not be shared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProgressCallback:
 
     ``url`` is the address of the job's reports, ``https://HOST/api/jobs/NAME/report``, and ``token_env``
     the environment variable with the token. A report that cannot be delivered is printed and never
-    stops the training; the next one has all that it had.
+    stops the training; the next report includes its content.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ProgressCallback:
         self._written = -float("inf")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note the first step of this process, and write the progress if the last time is long ago."""
+        """Record the first step of this process, and write the progress if ``every`` seconds have passed."""
         now = self._clock()
         first = self._first_step_at is None
         if first:
@@ -66,7 +66,7 @@ class ProgressCallback:
             self._write(state, ended=False)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the progress with each checkpoint, and how long it took since the one before."""
+        """Write the progress with each checkpoint, and the time since the previous checkpoint."""
         now = self._clock()
         if self._worked_from is not None:
             self._checkpoint = max(self._checkpoint or 0.0, now - self._worked_from)
@@ -87,7 +87,7 @@ class ProgressCallback:
         raise AttributeError(name)
 
     def _post(self, state: Any, *, ended: bool) -> None:
-        """Post what is saved as a report of the job, with the times that were measured."""
+        """Post the saved progress as a report of the job, with the measured times."""
         if self._url is None or not getattr(state, "is_world_process_zero", True) or not state.max_steps:
             return
         minutes = {"checkpoint_minutes": self._checkpoint}

@@ -169,7 +169,7 @@ class ActedWarehouse:
         }
 
     def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
-        """Store what became of the instances of jobs as reports; return False while another process writes."""
+        """Store changes of the instances of jobs as reports; return False while another process writes."""
         try:
             with open_store(self._db, wait=0.0) as store:
                 for one in found:
@@ -328,7 +328,7 @@ def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
 
 
 def told(entries: Sequence[Evidence]) -> str:
-    """Return what became of orders, in words.
+    """Return the outcome of orders in words.
 
     >>> told([Answered(at=datetime(2026, 1, 1), job="j", token="k-1", refused="no capacity")])
     'refused: no capacity'

@@ -67,7 +67,7 @@ class Report:
 
     @property
     def launch(self) -> dict[str, float]:
-        """What was reported of own launches."""
+        """Reported own launches."""
         found = {key: getattr(self, key) for key in (*LAUNCH_COUNTS, HELD_MINUTES)}
         return {key: value for key, value in found.items() if value is not None}
 
@@ -262,8 +262,8 @@ def slot_of_report(report: Report, stored: StoredJob) -> pd.Timestamp:
 def with_advised(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> Report:
     """Return a report of own launches with the instances that follow from the decision of its slot.
 
-    The spot instances asked for are those decided. Those that run are the granted ones, or the
-    decided ones less the lost ones; on-demand runs as decided.
+    The requested spot instances are those decided. Running are the granted instances, or the
+    decided instances less the lost; on-demand runs as decided.
     """
     if not report.launch:
         return report

@@ -35,7 +35,7 @@ from slackwater.optimization.kernels.rules import late_limit, spot_held
 
 
 class Market(NamedTuple):
-    """A market of a job: ``game`` of a job that is there, ``moved`` of a job that comes from another market."""
+    """A market of a job: ``game`` of a job already there, ``moved`` of a job that moves there."""
 
     game: Held
     moved: Held
@@ -244,7 +244,7 @@ class MarketPaths(NamedTuple):
 def value_here(plan: Plan, i: int, at: MarketPaths, p: int, worth: np.ndarray) -> tuple[int, int]:
     """Return the best target (on-demand, spot) in the market of the instances on path ``p``, or without a market.
 
-    ``i`` is the index of the slot. Its value goes to ``worth`` (M + 1,), and that of nothing to the last element.
+    ``i`` is the index of the slot. Its value is written to ``worth`` (M + 1,), the value of running nothing to the last element.
     """
     count, here = len(plan.markets), at.here[p]
     if here == count:

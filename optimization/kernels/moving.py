@@ -826,7 +826,7 @@ def pick(
     committed: int,
     rounding: float,
 ) -> tuple[int, int, bool]:
-    """Return the choice of `choose` with or without the deadline rule (``keeping``), and whether a choice it excludes is better."""
+    """Return market and size as `choose` does, with the deadline rule if ``keeping``, and whether an excluded choice is better."""
     reach, slack = promise.reach[ground.value.deadline - stand.slot - 1], promise.slack
     count = ground.on_demand.size
     best, market, index, loose = -np.inf, -1, 0, -np.inf

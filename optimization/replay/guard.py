@@ -1,4 +1,4 @@
-"""The exact guard (M12.7) around a live decision, and what to run at once if spot is lost (M12.11)."""
+"""The exact guard (M12.7) of a live decision, and its standby plan for a loss of spot (M12.11)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def standby(
 ) -> Placement | None:
     """Return the target of a job for the rest of the slot if all its spot is lost at once, None without spot.
 
-    It is what ``decide`` chooses on what is left, under the guard: other markets keep their spot.
+    It is the choice of ``decide`` without the lost spot, under the guard; other markets keep their spot.
     ``plan`` is the slot as the policy plans it.
     """
     view, market = guard.view, target.market

@@ -1,6 +1,6 @@
 """Simulation of one job in the renter's world (M12): time in seconds, decisions at any time, one or several markets.
 
-The slot model (M2.4) assumes that spot which is there at the start of a slot stays for the slot and
+The slot model (M2.4) assumes that spot available at the start of a slot stays for the slot and
 that on-demand replaces it at once. Here spot is lost at the reading that shows fewer instances, an
 instance works only after its boot, every new member restarts the group, and a loss sets the work
 back to the last checkpoint.
@@ -261,7 +261,7 @@ class WorldRun:
 
     @property
     def arrays(self) -> tuple[world.State, world.Markets]:
-        """The arrays of the run as the kernels read them: those of its state are its own, not copies."""
+        """The arrays of the run as the kernels read them: those of its state are shared, not copied."""
         return world.State(*self._run), world.Markets(*self._markets)
 
     def report(
@@ -384,7 +384,7 @@ class WorldRun:
         return to, Allocation(on_demand, spot), Standing(*state)
 
     def end(self, worth: Value, *, deadline: float, slot: float, must_finish: bool) -> WorldEnd:
-        """End the run at its deadline, or after it on on-demand, and return what it has come to (M12.6).
+        """End the run at its deadline, or after it on on-demand, and return its result (M12.6).
 
         ``worth`` is the value of the job in slots of ``slot`` seconds, ``deadline`` in seconds. A
         job that is not done has the constant on-demand size and market with the best value less

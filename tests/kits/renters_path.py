@@ -72,14 +72,26 @@ overhead_minutes = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command at a minute of the first hour, a name by which its figures are checked, and the text of the page after it."""
+    """A command at a minute of the first hour, a name by which its figures are checked, and the text of the page after it.
+
+    The page shows the output before the line that begins with ``until`` ("": all of it).
+    """
 
     name: str
     minute: int
     words: str
     text: str
+    until: str = ""
+
+    def shown(self, output: str) -> str:
+        """Return the output as the page shows it."""
+        lines = [line.rstrip() for line in output.strip().splitlines()]
+        cut = [i for i, line in enumerate(lines) if self.until and line.startswith(self.until)]
+        return "\n".join([*lines[: cut[0]], "..."] if cut else lines)
 
 
+#: Start of the notes that a later turn repeats.
+NOTES = "* On-demand price of"
 INGEST = "Three zones of one instance type. AWS lists prices only, so the availability of spot is unknown."
 STEPS = (
     Step(name="ingest", minute=5, words="ingest aws prices.json", text=INGEST),
@@ -121,12 +133,14 @@ STEPS = (
         minute=35,
         words="run",
         text="Half an hour later, in the next slot, the job keeps its instances.",
+        until=NOTES,
     ),
     Step(
         name="later",
         minute=65,
         words="ingest aws later.json",
         text="An hour after the start this reads the newest prices, which have not changed.",
+        until="Markets read",
     ),
     Step(
         name="report",
@@ -157,13 +171,14 @@ STEPS = (
         minute=65,
         words="run",
         text="The turn uses the new deadline. An instance was lost in us-east-1b: spot of the next zone should last longer.",
+        until=NOTES,
     ),
     Step(
         name="bill",
         minute=65,
         words="bill llama-sft",
         text="The slot from 13:00 is billed by the report, the two slots before it by the decisions. Its work is not known yet, "
-        "so *saved* covers only those two slots: 83.00 - 32.00 = 51.00.",
+        "so *saved* covers only those two slots.",
     ),
 )
 #: The steps before any decision; they take a few seconds.
@@ -220,7 +235,7 @@ def page(found: Mapping[str, str]) -> str:
     """Return the page of the docs: each command, its output, and its explanation."""
     parts = [f"{HEAD}{JOB}```\n"]
     for step in STEPS:
-        output = "\n".join(line.rstrip() for line in found[step.name].strip().splitlines())
+        output = step.shown(found[step.name])
         parts.append(
             f"## {NOW + timedelta(minutes=step.minute):%H:%M} `slackwater {step.words}`\n\n```\n{output}\n```\n\n{step.text}\n"
         )

@@ -1,4 +1,4 @@
-"""A script of the user's as a driver: it gets a request as JSON on standard input and answers JSON."""
+"""Driver that calls a script of the user: a JSON request on its standard input, a JSON answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Options(DriverOptions):
 
 
 class _Held(BaseModel):
-    """An instance as the script states it."""
+    """An instance as reported by the script."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -1,8 +1,8 @@
-"""EC2 instances of a launch template (extra ``ec2``), one call with a client token of its own for each instance.
+"""Driver of EC2 instances of a launch template (extra ``ec2``): a call with its client token for each instance.
 
 ``RunInstances`` with a token returns the instance of the first call when it is repeated, so that an
 interrupted order cannot launch twice even while EC2 does not list its instances yet. Separate calls
-also say which instances were granted. Instances carry their order, market and decision as tags.
+also show which instances were granted. Instances carry their order, market and decision as tags.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REFUSALS = (
 )
 #: States of instances that are paid.
 PAID = ("pending", "running")
-#: Reasons of EC2 for the end of an instance that was taken.
+#: EC2's reasons for reclaiming an instance.
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
 #: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
@@ -102,7 +102,7 @@ class Ec2Driver:
         return found
 
     def bring(self, order: Order, now: datetime) -> Brought:
-        """Terminate what is above the order, then launch what is lacking, on-demand first."""
+        """Terminate surplus instances, then launch missing instances, on-demand first."""
         held = [one for one in self.listed(order.job, order.markets, now) if one.ended is None]
         self._terminate(surplus(order, held))
         launched: list[Instance] = []
@@ -118,7 +118,7 @@ class Ec2Driver:
         return Brought(launched=tuple(launched), refused="; ".join(refused))
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
-        """Return the calls of the AWS command line that do the same."""
+        """Return the equivalent calls of the AWS command line."""
         region = Market.parse(order.market).region if order.market else ""
         told = [
             f"aws ec2 terminate-instances --region {Market.parse(one.market).region} --instance-ids {one.id}"
@@ -208,7 +208,7 @@ def _told(region: str) -> Iterator[None]:
 
 
 def _indices(order: Order, held: Collection[Instance], kind: Kind) -> range:
-    """Return the places of the instances to launch among those of an order."""
+    """Return the indices, within an order, of the instances to launch."""
     return range(order.count(kind) - lacking(order, held)[kind], order.count(kind))
 
 
@@ -232,13 +232,13 @@ def _instance(found: Mapping[str, Any], job: str, now: datetime) -> Instance:
 
 
 def _ended(found: Mapping[str, Any]) -> datetime | None:
-    """Return the time in the text of EC2 on the end of an instance, None without one."""
+    """Return the time in EC2's text on the end of an instance, None without a time."""
     told = _TIME.search(found.get("StateTransitionReason", ""))
     return None if told is None else datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
 
 
 def _end(found: Mapping[str, Any]) -> End | None:
-    """Return "lost" where EC2 took the instance; None where somebody ended it: the ledger knows whether an order did."""
+    """Return "lost" if EC2 reclaimed the instance, else None: the ledger knows whether an order ended it."""
     return "lost" if found.get("StateReason", {}).get("Code") in LOST else None
 
 

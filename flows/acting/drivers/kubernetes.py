@@ -1,8 +1,8 @@
 """Pods of a Kubernetes cluster, by ``kubectl``: a workload for each kind of a job in a market, scaled to the order.
 
 The user's manifest is a Deployment or a Job. Node selectors put its pods on nodes of the market and
-the kind. A server-side apply of the same numbers changes nothing, so that an interrupted order is
-repeated as it was; the cluster keeps what it could not grant as pending pods.
+the kind. A server-side apply of the same numbers changes nothing, so that an interrupted order can
+be repeated; pods that the cluster cannot place stay pending.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def workload(
 ) -> dict[str, Any]:
     """Return the workload of a kind of an order: the manifest, scaled, on the nodes of its market.
 
-    The pods of all orders are the same, as a change of their template would restart them: what
-    differs is in the annotations of the workload.
+    All orders have the same pod template, because a changed template would restart the pods:
+    differences are in the annotations of the workload.
     """
     market, name = Market.parse(order.market), workload_name(order.job, order.market, kind)
     found: dict[str, Any] = copy.deepcopy({key: template[key] for key in ("apiVersion", "kind", "spec")})
@@ -222,7 +222,7 @@ def workload(
 
 
 def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | None:
-    """Return the instance that a pod is, None before it has a node."""
+    """Return a pod as an instance, None before it has a node."""
     meta, status = pod["metadata"], pod.get("status", {})
     if "startTime" not in status:
         return None
@@ -242,7 +242,7 @@ def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | N
 
 
 def _end(status: Mapping[str, Any]) -> End | None:
-    """Return "lost" for a pod whose node was taken, "finished" for one that is done, else None: the ledger knows."""
+    """Return "lost" for a pod whose node was reclaimed, "finished" for a completed pod, else None: the ledger knows."""
     if status.get("phase") == "Succeeded":
         return "finished"
     taken = any(

@@ -1,7 +1,7 @@
-"""A simulated cloud (M12): instances are granted and lost as the record of the market says, and cost nothing.
+"""Driver of a simulated cloud (M12): instances are granted and lost by the market's record, and cost nothing.
 
-The orders of each job are kept in a file beside the warehouse; its state is the product's simulator
-run over them.
+The orders of each job are stored in a file next to the warehouse; the state of the cloud is the
+simulation of these orders.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JobWorld:
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """An order as stored: the second at which it came, and its target."""
+    """A stored order: its time in seconds, and its target."""
 
     at: float
     token: str
@@ -117,7 +117,7 @@ class SimulatedDriver:
         file = self._file(job)
         if not file.exists():
             return []
-        whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # without a line that was torn by a kill
+        whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # a kill may cut the last line
         return [_Aim(*json.loads(line)) for line in whole if line]
 
 
@@ -170,7 +170,7 @@ def _updated(
 ) -> tuple[dict[str, Instance], list[Instance]]:
     """Return the instances of a run by id, and those of ``held`` that are gone.
 
-    The simulator ends the newest instances first, so that a number in its batch is a name.
+    The simulator ends the newest instances first, so the number in its batch identifies an instance.
     """
     market = world.names[run.market]
     now: dict[str, Instance] = {}

@@ -56,7 +56,7 @@ class Options(DriverOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """A cluster as SkyPilot states it.
+    """A cluster as reported by SkyPilot.
 
     ``works``: it is up or being launched with all its nodes. ``mark`` differs between clusters that
     had the same name in turn.
@@ -80,7 +80,7 @@ class SkyPilotDriver:
         self._options = options
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the instances that one cluster can be: all of one kind."""
+        """Return the instances of a single cluster for a decision: all of one kind."""
         return (on_demand + spot, 0) if on_demand and spot else (on_demand, spot)
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
