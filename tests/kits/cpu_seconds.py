@@ -37,7 +37,7 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_runtest_logreport(report):
     if report.when == "teardown":
-        SPENT[report.nodeid.partition("::")[0]] += dict(report.user_properties)["cpu_seconds"]
+        SPENT[report.nodeid.partition("::")[0]] += dict(report.user_properties).get("cpu_seconds", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter, config):
