@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all test-newest check site bench clean lock
+.PHONY: run test test-all test-newest check style layers types site bench clean lock
 
 run: $(STAMP)
 	$(BIN)/slackwater run
@@ -19,13 +19,19 @@ test: $(STAMP)
 test-all: $(STAMP)
 	SLACKWATER_THREADS=2 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(STAMP)
+# Independent of each other: `make -j2 check` runs two at a time.
+check: style layers types site
+
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+layers: $(STAMP)
 	$(BIN)/lint-imports
+
+types: $(STAMP)
 	mkdir -p .types && ln -sfn .. .types/slackwater # mypy does not follow the editable install
 	$(BIN)/mypy -n auto || { test $$? -eq 2 && $(BIN)/mypy; } # 2: its processes did not start within 3 seconds
-	$(MAKE) --no-print-directory site
 
 # The docs as a site in build/site; a broken link or anchor fails. Only the layers with public names are linked for the API pages:
 # the collector would walk .venv too.

@@ -4,11 +4,19 @@ import gc
 import os
 import shutil
 import sys
+from collections import OrderedDict
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from cpu_seconds import (  # noqa: F401 - hooks
+    pytest_addoption,
+    pytest_runtest_logreport,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 
@@ -31,6 +39,8 @@ HERE = Path(__file__).parent
 #: Every second worker of a run begins at the other end where two would do the same work in parallel.
 OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
 
+#: Number of snapshots that `open_snapshots` keeps open.
+SNAPSHOTS = 4
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
 #: The first go to two workers in turn, which therefore compile different kernels in parallel.
 FIRST = (
@@ -87,22 +97,75 @@ def empty_warehouse(tmp_path_factory):
     return file
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses(empty_warehouse):
-    """Create new warehouses as copies of the worker's first: the comments alone take 50 ms, and the tests create hundreds.
+@pytest.fixture(scope="session")
+def whole_schema():
+    """Return statements that create, in a new database, the tables that all steps of the schema lead to."""
+    import duckdb
 
-    Tests of file creation create warehouses as the program does, and so does every process that a test starts.
+    from slackwater.warehouse.store.schema import migrate
+
+    with duckdb.connect(":memory:") as new:
+        migrate(new)
+        tables = new.execute("SELECT sql FROM duckdb_tables() ORDER BY table_oid").fetchall()
+        steps = new.execute("SELECT position, name FROM schema_steps ORDER BY position").fetchall()
+    rows = ", ".join(map(str, steps))
+    return "\n".join(
+        ("BEGIN;", *(sql for (sql,) in tables), f"INSERT INTO schema_steps VALUES {rows}; COMMIT;")
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses(empty_warehouse, whole_schema):
+    """Create new warehouses without the steps of their schema: files as copies of the worker's first, in memory all tables at once.
+
+    The steps take 30 ms, the comments of a file another 50 ms, and the tests create hundreds. Tests of
+    file creation create warehouses as the program does, and so does every process that a test starts.
     """
-    from slackwater.warehouse.store.connection import Opening
+    from slackwater.warehouse.store import connection
+
+    step_by_step = connection.migrate
 
     def copied(opening):
         file = Path(opening.name)
         if not (file.exists() and file.stat().st_size):
             shutil.copyfile(empty_warehouse, file)
 
+    def at_once(new, **given):
+        if not given:  # in memory: only the upgrade of a file passes on messages
+            new.execute(whole_schema)
+        return step_by_step(new, **given)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Opening, "_make", copied)
+        patch.setattr(connection.Opening, "_make", copied)
+        patch.setattr(connection, "migrate", at_once)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def open_snapshots():
+    """Keep the latest snapshots of a module open: opening a file takes DuckDB 25 ms, again in the same process 2 ms.
+
+    Most commands of a test read the snapshot that the command before has read. Its content never changes.
+    """
+    import duckdb
+
+    from slackwater.warehouse.store.connection import Opening
+
+    plain, held = Opening.unlocked, OrderedDict()
+
+    def unlocked(opening, file, *, read_only):
+        connection = plain(opening, file, read_only=read_only)
+        if read_only and Path(file).parent.suffix == ".read" and file not in held:
+            held[file] = duckdb.connect(file, read_only=True)
+            if len(held) > SNAPSHOTS:
+                held.popitem(last=False)[1].close()
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Opening, "unlocked", unlocked)
+        yield
+    for connection in held.values():
+        connection.close()
 
 
 @pytest.fixture

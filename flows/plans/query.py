@@ -28,7 +28,7 @@ from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import names_file
 from slackwater.warehouse.errors import MarketError, SlackwaterError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.observations import list_markets, observed_sources
 from slackwater.warehouse.store.connection import Store
 
 #: A record that ended longer ago is of the past: jobs without a start begin at its end.
@@ -70,11 +70,15 @@ def observed_markets(store: Store) -> list[dict[str, Any]]:
     """Return the listing of markets; raises `MarketError` on a warehouse without observations."""
     rows = rows_of(list_markets(store))
     if not rows:
-        raise MarketError(
-            "the warehouse has no observations",
-            remedy="read some with `slackwater ingest` or `slackwater run`",
-        )
+        raise _no_observations()
     return rows
+
+
+def _no_observations() -> MarketError:
+    return MarketError(
+        "the warehouse has no observations",
+        remedy="read some with `slackwater ingest` or `slackwater run`",
+    )
 
 
 def usual_moment(
@@ -181,11 +185,12 @@ def named_moment(
 ) -> TurnMoment:
     """Return the time at which the job of a name or a file is planned: ``given``, else as `usual_moment`.
 
-    Raises `JobError` for an unknown name or an invalid file.
+    Raises `JobError` for an unknown name or an invalid file, `MarketError` as `usual_moment`.
     """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
-    observed_markets(store)
+    if not observed_sources(store):  # before a name that is unknown for the same reason
+        raise _no_observations()
     if names_file(job):
         request = read_request(Path(job))
         known = (one for one in stored_jobs(store) if one.request.name == request.name)

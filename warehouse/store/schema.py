@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -196,12 +197,17 @@ class Description:
 
 def description(*, columns_of_views: bool = True) -> Description:
     """Return the current views and comments; a DuckLake accepts no comments on columns of views."""
-    text = read_sql(__package__, DESCRIPTION)
-    views = tuple(_VIEW.findall(text))
-    if not columns_of_views:
-        own = tuple(f"COMMENT ON COLUMN {name}." for name in views)
-        text = "\n".join(line for line in text.splitlines() if not line.startswith(own))
-    return Description(text=text, digest=hashlib.sha256(text.encode()).hexdigest()[:16], views=views)
+    found = _description_of(read_sql(__package__, DESCRIPTION))
+    if columns_of_views:
+        return found
+    own = tuple(f"COMMENT ON COLUMN {name}." for name in found.views)
+    return _description_of("\n".join(line for line in found.text.splitlines() if not line.startswith(own)))
+
+
+@lru_cache(maxsize=2)
+def _description_of(text: str) -> Description:
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Description(text=text, digest=digest, views=tuple(_VIEW.findall(text)))
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> bool:

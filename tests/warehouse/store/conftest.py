@@ -11,6 +11,11 @@ def new_warehouses():
     """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def open_snapshots():
+    """Open every snapshot anew, as a process of its own does."""
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "w.duckdb"

@@ -60,6 +60,22 @@ def test_a_new_warehouse_has_all_steps_or_none(path, monkeypatch):
         assert migrate(connection) == list(MIGRATIONS)
 
 
+def test_the_tables_that_other_tests_create_at_once_are_those_of_the_steps(whole_schema):
+    facts = (
+        "SELECT table_name, sql FROM duckdb_tables()",
+        "SELECT * EXCLUDE (table_oid) FROM duckdb_columns() WHERE NOT internal",
+        "SELECT table_name, constraint_type, constraint_text, constraint_column_names FROM duckdb_constraints()",
+        "FROM schema_steps",
+    )
+    with duckdb.connect(":memory:") as plain, duckdb.connect(":memory:") as at_once:
+        migrate(plain)
+        at_once.execute(whole_schema)
+        for fact in facts:
+            found = plain.execute(f"SELECT * FROM ({fact}) ORDER BY ALL").fetchall()
+            assert found
+            assert at_once.execute(f"SELECT * FROM ({fact}) ORDER BY ALL").fetchall() == found
+
+
 def test_a_missing_warehouse_is_not_made_for_reading(path):
     with pytest.raises(StoreError, match="no warehouse at"):
         open_store(path, read_only=True)
