@@ -128,7 +128,7 @@ class ActedWarehouse:
         slot = self._slot(now)
         until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
         # Until the next slot: its reading, and the counts read before it. The run stops at ``now``.
-        state: OpenJob = self._keep(("world", job, slot), lambda: self._opened(job, until))
+        state: OpenJob = self._keep(("world", job, slot), lambda: self._open_job(job, until))
         live = state.live
         return JobWorld(
             start=live.start.to_pydatetime(),
@@ -139,11 +139,11 @@ class ActedWarehouse:
 
     def _open(self, job: str, now: datetime) -> OpenJob:
         found: OpenJob = self._keep(
-            ("open", job, self._slot(now)), lambda: self._opened(job, self._slot(now))
+            ("open", job, self._slot(now)), lambda: self._open_job(job, self._slot(now))
         )
         return found
 
-    def _opened(self, job: str, slot: pd.Timestamp) -> OpenJob:
+    def _open_job(self, job: str, slot: pd.Timestamp) -> OpenJob:
         with open_reader(self._db) as store:
             stored = find_job(store, job, known_at=slot)
             at = min(max(slot, stored.start), stored.deadline)

@@ -105,16 +105,16 @@ class ReportDoor:
                 try:
                     find_job(store, name)
                 except JobError as error:
-                    return _told(404, error)
+                    return _error_response(404, error)
                 done = write_report(store, self.settings, name, report, clock=self.clock())
         except StoreLockedError as error:
-            return _told(503, error, headers={"retry-after": "5"})
+            return _error_response(503, error, headers={"retry-after": "5"})
         except SlackwaterError as error:
-            return _told(422, error)
+            return _error_response(422, error)
         return JSONResponse(plain(done.value))
 
 
-def _told(code: int, error: SlackwaterError, headers: Mapping[str, str] | None = None) -> Response:
+def _error_response(code: int, error: SlackwaterError, headers: Mapping[str, str] | None = None) -> Response:
     return _refusal(code, error.found, expected=error.expected, remedy=error.remedy, headers=headers)
 
 

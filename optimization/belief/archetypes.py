@@ -85,12 +85,12 @@ def archetypes(request: int, slot_hours: float, without: Collection[str] = ()) -
 
 @cache
 def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archetypes:
-    counted = _counted(request, minutes, without)
+    counted = _transition_counts(request, minutes, without)
     kinds = Counter(series[:2] for series in counted)
     weight = np.array([1.0 / kinds[series[:2]] for series in counted])
     weight /= weight.sum()
     parts = int(min(MOST_PARTS, max(1.0, minutes // PART_MINUTES)))
-    inside = _counted(request, minutes / parts, without)
+    inside = _transition_counts(request, minutes / parts, without)
     found = np.array(list(counted.values()))
     nothing = np.zeros((STATES, STATES))
     return Archetypes(
@@ -109,7 +109,9 @@ def _shipped(minutes: float) -> int:
     return max((step for step in STEPS if step <= minutes), default=STEPS[0])
 
 
-def _counted(request: int, minutes: float, without: frozenset[str]) -> dict[tuple[str, ...], np.ndarray]:
+def _transition_counts(
+    request: int, minutes: float, without: frozenset[str]
+) -> dict[tuple[str, ...], np.ndarray]:
     """Return by series the numbers of transitions for the shipped request nearest in ratio."""
     chosen: dict[tuple[str, ...], _Row] = {}
     for row in _rows():
