@@ -28,7 +28,7 @@ def of_histories(histories: Sequence[History]) -> pd.DataFrame:
     """Return the observed values: columns `unique_id`, `ds` (start of the slot), `y`. Gaps are left out, never filled."""
     parts = [
         pd.DataFrame(
-            {"unique_id": _named(one.source, one.market.key, variable), "ds": one.slots, "y": values}
+            {"unique_id": _series_name(one.source, one.market.key, variable), "ds": one.slots, "y": values}
         )
         for one in histories
         for variable, values in zip(VARIABLES, (one.price, one.available), strict=True)
@@ -59,7 +59,7 @@ def of_forecasts(
         for variable in VARIABLES:
             quantiles = one.quantiles(variable)
             columns: dict[str, Any] = {
-                "unique_id": _named(source, one.market.key, variable),
+                "unique_id": _series_name(source, one.market.key, variable),
                 "ds": one.slots,
                 "cutoff": one.issued_at,
                 one.predictor: one.median(variable),
@@ -155,5 +155,5 @@ class Issued:
         return np.array(ahead)
 
 
-def _named(source: str, market: str, variable: Variable) -> str:
+def _series_name(source: str, market: str, variable: Variable) -> str:
     return f"{source}/{market}/{variable}"

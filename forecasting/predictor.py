@@ -65,7 +65,7 @@ def state_text(fitted: Any) -> str:
     Raises `ForecastError` if the model contains a value that cannot be written, such as an instance of a class that is not
     registered with `stored`.
     """
-    text = json.dumps(_written(fitted), separators=(",", ":"))
+    text = json.dumps(_as_plain(fitted), separators=(",", ":"))
     return f"{_digest(text)}:{text}"
 
 
@@ -96,9 +96,9 @@ def restored(text: str) -> Any:
         ) from error
 
 
-def _written(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     if isinstance(value, np.generic):
-        return _written(value.item())
+        return _as_plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
         return {"float": repr(value)}
     if isinstance(value, _PLAIN):
@@ -106,16 +106,16 @@ def _written(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, tuple | list):
-        return {type(value).__name__: [_written(item) for item in value]}
+        return {type(value).__name__: [_as_plain(item) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[_written(key), _written(item)] for key, item in value.items()]}
+        return {"dict": [[_as_plain(key), _as_plain(item)] for key, item in value.items()]}
     if isinstance(value, pd.Timedelta):
         return {"timedelta_ns": int(value.value)}
     if type(value) in _NAMES and is_dataclass(value):
         names = [field.name for field in fields(value) if field.init]
         return {
             "stored": _NAMES[type(value)],
-            "fields": {name: _written(getattr(value, name)) for name in names},
+            "fields": {name: _as_plain(getattr(value, name)) for name in names},
         }
     if type(value).__name__ == "Booster":
         return {"booster": value.model_to_string()}

@@ -104,12 +104,12 @@ def _report(store: Store, job: StoredJob, cloud: SimulatedDriver, at: pd.Timesta
     same = next((one for one in known if one.reported_at == at), None)
     if same is None or same.progress is None:
         if same is not None:
-            report = _merged(same, report)
+            report = _with_instances(same, report)
         save_report(store, report, job)
     return run.is_finished
 
 
-def _merged(known: Report, report: Report) -> Report:
+def _with_instances(known: Report, report: Report) -> Report:
     """Return the progress of a report with the instances that another of the same time states."""
     return replace(known, progress=report.progress, finished=report.finished)
 
@@ -270,7 +270,7 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
                 ("launched", [one for one in entry.instances if one.end is None]),
             ):
                 if chosen:
-                    found.append((_time(chosen, entry.at), f"{word} {_counted(chosen)}"))
+                    found.append((_time(chosen, entry.at), f"{word} {_count_words(chosen)}"))
         elif isinstance(entry, Revised):
             row = entry.row
             told = [f"{row[kind]} {kind.replace('_', '-')}" for kind in ("on_demand", "spot") if row[kind]]
@@ -288,6 +288,6 @@ def _time(instances: Sequence[Instance], at: datetime) -> datetime:
     return max((one.ended or one.since for one in instances), default=at)
 
 
-def _counted(instances: Sequence[Instance]) -> str:
+def _count_words(instances: Sequence[Instance]) -> str:
     counts = {kind: sum(one.kind == kind for one in instances) for kind in ("on_demand", "spot")}
     return " and ".join(f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n)

@@ -132,7 +132,7 @@ class ActedWarehouse:
         return found
 
     def _last_start(self, job: str, slot: datetime) -> LastStart | None:
-        state = self._opened(job, pd.Timestamp(slot))
+        state = self._open_job(job, pd.Timestamp(slot))
         run = state.live.world()
         best: tuple[float, int] | None = None
         for m, terms in enumerate(run.markets.terms):
@@ -198,11 +198,11 @@ class ActedWarehouse:
         until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
         state = self._read(("markets", job), lambda store: _state_of_markets(store, job))
         found: OpenJob = self._markets.setdefault(job, _Kept()).get(
-            (state, slot), (), lambda: self._opened(job, until)
+            (state, slot), (), lambda: self._open_job(job, until)
         )
         return found
 
-    def _opened(self, job: str, slot: pd.Timestamp) -> OpenJob:
+    def _open_job(self, job: str, slot: pd.Timestamp) -> OpenJob:
         with self._reading() as store:
             stored = find_job(store, job, known_at=slot)
             at = min(max(slot, stored.start), stored.deadline)

@@ -271,10 +271,12 @@ def open_examples(
         request = choice[i % len(choice)]
         name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
-            _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
+            _with_name(request, name).placed(
+                at=followed.at, market=followed.market.key, source=followed.source
+            )
         )
     return jobs
 
 
-def _named(request: JobRequest, name: str) -> JobRequest:
+def _with_name(request: JobRequest, name: str) -> JobRequest:
     return request.model_copy(update={"name": name})

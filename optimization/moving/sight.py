@@ -167,7 +167,7 @@ class Grounds:
 
         ``planned``: of the job as policies plan it.
         """
-        job, seen = self._shown(slot, planned)
+        job, seen = self._job_and_markets(slot, planned)
         view = markets_view(job, seen, progress, slot, newest)
         if self.sight is Sight.ALL:
             return view
@@ -178,7 +178,7 @@ class Grounds:
         )
         return replace(view, views=tuple(shown), seen=known, committed=committed)
 
-    def _shown(self, slot: int, planned: bool) -> tuple[MarketsJob, tuple[Seen, ...]]:
+    def _job_and_markets(self, slot: int, planned: bool) -> tuple[MarketsJob, tuple[Seen, ...]]:
         """Return the job and its markets in ``slot`` as policies plan it, or as it is."""
         if planned and self.planned is not None and slot < self.planned[0].job.deadline_slots:
             return self.planned
@@ -199,7 +199,7 @@ class Grounds:
 
         With ``running`` the policy plans in the world, the job as it is.
         """
-        job, (seen,) = self._shown(slot, planned and running is None)
+        job, (seen,) = self._job_and_markets(slot, planned and running is None)
         view = seen.view(job.runs[0], progress, slot, newest)
         if running is not None:
             view = replace(view, running=running)

@@ -486,10 +486,10 @@ def spread(
     if processes < 1:
         raise SettingsError(f"{processes} processes", expected="at least one")
     if len(items) > 1 and (fan := elsewhere()) is not None:
-        return _counted(_run_on_cluster(fan, work, items, shared, processes), len(items), progress)
+        return _with_progress(_run_on_cluster(fan, work, items, shared, processes), len(items), progress)
     if processes == 1 or len(items) < 2:
-        return _counted((work(item, shared) for item in items), len(items), progress)
-    return _counted(_run_in_processes(work, items, shared, processes), len(items), progress)
+        return _with_progress((work(item, shared) for item in items), len(items), progress)
+    return _with_progress(_run_in_processes(work, items, shared, processes), len(items), progress)
 
 
 def _run_on_cluster(
@@ -528,7 +528,7 @@ def _run_in_processes(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _counted(
+def _with_progress(
     results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[Result]:
     for done, result in enumerate(results, start=1):

@@ -29,7 +29,7 @@ class Options(DriverOptions):
     )
 
 
-class _Held(BaseModel):
+class _HeldInstance(BaseModel):
     """An instance as reported by the script."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -48,7 +48,7 @@ class _Reply(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    held: tuple[_Held, ...]
+    held: tuple[_HeldInstance, ...]
     refused: str = ""
 
 

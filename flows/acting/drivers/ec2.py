@@ -94,7 +94,7 @@ class Ec2Driver:
         found: list[Instance] = []
         for region in sorted({Market.parse(market).region for market in markets}):
             filters = [{"Name": f"tag:{JOB_TAG}", "Values": [job[:256]]}]
-            with _told(region):
+            with _driver_errors(region):
                 pages = self._client(region).get_paginator("describe_instances")
                 for page in pages.paginate(Filters=filters):
                     for reservation in page["Reservations"]:
@@ -168,7 +168,7 @@ class Ec2Driver:
     def _launch(self, order: Order, kind: Kind, index: int, now: datetime) -> Instance | str:
         """Launch one instance; return it, or why it was refused."""
         region = Market.parse(order.market).region
-        with _told(region):
+        with _driver_errors(region):
             try:
                 answer = self._client(region).run_instances(**self.request(order, kind, index))
             except import_module("botocore.exceptions").ClientError as error:
@@ -180,7 +180,7 @@ class Ec2Driver:
     def _terminate(self, instances: Sequence[Instance]) -> None:
         for region in sorted({Market.parse(one.market).region for one in instances}):
             ids = [one.id for one in instances if Market.parse(one.market).region == region]
-            with _told(region):
+            with _driver_errors(region):
                 self._client(region).terminate_instances(InstanceIds=ids)
 
     def _client(self, region: str) -> Any:
@@ -195,7 +195,7 @@ class Ec2Driver:
 
 
 @contextmanager
-def _told(region: str) -> Iterator[None]:
+def _driver_errors(region: str) -> Iterator[None]:
     """Raise `DriverError` in place of the errors of boto3."""
     faults = import_module("botocore.exceptions")
     try:

@@ -154,18 +154,18 @@ def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) ->
         run.advance(second)
         ended = "finished" if run.is_finished else "lost"
         at = world.start + timedelta(seconds=run.now)
-        held, gone = _updated(job, world, run, held, key)
+        held, gone = _instances_now(job, world, run, held, key)
         yield from (one.model_copy(update={"ended": at, "end": ended}) for one in gone)
         while pending and pending[0].at <= second:
             aim = pending.pop(0)
             _aim(run, world, aim)
             key = aim.key
-            held, gone = _updated(job, world, run, held, key)
+            held, gone = _instances_now(job, world, run, held, key)
             yield from (one.model_copy(update={"ended": at, "end": "stopped"}) for one in gone)
     yield from held.values()
 
 
-def _updated(
+def _instances_now(
     job: str, world: JobWorld, run: WorldRun, held: Mapping[str, Instance], key: str
 ) -> tuple[dict[str, Instance], list[Instance]]:
     """Return the instances of a run by id, and those of ``held`` that are gone.

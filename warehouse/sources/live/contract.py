@@ -279,11 +279,11 @@ def price_of(found: object, name: str) -> Decimal:
     try:
         usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
-        raise NoPrice("value.not_number", f"{name} {_quoted(found)}") from None
+        raise NoPrice("value.not_number", f"{name} {_excerpt(found)}") from None
     if usd == 0:
         raise NoPrice("value.placeholder", name)
     if not usd.is_finite() or not 0 < usd <= _HIGHEST_USD or len(str(found)) > _LONGEST_NUMBER:
-        raise NoPrice("value.not_price", f"{name} {_quoted(found)}")
+        raise NoPrice("value.not_price", f"{name} {_excerpt(found)}")
     return usd
 
 
@@ -297,7 +297,7 @@ def time_of(found: object, name: str) -> datetime | None:
             return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise NoPrice("value.not_time", f"{name} {_quoted(found)}")
+    raise NoPrice("value.not_time", f"{name} {_excerpt(found)}")
 
 
 def why_not_in_force(start: datetime | None, end: datetime | None, at: datetime) -> str:
@@ -307,7 +307,7 @@ def why_not_in_force(start: datetime | None, end: datetime | None, at: datetime)
     return NO_LONGER if end is not None and end <= at else ""
 
 
-def _quoted(found: object) -> str:
+def _excerpt(found: object) -> str:
     return repr(str(found)[:40])
 
 

@@ -157,7 +157,7 @@ class HttpOptions(Options):
 
     @field_validator("columns")
     @classmethod
-    def _known(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _check_columns(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         price = info.data.get("kind", "price") == "price"
         allowed = [name for name in (PRICE_COLUMNS if price else AVAILABILITY_COLUMNS) if name not in _OWN]
         needed = ("provider", "region", "zone", "instance_type", "price_usd" if price else "available")
@@ -191,14 +191,14 @@ class HttpOptions(Options):
 
     @field_validator("words")
     @classmethod
-    def _counted(cls, words: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+    def _check_words(cls, words: dict[str, int], info: ValidationInfo) -> dict[str, int]:
         if words and info.data.get("kind") != "availability":
             raise ValueError('kind = "availability" with words')
         return words
 
     @field_validator("several")
     @classmethod
-    def _summed(cls, several: str, info: ValidationInfo) -> str:
+    def _check_several(cls, several: str, info: ValidationInfo) -> str:
         if several == "sum" and info.data.get("kind") != "availability":
             raise ValueError("reject, lowest or highest for prices")
         return several

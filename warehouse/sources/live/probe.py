@@ -85,7 +85,7 @@ class ProbeOptions(Options):
 
     @field_validator("markets")
     @classmethod
-    def _named(cls, markets: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_markets(cls, markets: tuple[str, ...]) -> tuple[str, ...]:
         if not markets:
             raise ValueError("at least one market")
         for text in markets:
