@@ -103,7 +103,7 @@ def test_a_pass_that_finds_nothing_new_opens_nothing(tmp_path, monkeypatch):
         acting = Acting(world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits)
         for minutes in (0, 1, 2):  # the first pass launches, and the second reads the evidence of the first
             if minutes == 2:
-                monkeypatch.setattr("slackwater.flows.acting.warehouse.opened", fail)
+                monkeypatch.setattr("slackwater.flows.acting.warehouse.open_placed_job", fail)
                 monkeypatch.setattr("slackwater.warehouse.store.connection.Opening.unlocked", fail)
             (last,) = acting.run_pass((BEGIN + pd.Timedelta(minutes=minutes)).to_pydatetime())
     assert last.held
