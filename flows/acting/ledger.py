@@ -1,4 +1,4 @@
-"""The ledger of launches: a file beside the warehouse with each order before its call and each outcome after it.
+"""The ledger of launches: a file next to the warehouse with each order before its call and each outcome after it.
 
 A turn may hold the warehouse for minutes, and an order cannot wait for it. The file has a JSON
 object a line, and is flushed to the disk before `act` goes on: after a kill at any moment it states
@@ -141,7 +141,7 @@ class JobLaunches:
         return key in self.losses and self.losses[key].left == 0
 
     def add(self, entry: AnyEntry) -> None:
-        """Take an entry over."""
+        """Update the state with an entry."""
         if isinstance(entry, Ordered):
             self.last, self.answered, self.refused = entry, False, ""
             until = entry.order.valid_until

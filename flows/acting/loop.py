@@ -338,7 +338,7 @@ class Acting:
 
 
 def _key_in_force(job: ActedJob, own: JobLaunches, changed: Sequence[Instance]) -> str:
-    """Return the key of the decision under which instances changed: a loss before its slot belongs to the one before."""
+    """Return the key of the decision under which instances changed: a loss before its slot belongs to the previous decision."""
     before = "" if own.last is None else own.last.order.key
     if job.decision is None or any(
         one.ended is not None and one.ended <= job.decision.slot for one in changed

@@ -382,7 +382,7 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
 
 
 def unless_over(row: Mapping[str, Any], now: datetime, told: str) -> str:
-    """Return a text on a decision; after the note that its slot has ended, if it has."""
+    """Return a text on a decision, preceded by a note if its slot has ended."""
     over = over_since(row, now)
     return f"{over} It was: {told}" if over else told
 

@@ -120,7 +120,7 @@ class OpenJob:
 
     @property
     def held(self) -> HeldBefore:
-        """The instances that run at the decision: those of its moment, or at the start of its slot by report or decisions."""
+        """Instances that run at the decision: those at the present second, or at the start of the slot by report or decision."""
         slot = self.live.slot
         if self.live.moment is not None:
             return HeldBefore(allocation=self.live.moment.held, reported=True)
