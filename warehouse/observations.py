@@ -682,7 +682,7 @@ def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
             {**part, "batch": batch},
         )
         added += new
-        if contested:
+        if contested and _has_news(store, variable, hard, part):
             store.execute(f"CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI {hard}", part)
             _choose_winners(store, variable)
             rejected += _reject_contradicting(store, variable)
@@ -756,6 +756,17 @@ def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
 
 def _insert_rows(store: Store, sql: str, batch: int) -> int:
     return int(store.execute(sql, {"batch": batch})[0][0])
+
+
+def _has_news(store: Store, variable: Variable, hard: str, part: Mapping[str, object]) -> bool:
+    """Return whether any contested row is not stored exactly as it is: most rows of a feed that is read again are."""
+    same = " AND ".join(f"h.{name} IS NOT DISTINCT FROM p.{name}" for name in variable.columns)
+    found = store.execute(
+        f"SELECT 1 FROM (SELECT * FROM sorted SEMI {hard}) AS h WHERE NOT EXISTS ("
+        f"SELECT 1 FROM (SELECT * FROM {variable.kind} WHERE {_IN_PART}) AS p WHERE {_same_key('h', 'p')} AND {same}) LIMIT 1",
+        part,
+    )
+    return bool(found)
 
 
 def _choose_winners(store: Store, variable: Variable) -> None:
