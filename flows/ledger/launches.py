@@ -28,15 +28,15 @@ def launches_of(
 
     Each counts for the first slot that starts at or after its report. ``decided`` has the market
     and the allocation of each slot, ``revisions`` those of the rest of a slot, by time. Spot that was
-    decided in one market is no request in another. Instances that were lost were held in the slot
+    decided in one market is no request in another where none runs. Instances that were lost were held in the slot
     before.
     """
     found = []
     for report in reports:
         slot = max(start, (report.reported_at - MOMENT).floor(step))
         place, advised = in_force(decided, revisions, slot, report.reported_at)
-        is_there = report.market in (None, place)
-        state = _state(report, advised.spot if is_there else 0)
+        is_request = report.market in (None, place) or bool(report.spot)
+        state = _state(report, advised.spot if is_request else 0)
         if state is None or market not in (None, report.market or place):
             continue
         held = round((report.held_minutes or 0.0) / (step / pd.Timedelta(minutes=1)))

@@ -146,9 +146,15 @@ def filed_moment(
     clock: pd.Timestamp,
     folder: bool = False,
 ) -> TurnMoment:
-    """Return the time at which a job begins that is not stored and states no start, as `named_moment` does for its file."""
+    """Return the time at which a job is planned or added that is not stored: ``given``, else now if its markets are live.
+
+    Else it is as in `usual_moment`. A job that states no start begins then.
+    """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    slot, seen = clock.floor(step_of(settings)), _record_end(request, observed_markets(store))
+    if seen is not None and clock - seen <= live_for(settings) and _is_open(request, slot):
+        return TurnMoment(at=slot, slot=slot)
     return usual_moment(store, settings, [request], newest_turn(store), clock=clock, folder=folder)
 
 

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import httpx
 import numpy as np
 import pandas as pd
+from acting_kit import MARKET, make_jobs
 from acting_week import simulated
 from command_kit import call
 
+from slackwater.flows.acting.contract import Order
+from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ui.app import make_app
@@ -27,6 +34,19 @@ from slackwater.optimization.policies.pool import policy_named
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "acting_process"])
 TOKEN = "0123456789abcdef"
+
+
+def _load_kernels() -> None:
+    """Load the compiled simulator, so that no process of its own has to."""
+    (job,) = make_jobs(1, within_hours=0, hours=4, seed=1)
+    with TemporaryDirectory() as folder:
+        cloud = SimulatedDriver(Path(folder), lambda name, now: job.world)
+        order = Order(job=job.name, token="t", key="k", market=MARKET, on_demand=1, spot=2)
+        cloud.bring(order, job.start)
+        cloud.listed(job.name, [], job.deadline)
+
+
+_load_kernels()
 
 
 def act(db: Path, at: pd.Timestamp, every: str) -> None:
@@ -85,11 +105,15 @@ class Mortals:
     kills: dict[str, int] = field(default_factory=lambda: {"actor": 0, "turn": 0, "server": 0})
     runs: int = 0
     longest: dict[str, float] = field(default_factory=dict)
+    cpu: float = 0.0
 
     def run(self, who: str, work, *arguments) -> bool:
         """Run a process to its end, or kill it; return whether it came to its end. Raises its error."""
         process = FORKS.Process(target=work, args=arguments, daemon=True)
-        process.start()
+        with patch.dict(
+            os.environ, PYTHONPATH=os.pathsep.join(sys.path)
+        ):  # where the server finds this module
+            process.start()
         self.runs += 1
         usual = self.longest.get(who)
         doomed = usual is not None and self.rng.random() < self.chance
@@ -100,8 +124,9 @@ class Mortals:
             if used >= limit:
                 process.kill()
                 break
-            time.sleep(0.002)
+            time.sleep(0.005)
         process.join()
+        self.cpu += used
         if process.exitcode == -9:
             self.kills[who] += 1
             return False

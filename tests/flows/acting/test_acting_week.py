@@ -237,13 +237,11 @@ KILLS = int(os.environ.get("SLACKWATER_ACT_KILLS", "30"))
 
 @pytest.mark.slow
 def test_processes_that_are_killed_launch_nothing_twice_and_leave_nothing(tmp_path):
-    jobs = max(2, KILLS // 20)
-    week = ProcessWeek(
-        tmp_path, jobs=jobs, hours=7 + 6 * (jobs // 2), chance=0.4, seed=21, policy="Reserve(60)"
-    )
+    jobs = max(2, KILLS // 15)
+    week = ProcessWeek(tmp_path, jobs=jobs, hours=8 * jobs // 2, chance=0.6, seed=21, policy="Reserve(60)")
     week.check_the_end(week.run())
     kills = week.mortals.kills
-    print(f"{week.mortals.runs} processes, kills {kills}, {dict(week.seen)}")
+    print(f"{week.mortals.runs} processes, {week.mortals.cpu:.0f} CPU s, kills {kills}, {dict(week.seen)}")
     assert sum(kills.values()) >= KILLS / 2, kills
     assert kills["actor"] > 0
     assert kills["turn"] > 0

@@ -116,7 +116,7 @@ def test_plan_and_add_begin_a_job_of_a_file_at_the_same_time_and_say_so_with_old
     assert (told in added.said) if told else ("`deadline_in`" not in added.said)
     (row,) = call("job", "list", "--db", db, "--json").value["jobs"]
     shown = call("job", "show", row["job"], "--db", db, "--json").value
-    assert str(shown["start"]).startswith(start)
+    assert shown["job"]["start"].startswith(start)
     assert call("plan", folder / "gpus.toml", "--db", db, "--json").value["slot"].startswith(start)
 
 

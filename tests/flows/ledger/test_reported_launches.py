@@ -54,6 +54,7 @@ def test_a_launch_belongs_to_the_market_it_was_made_in():
     assert launches(report(40, spot=4), market=other) == []
     assert len(launches(report(40, spot=4), market=HERE)) == 1
     assert len(launches(report(40, spot=4, market=other), market=other)) == 1
+    assert launches(report(40, spot=0, on_demand=2, market=other), market=other) == []  # not asked for there
 
 
 @pytest.mark.parametrize(
