@@ -1,14 +1,21 @@
-"""Decisions where availability is not observed (M13): one market, and a job with ten."""
+"""CPU milliseconds of a decision where availability is not observed (M13), in one market and in ten, and of the scores of a pool.
+
+``first_ms`` is the first call of the process, which loads the compiled code; the median of the next, each of another job, is
+``warm_ms``. ``yardstick_ms`` is a fixed loop, by which figures of a slower or busier machine can be scaled.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.world import world_case
 from slackwater.optimization.belief.archetypes import ALL, archetypes
 from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
@@ -16,9 +23,10 @@ from slackwater.optimization.market.window import market_window
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, decide
 from slackwater.optimization.replay.run import see
+from slackwater.optimization.world.replay import Launcher, replay_world_batch
 
 SLOTS, SLOT_HOURS, MARKETS = 20, 0.5, 10
 EFFORT = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
@@ -70,20 +78,38 @@ def live(markets: int, turn: int) -> LiveJob:
     )
 
 
-def milliseconds(markets: int, policy: Any, times: int = 9) -> dict[str, float]:
-    """Return CPU milliseconds of the first decision of this process, and the median of the next."""
+def decision(markets: int, policy: Any, turn: int) -> Callable[[], object]:
+    """Return the decision of a new job, to be called."""
+    return partial(decide, live(markets, turn), policy, EFFORT)
+
+
+def pool(launcher: Launcher, turn: int) -> Callable[[], object]:
+    """Return the scores of all policies of the pool for a new job of 48 slots, to be called."""
+    return partial(replay_world_batch, [world_case(turn)], load_pool(), launcher=launcher)
+
+
+def milliseconds(prepared: Callable[[int], Callable[[], object]], times: int = 9) -> dict[str, float]:
+    """Return CPU milliseconds of the first call in this process, and the median of the next."""
     found = []
     for turn in range(times):
-        made = live(markets, turn)
+        work = prepared(turn)
         begun = time.process_time()
-        decide(made, policy, EFFORT)
+        work()
         found.append(1000.0 * (time.process_time() - begun))
-    return {"first_ms": found[0], "warm_ms": median(found[1:])}
+    return {"first_ms": round(found[0], 1), "warm_ms": round(median(found[1:]), 1)}
+
+
+def yardstick(_: int) -> Callable[[], object]:
+    """Return a fixed amount of work."""
+    return lambda: sum(i * i for i in range(200_000))
 
 
 def run() -> dict[str, Any]:
-    """Measure a decision with 20 slots left and 200 sampled paths, in one market and in ten."""
+    """Measure decisions with 20 slots left and 200 sampled paths, and the pool of a job of 48 slots."""
     return {
-        "one_market": milliseconds(1, policy_named("Stochastic(24)")),
-        "ten_markets": milliseconds(MARKETS, MeanField()),
+        "yardstick_ms": milliseconds(yardstick)["warm_ms"],
+        "one_market": milliseconds(partial(decision, 1, policy_named("Stochastic(24)"))),
+        "ten_markets": milliseconds(partial(decision, MARKETS, MeanField())),
+        **{f"pool_{launcher}": milliseconds(partial(pool, launcher), times=4) for launcher in Launcher},
+        "aims_ms": {"one_market": 100.0, "ten_markets": 30.0, "pool": 500.0},
     }

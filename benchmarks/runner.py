@@ -20,7 +20,7 @@ from typing import TextIO
 CASES = (
     "solver", "replay", "cant_be_late", "region_windows", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed",
     "workers",
-    "backfill", "moving", "world",
+    "backfill", "moving", "world", "belief",
 )  # fmt: skip
 #: Run only when named, because they take long.
 ON_REQUEST = ("faults", "walks", "competition", "arima", "growth")

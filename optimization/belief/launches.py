@@ -157,11 +157,10 @@ def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
     near = apart == 1
     np.add.at(found, (before[near], after[near]), weight[near])
     far = (apart > 1) & (apart <= MOST_APART)
-    pairs = np.column_stack([before, after, apart])[far]
-    for pair in np.unique(pairs, axis=0):
-        same = (pairs == pair).all(axis=1)
-        first, last, slots = pair.tolist()
-        found += weight[far][same].sum() * _between(first, last, slots, chain)
+    pairs, weight = np.column_stack([before, after, apart])[far], weight[far]
+    for first, last, slots in sorted(set(map(tuple, pairs.tolist()))):
+        same = (pairs == (first, last, slots)).all(axis=1)
+        found += weight[same].sum() * _between(first, last, slots, chain)
     return found
 
 

@@ -316,17 +316,17 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
     tables of that belief.
     """
     live, (market,), policy = entry.live, entry.markets, in_its_markets(entry.policy, 1)
-    progress, earlier = live.so_far()
-    now = live.view(progress, live.slot)
+    reached = live.reached()
+    now = live.view(reached.progress, live.slot)
     (view,) = now.views
     slack, spot = slack_of(now), decision.allocation.spot
     if not spot:
         return Contender(job=decision.job, slack=slack, wish=NO_SPOT, claims=(NO_SPOT,))
-    before, _ = live.views_for(policy, progress, earlier)
+    before, _ = live.views_for(policy, reached.progress, reached.earlier)
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     seen = view
     if live.plans_in_world(policy):
-        (seen,) = Guard.of(now, live.world()).in_world().views
+        (seen,) = Guard.of(now, reached.run).in_world().views
     tables = tables_in_force(view, forgetting_of(policy))
     found = []
     for cap in [*np.unique(np.linspace(0, spot - 1, min(spot, MOST_CAPS)).astype(int)).tolist(), spot]:
@@ -456,8 +456,9 @@ def decide_among(
     """Return the decision of a job alone in the slot, and its claims; ``taken`` as in `decide_one`."""
     try:
         if entry.by_tables:
-            view, tables = tables_of(entry.live, taken)
-            decision = decide_by_tables(entry.live, for_markets(entry.policy), view, tables, effort)
+            reached = entry.live.reached()
+            view, tables = tables_of(entry.live, reached, taken)
+            decision = decide_by_tables(entry.live, reached, for_markets(entry.policy), view, tables, effort)
             return decision, claims_by_tables(entry.markets, view, tables, decision)
         decision = decide(entry.live, entry.policy, effort)
         return decision, claims_of(entry, decision)

@@ -69,6 +69,28 @@ def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np
 
 
 @kernel
+def walk_slots(first: np.ndarray, upto: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Return walks of the states of a chain, shape (paths, slots), after the cumulated ``first`` (S,) state.
+
+    ``upto`` (slots, S, S) are the cumulated transitions into each slot, ``rank`` has shape (1 + slots,
+    paths).
+    """
+    many, paths = rank.shape
+    states = first.size
+    found = np.empty((paths, many - 1), dtype=np.int64)
+    for p in range(paths):
+        state = 0
+        while state < states - 1 and first[state] <= rank[0, p]:
+            state += 1
+        for k in range(many - 1):
+            before, state = state, 0
+            while state < states - 1 and upto[k, before, state] <= rank[k + 1, p]:
+                state += 1
+            found[p, k] = state
+    return found
+
+
+@kernel
 def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Return states between the ends of slots, shape of ``rank`` (paths, slots, parts - 1).
 

@@ -69,16 +69,23 @@ class Held(NamedTuple):
 
 
 @part
+def spot_limits(game: Held, left: float) -> tuple[float, float]:
+    """Return `spot_limit` of a target without an on-demand part, and the slots that such a part works until the deadline."""
+    if not game.guarded:
+        return np.inf, 0.0
+    most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
+    most = max(most, game.other_gain * (left - game.gap - game.other_wait))
+    return most, left - max(game.gap, game.wait + game.fresh) - game.restart
+
+
+@part
 def spot_limit(game: Held, left: float, on_demand: float) -> float:
     """Return the most saved work left with which spot, or nothing, may run with ``left`` slots to go (M12.7).
 
     ``on_demand`` is the work in a slot of the on-demand part of the target.
     """
-    if not game.guarded:
-        return np.inf
-    most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
-    most = max(most, game.other_gain * (left - game.gap - game.other_wait))
-    return max(most, on_demand * (left - max(game.gap, game.wait + game.fresh) - game.restart))
+    most, works = spot_limits(game, left)
+    return max(most, on_demand * works)
 
 
 @part
@@ -142,11 +149,29 @@ def until(game: Held, limit: float, low: int, high: int) -> int:
     return min(high, max(low, int(np.floor(limit / game.step + ROUNDING)) + 1))
 
 
+class OnDemandRun(NamedTuple):
+    """A size that runs on demand to the end: USD and work per slot, and the slots before it works."""
+
+    cost: float
+    gain: float
+    lost: float
+
+
 @part
-def on_demand_usd(game: Held, left: float, rest: float, n: int, lost: float) -> float:
-    """Return the USD of ``rest`` on size ``n`` of the grid on demand after ``lost`` slots, infinity if it is not in time."""
-    takes = lost + rest / game.gain[n]
-    return game.sizes[n] * game.on_demand * takes if takes <= left + ROUNDING else np.inf
+def to_the_end(game: Held, n: int, lost: float) -> OnDemandRun:
+    """Return size ``n`` of the grid on demand to the end after ``lost`` slots."""
+    return OnDemandRun(game.sizes[n] * game.on_demand, float(game.gain[n]), lost)
+
+
+@part
+def raise_to_end(
+    out: np.ndarray, i: int, usd: float, run: OnDemandRun, left: float, step: float, low: int, high: int
+) -> None:
+    """Raise ``out[i, low:high]`` to the values of a run to the end, where it is in time with ``left`` slots to go."""
+    for h in range(low, high):
+        takes = run.lost + h * step / run.gain
+        worth = usd - (run.cost * takes if takes <= left + ROUNDING else np.inf)
+        out[i, h] = max(out[i, h], worth)
 
 
 @part
@@ -181,11 +206,11 @@ def start_values(
 ) -> None:
     """Compute ``out[0, low:high]``, the values of new instances in state (s, x) of the market with ``left`` slots to go.
 
-    ``rows`` (holdings, points) are the values after the choice in that state, ``ended`` (points,)
-    those of new on-demand instances to the end.
+    ``rows`` (holdings, points) are the values after the choice in that state, ``ended`` those of
+    `end_values`.
     """
     sizes, usd = game.sizes.size, game.value.usd
-    copy_between(ended, out[0], low, high)
+    copy_between(ended[0], out[0], low, high)
     for n in range(1, sizes):
         rate = game.gain[n] / game.step
         spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
@@ -201,12 +226,11 @@ def start_values(
 
 @part
 def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) -> None:
-    """Compute ``out[low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
-    for h in range(low, high):
-        out[h] = NEVER
-        for n in range(1, game.sizes.size if game.guarded else 1):
-            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
-            out[h] = max(out[h], game.value.usd - paid)
+    """Compute ``out[0, low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
+    out[0, low:high] = NEVER
+    for n in range(1, game.sizes.size if game.guarded else 1):
+        run = to_the_end(game, n, game.fresh + game.wait)
+        raise_to_end(out, 0, game.value.usd, run, left, game.step, low, high)
 
 
 @part
@@ -221,15 +245,14 @@ def before_choice(
     usd = game.value.usd
     new, old = np.empty((1, game.points), np.float32), np.empty((1, game.points), np.float32)
     ended = np.full((sizes, game.points), NEVER, np.float32)
-    end_values(game, left, low, high, ended[0])
-    for n in range(1, sizes):
-        for h in range(low, high if game.guarded else low):  # on demand to the end
-            ended[n, h] = usd - on_demand_usd(game, left, h * game.step, n, 0.0)
+    end_values(game, left, low, high, ended)
+    for n in range(1, sizes if game.guarded else 1):
+        raise_to_end(ended, n, usd, to_the_end(game, n, 0.0), left, game.step, low, high)
     idle = until(game, spot_limit(game, left, 0.0), low, high)
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
-            start_values(game, left, low, high, ended[0], rows, s, x, new)
+            start_values(game, left, low, high, ended, rows, s, x, new)
             raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, idle)
             copy_between(new[0], out[0], low, high)
             for kind in range(2):
@@ -395,82 +418,156 @@ class HeldStates(NamedTuple):
     levels: np.ndarray
 
 
-@part
-def value_of(
-    game: Held, rows: np.ndarray, choices: Choices, at: HeldState, on_demand: int, spot: int
-) -> float:
-    """Return the value of a target less its cost in the slot, minus infinity where the guard would not allow it."""
-    held, gains, near = choices.sizes, choices.gain, choices.near
-    n, usd = on_demand + spot, game.value.usd
-    j = place_of(held, n)
-    gain, same = gains[j], on_demand == at.on_demand and spot == at.spot
-    lost = at.pending if same else game.restart
-    if spot > at.spot or on_demand > at.on_demand:
-        lost = game.fresh + (game.wait if on_demand > at.on_demand else 0.0)
-    if n == 0:
-        lost = 0.0
-    if game.guarded and (spot > 0 or n == 0):
-        part_gain = gains[place_of(held, on_demand)] if on_demand >= held[1] else 0.0
-        limit = spot_limit(game, at.left, part_gain)
-        if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
-            return -np.inf
-    cost = on_demand * game.on_demand + spot * at.price
-    work = (at.share - lost) * gain
-    if on_demand >= at.on_demand and spot >= at.spot and not same:
-        m = at.on_demand + at.spot
-        if m > 0:  # the present group works until the new instances are up
-            k = place_of(held, m)
-            booting = min(at.share, game.fresh - game.restart)
-            if k < held.size and held[k] == m:
-                work += max(0.0, booting - at.pending) * gains[k]
-    left = at.rest - work
-    if left <= game.slack:
-        takes = at.share + min(0.0, left) / gain if gain > 0.0 else at.share
-        return usd - cost * takes
-    ended = -np.inf
-    if on_demand > 0 and spot == 0 and game.guarded:
-        # On demand to the end, paid to the second.
-        takes = lost + at.rest / gain
-        ended = usd - cost * takes if takes <= at.left + ROUNDING else -np.inf
-    k = near[j] if spot > 0 or n == 0 else near[j] + game.sizes.size - 1
-    return float(max(ended, value_with(rows, k, left / game.step) - cost * at.share))
+class SlotTerms(NamedTuple):
+    """Terms of `Held` for the choice in one slot: few numbers, since a call with all arrays of `Held` takes longer than the rest.
 
-
-@part
-def best_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -> tuple[int, int]:
-    """Return the target (on-demand, spot) of highest value; ties: the present instances, then the least size.
-
-    Choices are the present instances, every allowed size spot first or on demand, and nothing, which
-    must be better by `WAIT_GAIN`.
+    ``idle`` and ``works`` are the two of `spot_limits`, ``usd`` is the value of a finish.
     """
-    held, slack = choices.sizes, TIE * abs(game.value.usd)
-    best, on_demand, spot = -np.inf, 0, 0
-    present = at.on_demand + at.spot
-    k = place_of(held, present)
+
+    usd: float
+    on_demand: float
+    fresh: float
+    wait: float
+    restart: float
+    guarded: bool
+    idle: float
+    works: float
+    slack: float
+    step: float
+
+
+@part
+def slot_terms(game: Held, left: float) -> SlotTerms:
+    """Return the terms of a choice with ``left`` slots to go."""
+    idle, works = spot_limits(game, left)
+    return SlotTerms(
+        float(game.value.usd),
+        float(game.on_demand),
+        float(game.fresh),
+        float(game.wait),
+        float(game.restart),
+        bool(game.guarded),
+        float(idle),
+        float(works),
+        float(game.slack),
+        float(game.step),
+    )
+
+
+class Target(NamedTuple):
+    """A target in numbers: instances, their work in a slot, and the work of the on-demand part alone."""
+
+    on_demand: int
+    spot: int
+    gain: float
+    part_gain: float
+
+
+@part
+def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -> tuple[float, float]:
+    """Return the work left after the slot of a target, and the slots lost before it works.
+
+    ``present_gain`` is the work in a slot of the instances held. The work left is infinite where
+    the guard would not allow the target.
+    """
+    same = to.on_demand == at.on_demand and to.spot == at.spot
+    lost = at.pending if same else game.restart
+    if to.spot > at.spot or to.on_demand > at.on_demand:
+        lost = game.fresh + (game.wait if to.on_demand > at.on_demand else 0.0)
+    if game.guarded and to.spot > 0:
+        limit = max(game.idle, to.part_gain * game.works)
+        if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
+            return np.inf, lost
+    work = (at.share - lost) * to.gain
+    if to.on_demand >= at.on_demand and to.spot >= at.spot and not same and present_gain > 0.0:
+        # The present group works until the new instances are up.
+        booting = min(at.share, game.fresh - game.restart)
+        work += max(0.0, booting - at.pending) * present_gain
+    return at.rest - work, lost
+
+
+@part
+def slot_value(game: SlotTerms, at: HeldState, to: Target, left: float, lost: float, after: float) -> float:
+    """Return the value of a target less its cost in the slot; ``after`` is the value with ``left`` work left."""
+    cost = to.on_demand * game.on_demand + to.spot * at.price
+    if left <= game.slack:
+        takes = at.share + min(0.0, left) / to.gain if to.gain > 0.0 else at.share
+        return game.usd - cost * takes
+    worth = after - cost * at.share
+    if to.on_demand > 0 and to.spot == 0 and game.guarded:
+        # On demand to the end, paid to the second.
+        takes = lost + at.rest / to.gain
+        if takes <= at.left + ROUNDING:
+            worth = max(worth, game.usd - cost * takes)
+    return worth
+
+
+@part
+def nothing_value(game: SlotTerms, rows: np.ndarray, at: HeldState) -> float:
+    """Return the value of running nothing, minus infinity where the guard would not allow it."""
+    unsaved = 0.0 if at.on_demand + at.spot > 0 else at.unsaved
+    if game.guarded and at.rest + unsaved > max(game.idle, 0.0) + game.slack + ROUNDING * game.step:
+        return -np.inf
+    return game.usd if at.rest <= game.slack else value_with(rows, 0, at.rest / game.step)
+
+
+@part
+def best_target(
+    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState, starts: bool
+) -> tuple[float, int, int, float]:
+    """Return (value, on-demand, spot) of the best target, and the value of running nothing.
+
+    Choices are the present instances, every allowed size spot first or on demand, and nothing,
+    which must be better by `WAIT_GAIN`. Ties: the present instances, then the least size. Where a
+    job ``starts`` in a market, the choices are the sizes only. A value of minus infinity is not
+    allowed.
+
+    One loop with the look-up in it: a call with arrays counts their references.
+    """
+    sizes, gains, near = choices.sizes, choices.gain, choices.near
+    slack, wait_usd = TIE * abs(game.usd), WAIT_GAIN * game.on_demand
+    last, on_demand_rows = rows.shape[1] - 1, (rows.shape[0] - 1) // 2
     usable = usable_spot(at.available, at.price, game.on_demand)
-    if k < held.size and held[k] == present and at.spot <= usable:
-        best = value_of(game, rows, choices, at, at.on_demand, at.spot)
-        if present == 0:
-            best -= WAIT_GAIN * game.on_demand
-        if best > -np.inf:
-            on_demand, spot = at.on_demand, at.spot
-    for j in range(1, held.size):
-        n = held[j]
-        first = spot_held(n, at.available, at.price, game.on_demand)
-        for s in (first, 0):
-            worth = value_of(game, rows, choices, at, n - s, s)
-            if worth > best + slack:
-                best, on_demand, spot = worth, n - s, s
-            if first == 0:
-                break
-    worth = value_of(game, rows, choices, at, 0, 0) - WAIT_GAIN * game.on_demand
-    return (0, 0) if worth > best + slack else (on_demand, spot)
+    present = at.on_demand + at.spot
+    held = place_of(sizes, present)
+    is_size = held < sizes.size and sizes[held] == present
+    present_gain = gains[held] if is_size else 0.0
+    idle = -np.inf if starts else nothing_value(game, rows, at)
+    best, on_demand, spot = -np.inf if starts or present > 0 else idle - wait_usd, 0, 0
+    keeps = present > 0 and is_size and at.spot <= usable and not starts
+    for c in range(0 if keeps else 1, 2 * sizes.size - 1):
+        j = (c + 1) // 2 if c > 0 else held
+        n = sizes[j]
+        first = min(n, usable)
+        s = first if c % 2 else 0
+        if c == 0:
+            s = at.spot
+        elif c % 2 == 0 and first == 0:
+            continue
+        mixed = s > 0 and n - s >= sizes[1]
+        to = Target(n - s, s, gains[j], gains[place_of(sizes, n - s)] if mixed else 0.0)
+        left, lost = slot_work(game, at, to, present_gain)
+        if left == np.inf:
+            continue
+        k = near[j] if s > 0 else near[j] + on_demand_rows
+        steps = max(0.0, left / game.step)
+        low = min(int(steps), last)
+        after = float(rows[k, low])
+        if low < last:
+            after += (steps - low) * (float(rows[k, low + 1]) - after)
+        worth = slot_value(game, at, to, left, lost, after)
+        if worth > best + slack:
+            best, on_demand, spot = worth, n - s, s
+    if idle - wait_usd > best + slack:
+        best, on_demand, spot = idle, 0, 0
+    return best, on_demand, spot, idle
 
 
 @kernel
 def chosen_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -> tuple[int, int]:
     """Return `best_target` in a state; ``rows`` (holdings, points) are the values after the choice in that of the market."""
-    return best_target(game, rows, choices, at)
+    _, on_demand, spot, _ = best_target(slot_terms(game, at.left), rows, choices, at, False)
+    return on_demand, spot
 
 
 @kernel
@@ -479,11 +576,12 @@ def chosen_targets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `best_target` on many paths in a slot, shapes (paths,); ``columns`` has shape (S, K, holdings, points)."""
     chosen = np.empty((2, at.rest.size), np.int64)
+    terms = slot_terms(game, at.left)
     for p in range(at.rest.size):
         state = HeldState(
             at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p], at.price[p],
             at.share, at.left,
         )  # fmt: skip
         rows = columns[at.states[p], at.levels[p]]
-        chosen[0, p], chosen[1, p] = best_target(game, rows, choices, state)
+        _, chosen[0, p], chosen[1, p], _ = best_target(terms, rows, choices, state, False)
     return chosen[0], chosen[1]

@@ -22,16 +22,17 @@ from slackwater.optimization.kernels.holding import (
     best_target,
     end_values,
     last_values,
+    nothing_value,
     over_prices,
     raise_to,
     run_after,
+    slot_terms,
     spot_limit,
     start_values,
     until,
-    value_of,
 )
 from slackwater.optimization.kernels.induction import NEVER, Choices
-from slackwater.optimization.kernels.rules import late_limit, spot_held
+from slackwater.optimization.kernels.rules import late_limit
 
 
 class Market(NamedTuple):
@@ -122,6 +123,7 @@ def induct_markets(
     starting = np.empty((count, draw_count, points), np.float32)
     one, others = np.empty((1, points), np.float32), np.empty((draw_count, points), np.float32)
     upper, spare = np.empty(points, np.float32), np.empty(points, np.float32)
+    moved_end, stayed_end = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
     for i in range(slots - 1, -1, -1):
         begin, end = low[i + 1], high[i + 1]
         for m in range(count):
@@ -143,6 +145,8 @@ def induct_markets(
             break
         begin, end, left = low[i], high[i], float(value.deadline - first_game.slot - i)
         for m in range(count):
+            end_values(markets[m].moved, left, begin, end, moved_end)
+            end_values(markets[m].game, left, begin, end, stayed_end)
             for r in range(draw_count):
                 s, x = draws[i, r, m, 0], draws[i, r, m, 1]
                 same = -1
@@ -153,12 +157,10 @@ def induct_markets(
                     copy_between(coming[m, same], coming[m, r], begin, end)
                     copy_between(starting[m, same], starting[m, r], begin, end)
                     continue
-                rows, ended = after[m][s, x], spare
-                end_values(markets[m].moved, left, begin, end, ended)
-                start_values(markets[m].moved, left, begin, end, ended, rows, s, x, one)
+                rows = after[m][s, x]
+                start_values(markets[m].moved, left, begin, end, moved_end, rows, s, x, one)
                 copy_between(one[0], coming[m, r], begin, end)
-                end_values(markets[m].game, left, begin, end, ended)
-                start_values(markets[m].game, left, begin, end, ended, rows, s, x, one)
+                start_values(markets[m].game, left, begin, end, stayed_end, rows, s, x, one)
                 copy_between(one[0], starting[m, r], begin, end)
         stay = np.full((1, points), NEVER, np.float32)
         idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
@@ -189,23 +191,6 @@ def induct_markets(
         if begin == 0:
             nowhere[0, 0] = value.usd
     return kept, alone
-
-
-@part
-def best_start(game: Held, choices: Choices, rows: np.ndarray, at: HeldState) -> tuple[float, int, int]:
-    """Return (value, on-demand, spot) of the best start in a market, minus infinity if none is allowed."""
-    slack = TIE * abs(game.value.usd)
-    best, on_demand, spot = -np.inf, 0, 0
-    for j in range(1, choices.sizes.size):
-        n = choices.sizes[j]
-        first = spot_held(n, at.available, at.price, game.on_demand)
-        for s in (first, 0):
-            worth = value_of(game, rows, choices, at, n - s, s)
-            if worth > best + slack:
-                best, on_demand, spot = worth, n - s, s
-            if first == 0:
-                break
-    return best, on_demand, spot
 
 
 class Plan(NamedTuple):
@@ -241,35 +226,53 @@ class MarketPaths(NamedTuple):
 
 
 @part
-def value_here(plan: Plan, i: int, at: MarketPaths, p: int, worth: np.ndarray) -> tuple[int, int]:
-    """Return the best target (on-demand, spot) in the market of the instances on path ``p``, or without a market.
+def value_market(
+    own: Market,
+    after: np.ndarray,
+    m: int,
+    at: MarketPaths,
+    move_usd: np.ndarray,
+    best_in: np.ndarray,
+    worths: np.ndarray,
+) -> None:
+    """Write the best target in market ``m`` on each path to ``best_in`` (paths, M, 2), and its value to ``worths``.
 
-    ``i`` is the index of the slot. Its value is written to ``worth`` (M + 1,), the value of running nothing to the last element.
+    Where the instances are in this market, the value of nothing goes to the last column of
+    ``worths`` (paths, M + 1). ``after`` are the values of the slot.
     """
-    count, here = len(plan.markets), at.here[p]
-    if here == count:
-        own = plan.markets[plan.fastest]
-        nothing = HeldState(at.rest[p], 0.0, 0, 0, 0.0, 0, 0.0, at.share, at.left)
-        worth[count] = value_of(own.game, plan.alone[i : i + 1], own.choices, nothing, 0, 0)
-        return 0, 0
-    own, rows = plan.markets[here], plan.after[here][i, at.states[p, here], at.levels[p, here]]
-    state = HeldState(
-        at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p, here],
-        at.price[p, here], at.share, at.left,
-    )  # fmt: skip
-    on_demand, spot = best_target(own.game, rows, own.choices, state)
-    worth[count] = value_of(own.game, rows, own.choices, state, 0, 0)
-    if on_demand + spot > 0:
-        moves = at.place[p] < count and at.place[p] != here
-        paid = plan.move_usd[at.place[p], here] if moves else 0.0
-        worth[here] = value_of(own.game, rows, own.choices, state, on_demand, spot) - paid
-    return on_demand, spot
+    count = move_usd.shape[0]
+    stays, comes = slot_terms(own.game, at.left), slot_terms(own.moved, at.left)
+    for p in range(at.rest.size):
+        place, is_here = at.place[p], at.here[p] == m
+        rows = after[at.states[p, m], at.levels[p, m]]
+        moves = place < count and place != m
+        here = at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p]
+        unsaved, on_demand, spot, pending = here if is_here else (0.0, 0, 0, 0.0)
+        state = HeldState(
+            at.rest[p], unsaved, on_demand, spot, pending, at.available[p, m], at.price[p, m], at.share, at.left
+        )  # fmt: skip
+        terms = comes if moves and not is_here else stays
+        usd, o, s, idle = best_target(terms, rows, own.choices, state, not is_here)
+        if is_here:
+            worths[p, count] = idle
+        if o + s > 0:
+            worths[p, m] = usd - (move_usd[place, m] if moves else 0.0)
+            best_in[p, m, 0], best_in[p, m, 1] = o, s
 
 
 @kernel
-def choose_market(plan: Plan, i: int, at: MarketPaths) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def choose_market(
+    markets: list[Market],
+    afters: list[np.ndarray],
+    alone: np.ndarray,
+    move_usd: np.ndarray,
+    fastest: int,
+    i: int,
+    at: MarketPaths,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the targets of highest value in the slot of index ``i``, the best in each market, and their values.
 
+    The first arguments are a `Plan`: numba finds the type of a tuple that contains lists slowly.
     Targets are (market, on-demand, spot), (paths, 3), and (on-demand, spot), (paths, M, 2). Values
     (paths, M + 1) include the cost of a move; the last column is running nothing, which must be
     better by `WAIT_GAIN`. Ties: the present market and instances, then the least size.
@@ -277,28 +280,24 @@ def choose_market(plan: Plan, i: int, at: MarketPaths) -> tuple[np.ndarray, np.n
     paths, count = at.available.shape
     chosen, best_in = np.empty((paths, 3), np.int64), np.zeros((paths, count, 2), np.int64)
     worths = np.full((paths, count + 1), -np.inf)
-    fastest = plan.markets[plan.fastest].game
-    slack, wait_usd = TIE * abs(fastest.value.usd), WAIT_GAIN * fastest.on_demand
+    own = markets[fastest]
+    terms, rows = slot_terms(own.game, at.left), alone[i : i + 1]
     for p in range(paths):
-        place, here = at.place[p], at.here[p]
-        market, worth = here, worths[p]
-        on_demand, spot = value_here(plan, i, at, p, worth)
-        best = worth[count] - wait_usd
-        if on_demand + spot > 0:
-            best, best_in[p, here, 0], best_in[p, here, 1] = worth[here], on_demand, spot
+        if at.here[p] == count:
+            nothing = HeldState(at.rest[p], 0.0, 0, 0, 0.0, 0, 0.0, at.share, at.left)
+            worths[p, count] = nothing_value(terms, rows, nothing)
+    # A market at a time: reading an entry of a list counts the references of its arrays.
+    for m in range(count):
+        value_market(markets[m], afters[m][i], m, at, move_usd, best_in, worths)
+    slack, wait_usd = TIE * abs(terms.usd), WAIT_GAIN * terms.on_demand
+    for p in range(paths):
+        market, best = at.here[p], worths[p, count] - wait_usd
+        if market < count and worths[p, market] > -np.inf:
+            best = worths[p, market]
         for m in range(count):
-            if m == here:
-                continue
-            moves = place < count and place != m
-            game = plan.markets[m].moved if moves else plan.markets[m].game
-            state = HeldState(
-                at.rest[p], 0.0, 0, 0, 0.0, at.available[p, m], at.price[p, m], at.share, at.left
-            )
-            rows = plan.after[m][i, at.states[p, m], at.levels[p, m]]
-            usd, o, s = best_start(game, plan.markets[m].choices, rows, state)
-            worth[m] = usd - (plan.move_usd[place, m] if moves else 0.0)
-            best_in[p, m, 0], best_in[p, m, 1] = o, s
-            if worth[m] > best + slack:
-                best, market, on_demand, spot = worth[m], m, o, s
-        chosen[p, 0], chosen[p, 1], chosen[p, 2] = market, on_demand, spot
+            if m != at.here[p] and worths[p, m] > best + slack:
+                best, market = worths[p, m], m
+        chosen[p] = market, 0, 0
+        if market < count:
+            chosen[p, 1], chosen[p, 2] = best_in[p, market]
     return chosen, best_in, worths

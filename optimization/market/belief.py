@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -24,6 +25,7 @@ from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, shar
 from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
+from slackwater.optimization.kernels.belief import walk_slots
 from slackwater.optimization.kernels.induction import tilt
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.market.window import Past, PointForecast, Record
@@ -87,9 +89,9 @@ class PriceChain:
         return np.append(middle, self.level_usd[-1]) if dear else middle
 
     def indices(self, price: np.ndarray) -> np.ndarray:
-        """Return `index` of each price of an array, shape (n,)."""
+        """Return `index` of each price of an array."""
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
-        nearest = np.abs(below - price[:, None]).argmin(axis=1)
+        nearest = np.abs(below - price[..., None]).argmin(axis=-1)
         dear = (price >= self.level_usd[-1]) & self.dear
         return np.where(dear, len(self.level_usd) - 1, nearest)
 
@@ -110,7 +112,7 @@ class CountChain:
         return max(0, int(np.searchsorted(self.count, available, side="right")) - 1)
 
     def indices(self, available: np.ndarray) -> np.ndarray:
-        """Return `index` of each count of an array, shape (n,)."""
+        """Return `index` of each count of an array."""
         return np.maximum(0, np.searchsorted(self.count, available, side="right") - 1)
 
 
@@ -380,7 +382,7 @@ class Belief:
         chain = self.counts
         if self.request is not None:
             for mixture in self.request.mixture.drawn(many, rng):
-                yield believe_request(self, replace(self.request, mixture=mixture))
+                yield replace(self, **request_parts(replace(self.request, mixture=mixture)))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
         for law in in_common(self.count_law, hours, many):
@@ -406,7 +408,6 @@ class Belief:
         if paths < 1:
             raise SettingsError(f"{paths} sampled futures", expected="at least one")
         counts = np.empty((paths, slots), dtype=np.int64)
-        prices = np.empty((paths, slots))
         present = within = None
         if self.request is None:
             states = _walks(self.count_now, self.count_transitions(slots), paths, rng)
@@ -418,19 +419,15 @@ class Belief:
             present = None if self.request.is_counted else asked[sampled[:, 0]]
         levels = _walks(self.price_now, self.price_transitions(slots), paths, rng)
         ranks = rng.random((2, paths))
-        below = np.concatenate([np.zeros((self.horizon, 1)), np.cumsum(self.count_law, axis=1)], axis=1)
+        if self.request is None:
+            below = np.concatenate([np.zeros((self.horizon, 1)), np.cumsum(self.count_law, axis=1)], axis=1)
+            counts[:] = self.counts.count[states]
+            for k in range(min(slots, self.horizon)):
+                counts[:, k] = self._count_at(below[k], states[:, k], ranks[0])
+        prices = self.prices.level_usd[levels]
         shares = price_law(self.price_quantiles, self.prices)
         floors = np.cumsum(shares, axis=1) - shares
-        for k in range(slots):
-            if self.request is None:
-                counts[:, k] = (
-                    self._count_at(below[k], states[:, k], ranks[0])
-                    if k < self.horizon
-                    else self.counts.count[states[:, k]]
-                )
-            if k >= len(self.price_quantiles):
-                prices[:, k] = self.prices.level_usd[levels[:, k]]
-                continue
+        for k in range(min(slots, len(shares))):
             at = floors[k, levels[:, k]] + ranks[1] * shares[k, levels[:, k]]
             prices[:, k] = np.interp(at, LEVELS, self.price_quantiles[k])
         return MarketPaths(price=prices, count=counts, present=present, within=within)
@@ -478,17 +475,14 @@ def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
 
 def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.Generator) -> np.ndarray:
     """Sample paths of the states of a chain, shape (paths, slots)."""
-    upto = np.cumsum(transitions, axis=2)
-    found = np.empty((paths, len(transitions)), dtype=np.int64)
-    state = np.searchsorted(np.cumsum(now)[:-1], rng.random(paths), side="right")
-    for k, step in enumerate(upto):
-        state = (step[state, :-1] <= rng.random(paths)[:, None]).sum(axis=1)
-        found[:, k] = state
-    return found
+    rank = rng.random((1 + len(transitions), paths))
+    return walk_slots(np.cumsum(now), np.cumsum(transitions, axis=2, dtype=float), rank)
 
 
 def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
     """Return the probability of each level, assigned as by `PriceChain.index`, for price quantiles (h, 19); shape (h, K)."""
+    if not len(quantiles):
+        return np.zeros((0, len(prices.level_usd)))
     edges = prices.edges()
     upto = share_below(quantiles, edges)
     rim = np.ones((len(quantiles), 1))
@@ -560,53 +554,64 @@ def make_belief(
     now: Now,
     forgetting: Forgetting,
     common: Common | None = None,
+    request: RequestBelief | None = None,
 ) -> Belief:
     """Return the belief in the slot ``now`` from the chains of ``past`` and the forecast in force, aligned to that slot.
 
     Without a forecast, or with a forecast without quantiles, the belief consists of the chains
     alone. If the present slot is a gap, its state is the last observed state, advanced by the
     chains. ``common`` is the result of `make_common` for the same arguments; None computes it.
+    ``request`` is the belief about a request, whose states are those of the count chain unless its
+    count was read.
     """
     common = common or make_common(past, issued, now=now, forgetting=forgetting)
-    counts = count_chain(
-        past, count_states(common.capacity), slot_hours=now.slot_hours, forgetting=forgetting
-    )
-    count_now = _present(counts.transition, counts.index, common.count)
+    if request is None or request.is_counted:
+        known = _count_parts(past, common, slot_hours=now.slot_hours, forgetting=forgetting)
+        known["request"] = request
+    else:
+        known = request_parts(request)
     return Belief(
         slot=now.slot,
         slot_hours=now.slot_hours,
         on_demand_usd=now.on_demand_usd,
-        counts=counts,
         prices=common.prices,
-        count_now=count_now,
         price_now=common.price_now,
-        count_steps=tilt(
-            counts.transition, count_now, _lumped(common.count_law, counts.count), ROUNDS, CLOSE
-        ),
         price_steps=common.price_steps,
-        count_law=common.count_law,
         price_quantiles=common.price_quantiles,
+        **known,
     )
+
+
+def _count_parts(past: Past, common: Common, *, slot_hours: float, forgetting: Forgetting) -> dict[str, Any]:
+    """Return the parts of a belief about observed counts: the chain of ``past``, and the count distribution of ``common``."""
+    counts = count_chain(past, count_states(common.capacity), slot_hours=slot_hours, forgetting=forgetting)
+    count_now = _present(counts.transition, counts.index, common.count)
+    law = _lumped(common.count_law, counts.count)
+    return {
+        "counts": counts,
+        "count_now": count_now,
+        "count_steps": tilt(counts.transition, count_now, law, ROUNDS, CLOSE),
+        "count_law": common.count_law,
+    }
 
 
 #: Most slots ahead for which the chain of a request differs by slot.
 REQUEST_SLOTS = 336
 
 
-def believe_request(belief: Belief, request: RequestBelief) -> Belief:
-    """Return the belief with a count chain on none, part and all of a request, which differs by slot (M13.3)."""
+def request_parts(request: RequestBelief) -> dict[str, Any]:
+    """Return the parts of a belief about a request: a count chain on none, part and all of it, which differs by slot (M13.3)."""
     counts = np.minimum(request.counts, request.size)
     count, first = np.unique(counts, return_index=True)
     lump = (counts[:, None] == count).astype(float)
     steps = request.mixture.steps(request.slots)[:, first] @ lump
-    return replace(
-        belief,
-        counts=CountChain(count=count, transition=steps[-1]),
-        count_now=request.mixture.present @ lump,
-        count_steps=steps,
-        count_law=np.zeros((0, int(count[-1]) + 1)),
-        request=request,
-    )
+    return {
+        "counts": CountChain(count=count, transition=steps[-1]),
+        "count_now": request.mixture.present @ lump,
+        "count_steps": steps,
+        "count_law": np.zeros((0, int(count[-1]) + 1)),
+        "request": request,
+    }
 
 
 def count_states(capacity: int) -> np.ndarray:
@@ -678,12 +683,8 @@ class Believed:
             if common is None:
                 common = make_common(past, issued, now=now, forgetting=forgetting)
                 self._common[key] = common
-            known = make_belief(past, issued, now=now, forgetting=forgetting, common=common)
-            if self.launches is not None:
-                request = self._request(self.launches, slot)
-                known = (
-                    replace(known, request=request) if request.is_counted else believe_request(known, request)
-                )
+            request = None if self.launches is None else self._request(self.launches, slot)
+            known = make_belief(past, issued, now=now, forgetting=forgetting, common=common, request=request)
             self._made[slot, forgetting] = known
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]

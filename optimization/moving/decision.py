@@ -23,7 +23,7 @@ from slackwater.optimization.moving.world_tables import WorldOptions, WorldTable
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import LETS_GO, given_up_text, narrate, price_text, slack_slots
 from slackwater.optimization.replay.ahead import Expected, place_and_size, run_to_end, summary
-from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, Reached
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, later_readings
@@ -39,38 +39,46 @@ MEAN_FIELD = MeanField()
 Tables: TypeAlias = WorldTables | MovingTables
 
 
-def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[MarketsView, Tables]:
+def tables_of(
+    live: LiveJob, reached: Reached, taken: Sequence[int] | None = None
+) -> tuple[MarketsView, Tables]:
     """Return the view of the present slot and the tables of this and all later slots.
 
     In later slots other jobs take ``taken`` instances of each market first. Both are of the job in
     the world, or as it is planned in the slot model (`LiveJob.planned_views`).
     """
-    progress = live.progress()
+    progress = reached.progress
     if live.plans_in_world(MEAN_FIELD):
-        view = Guard.of(live.view(progress, live.slot), live.world()).in_world()
+        view = Guard.of(live.view(progress, live.slot), reached.run).in_world()
         return view, world_tables_in_force(view, MEAN_FIELD.forgetting, taken=taken, whole=True)
     (view,) = live.planned_views({live.slot: progress})
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
 def decide_by_tables(
-    live: LiveJob, policy: MultiMarketPolicy[Any], view: MarketsView, tables: Tables, effort: Effort
+    live: LiveJob,
+    reached: Reached,
+    policy: MultiMarketPolicy[Any],
+    view: MarketsView,
+    tables: Tables,
+    effort: Effort,
 ) -> Decision:
     """Decide market and instances of the slot of ``view``, with the reason and the expected outcome (M11.6, M11.9).
 
     Expected cost and lateness are those of the mean-field policy from the next slot on, whichever
     policy decides in this slot (`expected_ahead`).
     """
-    progress, options = view.progress, tables.options(view)
-    before, planned = live.views_for(policy, *live.so_far())
-    plan = view if live.plans_in_world(policy) else planned.left([own.available for own in view.views])
+    progress, options, left = view.progress, tables.options(view), [own.available for own in view.views]
+    before, planned = live.views_for(policy, reached.progress, reached.earlier)
+    in_world = live.plans_in_world(policy)
+    plan = view if in_world else planned.left(left)
     state = policy.start(plan.job)
     for past in before:
         _, state = policy.decide(state, past)
     wish = options.best()[0] if policy == MEAN_FIELD else policy.decide(state, plan)[0]
-    whole = live.view(progress, live.slot).left([own.available for own in view.views])
+    whole = (planned if in_world else live.view(progress, live.slot)).left(left)
     wish = checked(wish, whole, policy.name)
-    guard = Guard.of(whole, live.world())
+    guard = Guard.of(whole, reached.run)
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -250,8 +258,10 @@ def expected_ahead(
         whole=whole,
         tables=tables,
         paths=paths,
-        prices=np.stack([one.price for one in sampled], axis=1),
-        counts=np.stack([one.count for one in sampled], axis=1),
+        known=tables.read_paths(
+            np.stack([one.price for one in sampled], axis=2), np.stack([one.count for one in sampled], axis=2)
+        ),
+        always=whole.never_let_go,
     )
     ground = whole.job.ground([own.on_demand_usd for own in whole.views], whole.slot_hours)
     cost, finish, value = run_to_end(paths, wishes, ground, slot=view.slot, start=0.0, seconds=seconds)
@@ -262,16 +272,17 @@ def expected_ahead(
 class _Wishes:
     """Wishes of the mean-field policy on many paths, by the tables of the present belief.
 
-    ``prices`` and ``counts`` (paths, M, slots) begin with the slot after that of ``view``, the slot as
-    it is planned; ``whole`` is the slot as it is.
+    ``known`` are the markets as the tables read them, arrays of shape (paths, slots, M) that begin
+    with the slot after that of ``view``, the slot as it is planned; ``whole`` is the slot as it is.
+    ``always``: the guard counts in every state.
     """
 
     view: MarketsView
     whole: MarketsView
     tables: Tables
     paths: WorldPaths
-    prices: np.ndarray
-    counts: np.ndarray
+    known: tuple[np.ndarray, ...]
+    always: bool
 
     @property
     def job(self) -> MarketsJob:
@@ -286,12 +297,12 @@ class _Wishes:
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         at = slot - self.view.slot - 1
-        known = self.prices[own, :, at], self.counts[own, :, at]
+        known = tuple(part[own, at] for part in self.known)
         return self.tables.on_paths(self.view, slot, self.paths, own, known)
 
     def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
         """Return the paths on which the guard counts: all, or those it changes where finishing on demand pays (M4)."""
-        if self.whole.never_let_go:
+        if self.always:
             return own
         changed = np.zeros(len(wished.market), dtype=bool)
         for wish, guarded in zip(wished, safe, strict=True):
@@ -333,7 +344,7 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    view, tables = tables_of(live)
+    view, tables = tables_of(live, live.reached())
     options = tables.options(view)
     if isinstance(options, SlotOptions):
         options = options.credited()

@@ -149,26 +149,31 @@ class MovingTables:
         )
         return int(m), int(self.full.sizes[m, j]) if m < len(view.views) else 0
 
+    def read_paths(self, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return sampled prices in USD per instance-hour and counts left by other jobs as `on_paths` reads them."""
+        return prices, counts
+
     def on_paths(
         self,
         view: MarketsView,
         slot: int,
         paths: WorldPaths,
         own: np.ndarray,
-        known: tuple[np.ndarray, np.ndarray],
+        known: tuple[np.ndarray, ...],
     ) -> Targets:
         """Return the targets on all paths in a later slot: wishes on the paths ``own``, nothing on others.
 
-        ``known`` are prices in USD per instance-hour and counts left by other jobs, (own, M).
+        ``known`` are the entries of `read_paths` in the slot, (own, M).
         """
         wished = nothing(paths)
         if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
             return wished
         place, before = place_and_size(view.job, paths)
         rest = view.job.job.workload - paths.work
-        market, n = self.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
+        price, available = known
+        market, n = self.best_on_paths(view, slot, (place[own], before[own], rest[own]), (price, available))
         to = np.where(n > 0, market, paths.market[own])
-        price, available = (part[np.arange(len(own)), to] for part in known)
+        price, available = (part[np.arange(len(own)), to] for part in (price, available))
         on_demand_usd = np.array([each.on_demand_usd for each in view.views])[to]
         spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
         sold = np.array([each.on_demand.sold for each in view.views])[to]

@@ -129,13 +129,15 @@ class WorldTables:
             saved=np.array([held.saved if held.held.total else view.progress.done]),
             held=np.array([[held.held.on_demand, held.held.spot]]),
             pending_hours=np.array([held.pending_hours]),
-            price=np.array([[own.price for own in view.views]]),
-            available=np.array([[own.available for own in view.views]]),
-            counts=np.array([counts]),
+            known=self._read(
+                np.array([[own.price for own in view.views]]),
+                np.array([[own.available for own in view.views]]),
+                np.array([counts]),
+            ),
             share=1.0 - view.views[0].elapsed,
             hours_left=view.views[0].hours_left,
         )
-        _, targets, worth = choose_market(self.plan, view.slot - self.slot, at)
+        _, targets, worth = choose_market(*self.plan, view.slot - self.slot, at)
         return WorldOptions(
             targets=tuple(placement(m, Allocation(o, s)) for m, (o, s) in enumerate(targets[0].tolist())),
             worth=worth[0],
@@ -144,35 +146,48 @@ class WorldTables:
             tie_usd=TIE * abs(self.job.job.worth.usd),
         )
 
+    def read_paths(self, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return sampled prices in USD per instance-hour and counts left by other jobs as `on_paths` reads them."""
+        return self._read(prices, counts, counts)
+
+    def _read(self, prices: np.ndarray, available: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return prices in USD per slot, available instances, and the states of counts and prices, all (..., M)."""
+        usd, each = np.ascontiguousarray(prices * self.slot_hours, dtype=float), list(enumerate(self.grids))
+        states = [grid.counts.indices(counts[..., m]) for m, grid in each]
+        levels = [grid.prices.indices(usd[..., m]) for m, grid in each]
+        return (
+            usd, available.astype(np.int64), np.stack(states, -1).astype(np.int64), np.stack(levels, -1).astype(np.int64)
+        )  # fmt: skip
+
     def on_paths(
         self,
         view: MarketsView,
         slot: int,
         paths: WorldPaths,
         own: np.ndarray,
-        known: tuple[np.ndarray, np.ndarray],
+        known: tuple[np.ndarray, ...],
     ) -> Targets:
         """Return the targets on all paths in a later slot: of highest value on the paths ``own``, nothing on others.
 
-        ``known`` are prices in USD per instance-hour and counts left by other jobs, (own, M). The
-        present belief is fixed to the end.
+        ``known`` are the entries of `read_paths` in the slot, (own, M). The present belief is fixed
+        to the end.
         """
-        wished, place = nothing(paths), np.where(paths.place < 0, self.job.nowhere, paths.place)
+        wished, held = nothing(paths), paths.held_each[own]
+        place, market = paths.place[own], wished.market[own]
+        place = np.where(place < 0, self.job.nowhere, place)
         at = self._paths(
-            place=place[own],
-            here=np.where(paths.held > 0, paths.market, place)[own],
+            place=place,
+            here=np.where(held.any(axis=1), market, place),
             done=paths.work[own],
             saved=paths.saved[own],
-            held=np.stack([paths.held_of(ON_DEMAND)[own], paths.held_of(SPOT)[own]], axis=1),
+            held=held[:, [ON_DEMAND, SPOT]],
             pending_hours=paths.pending[own] / 3600.0,
-            price=known[0],
-            available=known[1],
-            counts=known[1],
+            known=known,
             share=1.0,
             hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
         )
-        found, _, _ = choose_market(self.plan, slot - self.slot, at)
-        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], paths.market[own])
+        found, _, _ = choose_market(*self.plan, slot - self.slot, at)
+        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], market)
         wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
         return wished
 
@@ -185,16 +200,14 @@ class WorldTables:
         saved: np.ndarray,
         held: np.ndarray,
         pending_hours: np.ndarray,
-        price: np.ndarray,
-        available: np.ndarray,
-        counts: np.ndarray,
+        known: tuple[np.ndarray, ...],
         share: float,
         hours_left: float,
     ) -> MarketPaths:
         """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
-        usd, hours, nowhere = price * self.slot_hours, self.slot_hours, self.job.nowhere
+        usd, available, states, levels = known
+        hours, nowhere = self.slot_hours, self.job.nowhere
         underway = (place != here) & (place < nowhere) & (here < nowhere)
-        each = list(enumerate(self.grids))
         return MarketPaths(
             place=place.astype(np.int64),
             here=here.astype(np.int64),
@@ -203,10 +216,10 @@ class WorldTables:
             on_demand=held[:, 0].astype(np.int64),
             spot=held[:, 1].astype(np.int64),
             pending=pending_hours / hours + self.job.moving.taken * underway,
-            available=available.astype(np.int64),
-            price=np.ascontiguousarray(usd, dtype=float),
-            states=np.stack([grid.counts.indices(counts[:, m]) for m, grid in each], axis=1).astype(np.int64),
-            levels=np.stack([grid.prices.indices(usd[:, m]) for m, grid in each], axis=1).astype(np.int64),
+            available=available,
+            price=usd,
+            states=states,
+            levels=levels,
             share=float(share),
             left=float(hours_left / hours),
         )

@@ -204,6 +204,15 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A job after its first slots: progress, that at the start of each earlier slot, and its run in the world."""
+
+    progress: Progress
+    earlier: Mapping[int, Progress]
+    run: WorldRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
     """A running job at the slot to decide, as observed in each of its M >= 1 markets.
 
@@ -248,15 +257,45 @@ class LiveJob:
 
     def so_far(
         self, slots: int | None = None, reported: Sequence[Reported] | None = None
-    ) -> tuple[Progress, dict[int, Progress]]:
-        """Return the progress after the first ``slots`` slots (None: at the slot to decide), and at the start of each (ours).
+    ) -> tuple[Progress, Mapping[int, Progress]]:
+        """Return the progress after the first ``slots`` slots, and at the start of each (`reached`)."""
+        reached = self.reached(slots, reported)
+        return reached.progress, reached.earlier
+
+    def reached(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> Reached:
+        """Return the job after the first ``slots`` slots (None: at the slot to decide, before its decision) (ours).
 
         The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. Slots
         after the finish are left out. ``reported`` (None: the reports of this object) sets
         progress, size and market at the start of its slots; the cost remains that of the decisions.
         """
-        progress, before, _ = self._in_the_world(slots, reported)
-        return progress, before
+        slots = self.slot if slots is None else slots
+        reported = self.reported if reported is None else reported
+        seconds = self.step.total_seconds()
+        lost = self._losses(slots)
+        world = WorldRun(
+            self.markets,
+            [
+                with_losses(
+                    own, [(slot * seconds + at, left) for slot, at, place, left in lost if place == m]
+                )
+                for m, own in enumerate(self.readings())
+            ],
+        )
+        before: dict[int, Progress] = {}
+        for slot in range(slots):
+            world.advance(slot * seconds)
+            progress = self._at(world, slot, reported)
+            if finished(progress.done, self.run.workload):
+                continue
+            before[slot] = progress
+            self._follow(world, slot)
+        world.advance(slots * seconds)
+        progress = self._at(world, slots, reported)
+        if self.moment is not None and slots == self.slot:
+            self._follow(world, slots)
+            progress = self._reach(world, self.moment)
+        return Reached(progress=progress, earlier=before, run=world)
 
     def planned_views(self, progress: Mapping[int, Progress]) -> list[MarketsView]:
         """Return the views of slots as policies plan the job: due a slot earlier where it is guarded (M12.11)."""
@@ -286,7 +325,7 @@ class LiveJob:
 
     def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
         """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
-        return self._in_the_world(slots, reported)[2]
+        return self.reached(slots, reported).run
 
     @property
     def markets(self) -> WorldMarkets:
@@ -306,41 +345,6 @@ class LiveJob:
             market_readings(seen.until(known), None if inside is None else inside[:known])
             for seen, inside in zip(self.seen, within, strict=True)
         ]
-
-    def _in_the_world(
-        self, slots: int | None, reported: Sequence[Reported] | None
-    ) -> tuple[Progress, dict[int, Progress], WorldRun]:
-        slots = self.slot if slots is None else slots
-        reported = self.reported if reported is None else reported
-        seconds = self.step.total_seconds()
-        world = WorldRun(
-            self.markets,
-            [
-                with_losses(
-                    own,
-                    [
-                        (slot * seconds + at, left)
-                        for slot, at, place, left in self._losses(slots)
-                        if place == m
-                    ],
-                )
-                for m, own in enumerate(self.readings())
-            ],
-        )
-        before: dict[int, Progress] = {}
-        for slot in range(slots):
-            world.advance(slot * seconds)
-            progress = self._at(world, slot, reported)
-            if finished(progress.done, self.run.workload):
-                continue
-            before[slot] = progress
-            self._follow(world, slot)
-        world.advance(slots * seconds)
-        progress = self._at(world, slots, reported)
-        if self.moment is not None and slots == self.slot:
-            self._follow(world, slots)
-            progress = self._reach(world, self.moment)
-        return progress, before, world
 
     def _losses(self, slots: int) -> list[tuple[int, float, int, int]]:
         """Return the losses within the first ``slots`` slots, and at the present moment: slot, second, market, spot left."""
@@ -689,9 +693,10 @@ def decide(
         from slackwater.optimization.moving.adapter import for_markets
         from slackwater.optimization.moving.decision import decide_by_tables, tables_of
 
-        view, tables = tables_of(live, taken)
+        reached = live.reached()
+        view, tables = tables_of(live, reached, taken)
         view = view if left is None else view.left(left)
-        return decide_by_tables(live, for_markets(policy), view, tables, effort)
+        return decide_by_tables(live, reached, for_markets(policy), view, tables, effort)
     decision = _decide_in_one_market(live, alone, effort, None if left is None else left[0])
     return decision if alone is policy else replace(decision, policy=policy.name)
 
@@ -707,12 +712,13 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
 
         solver = LiveSolver(seconds=effort.solver_seconds)
         asked = policy.with_solver(solver)
-    progress, earlier = live.so_far()
+    reached = live.reached()
+    progress = reached.progress
     whole = live.view(progress, live.slot)
-    before, planned = live.views_for(policy, progress, earlier)
+    before, planned = live.views_for(policy, progress, reached.earlier)
     whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
-    guard = Guard.of(whole, live.world())
+    guard = Guard.of(whole, reached.run)
     if live.plans_in_world(policy):
         planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views

@@ -29,29 +29,28 @@ def later_readings(
     readings); the first reading is the present one. Where the present of any market was not read,
     every market has a second reading at the present.
     """
-    times, available, price = [], [], []
     again = any(one.present is not None for one in sampled)
     parts = 1 + max(0 if one.within is None else one.within.shape[2] for one in sampled)
+    many, slots = sampled[0].count.shape
+    found = np.empty((many, 3, len(sampled), again + 1 + slots * parts))
+    lengths = np.append(seconds if first is None else first, np.full(max(0, slots - 1), seconds))[:slots]
+    gaps = np.repeat(lengths / parts, parts)
+    ends = run.now + np.append(0.0, gaps.cumsum())
     for m, one in enumerate(sampled):
         there, now_usd = run.seen(m)
-        many, slots = one.count.shape
-        lengths = np.append(seconds if first is None else first, np.full(max(0, slots - 1), seconds))[:slots]
-        gaps = np.repeat(lengths / parts, parts)
-        at = np.tile(run.now + np.append(0.0, gaps.cumsum()), (many, 1))
+        at, known, paid = found[:, :, m, int(again) :].transpose(1, 0, 2)
         now = np.full(many, there) if one.present is None else one.present
-        known = np.column_stack([now, one.in_parts(now, parts)])
+        known[:, 0] = now
+        known[:, 1:] = one.in_parts(now, parts)
         # Never at the start of the part before, which has its own reading.
-        early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, known[:, 1:].shape), 0.0)
-        at[:, 1:] -= early * gaps
-        paid = np.column_stack([np.full(many, now_usd), one.price])
-        paid = np.repeat(paid, parts, axis=1)[:, : slots * parts + 1]
+        early = rng.uniform(0.0, 1.0 - 1e-6, (many, slots * parts))
+        at[:] = ends
+        at[:, 1:] -= np.where(known[:, 1:] != known[:, :-1], early, 0.0) * gaps
+        paid[:, :parts] = now_usd
+        paid[:, parts:] = np.repeat(one.price, parts, axis=1)[:, : slots * parts + 1 - parts]
         if again:
-            at, paid = np.column_stack([at[:, :1], at]), np.column_stack([paid[:, :1], paid])
-            known = np.column_stack([np.full(many, there), known])
-        times.append(at)
-        available.append(known)
-        price.append(paid)
-    return np.stack([np.stack(rows, axis=1) for rows in (times, available, price)], axis=1)
+            found[:, 0, m, 0], found[:, 1, m, 0], found[:, 2, m, 0] = run.now, there, now_usd
+    return found
 
 
 class WorldPaths:
@@ -120,13 +119,14 @@ class WorldPaths:
     @property
     def held(self) -> np.ndarray:
         """Instances held or requested, booting ones included, shape (paths,)."""
-        held: np.ndarray = self.held_of(world.SPOT) + self.held_of(world.ON_DEMAND)
+        held: np.ndarray = self.held_each.sum(axis=1)
         return held
 
-    def held_of(self, kind: int) -> np.ndarray:
-        """Return the instances of a kind that are held or requested, shape (paths,)."""
+    @property
+    def held_each(self) -> np.ndarray:
+        """Instances of each kind that are held or requested, shape (paths, 2)."""
         sizes = np.where(self._used, np.abs(self._batches[..., world.SIZE]), 0.0)
-        held: np.ndarray = sizes[:, kind].sum(axis=1).astype(np.int64)
+        held: np.ndarray = sizes.sum(axis=2).astype(np.int64)
         return held
 
     @property
