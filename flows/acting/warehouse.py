@@ -280,10 +280,11 @@ def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: 
     lost: dict[str, list[Instance]] = {}
     left: dict[str, int] = {}
     for entry in entries:
-        for one in entry.lost if isinstance(entry, Seen) else ():
-            if one.kind == "spot":
-                lost.setdefault(one.market, []).append(one)
-                left[one.market] = entry.spot_left
+        if isinstance(entry, Seen):
+            for one in entry.lost:
+                if one.kind == "spot":
+                    lost.setdefault(one.market, []).append(one)
+                    left[one.market] = entry.spot_left
     if launches.held:
         market: str | None = launches.held[-1].market
     else:
