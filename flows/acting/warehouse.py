@@ -75,7 +75,7 @@ class ActedWarehouse:
         self._origins = ("user", "example") if examples else ("user",)
         self._settings = settings
         self._reader: Store | None = None
-        self._rows, self._markets = _Kept(), dict[str, _Kept]()
+        self._rows, self._decided, self._markets = _Kept(), _Kept(), dict[str, _Kept]()
 
     def _read(self, name: tuple[Any, ...], read: Callable[[Store], Any]) -> Any:
         """Return what ``read`` finds in the present snapshot, kept by ``name`` until there is a newer one."""
@@ -103,16 +103,19 @@ class ActedWarehouse:
                 if job.request.name in names
                 or (job.origin in self._origins and job.start <= at < job.request.ends)
             ]
-        found = tuple(job.request.name for job in jobs)
-        minute = at.floor("min")  # decisions begin on whole minutes
-        rows, markets, reports = self._read(
-            ("decisions", minute, found),
-            lambda store: (
-                newest_decisions(store, found, at=minute),
-                decided_markets(store, found, at=minute),
-                every_report(store, found),
-            ),
-        )
+            found = tuple(job.request.name for job in jobs)
+            if not found:
+                return []
+            minute = at.floor("min")  # decisions begin on whole minutes
+            rows, markets, reports = self._decided.get(
+                (store.snapshot or object(), minute, found),
+                (),
+                lambda: (
+                    newest_decisions(store, found, at=minute),
+                    decided_markets(store, found, at=minute),
+                    every_report(store, found),
+                ),
+            )
         return [
             _acted(
                 job,
@@ -277,12 +280,11 @@ def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: 
     lost: dict[str, list[Instance]] = {}
     left: dict[str, int] = {}
     for entry in entries:
-        if not isinstance(entry, Seen):
-            continue
-        for one in entry.lost:
-            if one.kind == "spot":
-                lost.setdefault(one.market, []).append(one)
-                left[one.market] = entry.spot_left
+        if isinstance(entry, Seen):
+            for one in entry.lost:
+                if one.kind == "spot":
+                    lost.setdefault(one.market, []).append(one)
+                    left[one.market] = entry.spot_left
     if launches.held:
         market: str | None = launches.held[-1].market
     else:
