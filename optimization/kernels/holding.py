@@ -37,13 +37,14 @@ class Held(NamedTuple):
 
     ``sizes`` (M,) ascend from 0, ``gain`` (M,) is their work in a slot. ``available`` (S,) and
     ``price`` (K,) are the states of count and price, ``chain`` (T, S, S) and ``price_chain``
-    (T, K, K) their transitions from each slot to the next. ``fresh`` passes until a group with new
-    spot works (boot and restart), ``wait`` more until one with new on-demand does, ``restart`` until
-    one works that only lost instances. ``unsaved`` is the working time that a loss takes in the
-    mean. ``gap`` passes until the next decision at the latest. Where ``guarded``, the deadline is
-    kept whatever becomes of spot (M12.7). In another market ``other_gain`` is done in a slot on
-    demand (0: in none), ``other_wait`` after the request. ``slack`` is the tolerance of work,
-    ``step`` the distance of the ``points`` of work left.
+    (T, K, K) their transitions from each slot to the next. By number of instances, (n_max + 1,),
+    ``fresh`` passes until a group with new spot works (boot and restart) and ``restart`` until one
+    works that only lost instances; ``wait`` passes more until one with new on-demand does.
+    ``unsaved`` is the working time that a loss takes in the mean. ``gap`` passes until the next
+    decision at the latest. Where ``guarded``, the deadline is kept whatever becomes of spot (M12.7).
+    In another market ``other_gain`` is done in a slot on demand (0: in none), ``other_wait`` after
+    the request. ``slack`` is the tolerance of work, ``step`` the distance of the ``points`` of work
+    left.
     """
 
     sizes: np.ndarray
@@ -53,9 +54,9 @@ class Held(NamedTuple):
     price: np.ndarray
     price_chain: np.ndarray
     on_demand: float
-    fresh: float
+    fresh: np.ndarray
     wait: float
-    restart: float
+    restart: np.ndarray
     unsaved: float
     gap: float
     guarded: bool
@@ -69,16 +70,18 @@ class Held(NamedTuple):
 
 
 @part
-def spot_limit(game: Held, left: float, on_demand: float) -> float:
+def spot_limit(game: Held, left: float, n: int, gain: float) -> float:
     """Return the most saved work left with which spot, or nothing, may run with ``left`` slots to go (M12.7).
 
-    ``on_demand`` is the work in a slot of the on-demand part of the target.
+    ``n`` are the on-demand instances of the target, ``gain`` is their work in a slot.
     """
     if not game.guarded:
         return np.inf
-    most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
+    j = np.argmax(game.gain)
+    most = float(game.gain[j]) * (left - game.gap - game.wait - game.fresh[game.sizes[j]])
     most = max(most, game.other_gain * (left - game.gap - game.other_wait))
-    return max(most, on_demand * (left - max(game.gap, game.wait + game.fresh) - game.restart))
+    left_over = left - max(game.gap, game.wait + game.fresh[n]) - game.restart[n]
+    return float(max(most, gain * left_over))
 
 
 @part
@@ -161,7 +164,7 @@ def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray)
             if not game.guarded:
                 usd = 0.0
                 for n in range(1, game.sizes.size):
-                    late = game.wait + game.fresh + rest / game.gain[n]
+                    late = game.wait + game.fresh[game.sizes[n]] + rest / game.gain[n]
                     worth = game.value.usd * max(0.0, 1.0 - late / limit)
                     usd = max(usd, worth - late * game.sizes[n] * game.on_demand)
         out[:, :, :, h] = usd
@@ -191,11 +194,11 @@ def start_values(
         spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
         on_demand = game.sizes[n] - spot
         if spot > 0:
-            limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
-            lost = game.fresh + (game.wait if on_demand > 0 else 0.0)
+            limit = until(game, spot_limit(game, left, on_demand, gain_of(game, on_demand)), low, high)
+            lost = game.fresh[game.sizes[n]] + (game.wait if on_demand > 0 else 0.0)
             paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
             raise_to(out, 0, rows, n, usd, run_after(lost, rate, paid), low, limit)
-        run = run_after(game.fresh + game.wait, rate, game.sizes[n] * game.on_demand)
+        run = run_after(game.fresh[game.sizes[n]] + game.wait, rate, game.sizes[n] * game.on_demand)
         raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
 
 
@@ -205,7 +208,7 @@ def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) ->
     for h in range(low, high):
         out[h] = NEVER
         for n in range(1, game.sizes.size if game.guarded else 1):
-            paid = on_demand_usd(game, left, h * game.step, n, game.fresh + game.wait)
+            paid = on_demand_usd(game, left, h * game.step, n, game.fresh[game.sizes[n]] + game.wait)
             out[h] = max(out[h], game.value.usd - paid)
 
 
@@ -225,7 +228,7 @@ def before_choice(
     for n in range(1, sizes):
         for h in range(low, high if game.guarded else low):  # on demand to the end
             ended[n, h] = usd - on_demand_usd(game, left, h * game.step, n, 0.0)
-    idle = until(game, spot_limit(game, left, 0.0), low, high)
+    idle = until(game, spot_limit(game, left, 0, 0.0), low, high)
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
@@ -244,7 +247,8 @@ def before_choice(
                         continue
                     limit, unsaved = high, high
                     if spot > 0:
-                        most = spot_limit(game, left, gain_of(game, game.sizes[n] - spot))
+                        on_demand = game.sizes[n] - spot
+                        most = spot_limit(game, left, on_demand, gain_of(game, on_demand))
                         limit = until(game, most, low, high)
                         unsaved = until(game, most - game.unsaved * game.gain[n], low, high)
                     paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
@@ -254,7 +258,9 @@ def before_choice(
                             out[k, h] = max(out[k, h], ended[n, h])
                     raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
-                    raise_to(old, 0, rows, k, usd, run_after(game.restart, rate, paid), low, limit)
+                    raise_to(
+                        old, 0, rows, k, usd, run_after(game.restart[game.sizes[n]], rate, paid), low, limit
+                    )
                     if kind == 0:
                         copy_between(old[0], left_over[n], low, high)
             if low == 0:
@@ -404,14 +410,14 @@ def value_of(
     n, usd = on_demand + spot, game.value.usd
     j = place_of(held, n)
     gain, same = gains[j], on_demand == at.on_demand and spot == at.spot
-    lost = at.pending if same else game.restart
+    lost = at.pending if same else game.restart[n]
     if spot > at.spot or on_demand > at.on_demand:
-        lost = game.fresh + (game.wait if on_demand > at.on_demand else 0.0)
+        lost = game.fresh[n] + (game.wait if on_demand > at.on_demand else 0.0)
     if n == 0:
         lost = 0.0
     if game.guarded and (spot > 0 or n == 0):
         part_gain = gains[place_of(held, on_demand)] if on_demand >= held[1] else 0.0
-        limit = spot_limit(game, at.left, part_gain)
+        limit = spot_limit(game, at.left, on_demand, part_gain)
         if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
             return -np.inf
     cost = on_demand * game.on_demand + spot * at.price
@@ -420,7 +426,7 @@ def value_of(
         m = at.on_demand + at.spot
         if m > 0:  # the present group works until the new instances are up
             k = place_of(held, m)
-            booting = min(at.share, game.fresh - game.restart)
+            booting = min(at.share, game.fresh[n] - game.restart[n])
             if k < held.size and held[k] == m:
                 work += max(0.0, booting - at.pending) * gains[k]
     left = at.rest - work

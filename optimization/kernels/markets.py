@@ -31,7 +31,7 @@ from slackwater.optimization.kernels.holding import (
     value_of,
 )
 from slackwater.optimization.kernels.induction import NEVER, Choices
-from slackwater.optimization.kernels.rules import late_limit, spot_held
+from slackwater.optimization.kernels.rules import late_limit, move_usd, spot_held
 
 
 class Market(NamedTuple):
@@ -77,7 +77,7 @@ def flat(values: np.ndarray) -> np.ndarray:
 def induct_markets(
     markets: list[Market],
     draws: np.ndarray,
-    move_usd: np.ndarray,
+    moves: np.ndarray,
     keep: int,
     low: np.ndarray,
     high: np.ndarray,
@@ -87,8 +87,8 @@ def induct_markets(
 
     The shapes are (keep, S, K, holdings, points), as of `induct_held`, and (keep, points). At the
     start of a later slot the other markets are in the states of ``draws`` (T, R, M, 2), each draw
-    equally likely; without draws the job stays where it is. ``move_usd`` (M, M) is the cost of a
-    move. Without a market the deadline is kept by on-demand in market ``fastest``.
+    equally likely; without draws the job stays where it is. ``moves`` are the costs as of
+    `move_usd`. Without a market the deadline is kept by on-demand in market ``fastest``.
     """
     count, slots, draw_count = len(markets), draws.shape[0], draws.shape[1]
     first_game = markets[fastest].game
@@ -111,7 +111,7 @@ def induct_markets(
         lost[m] = np.full((states, levels, sizes, points), NEVER, np.float32)
         gone[m] = np.empty((states, levels, sizes, points), np.float32)
         dearest = max(dearest, float(game.sizes[-1]) * game.on_demand)
-    beyond = value.usd + dearest * late_limit(value) + float(move_usd.max())
+    beyond = value.usd + dearest * late_limit(value) + float(moves.max())
     alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
     for m in range(count):
         last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, now[m])
@@ -161,7 +161,7 @@ def induct_markets(
                 start_values(markets[m].game, left, begin, end, ended, rows, s, x, one)
                 copy_between(one[0], starting[m, r], begin, end)
         stay = np.full((1, points), NEVER, np.float32)
-        idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
+        idle = until(first_game, spot_limit(first_game, left, 0, 0.0), begin, end)
         raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
         for m in range(count):
             before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
@@ -174,7 +174,7 @@ def induct_markets(
                 for k in range(count):
                     if k == m:
                         continue
-                    paid = np.float32(move_usd[m, k]) if m < count else np.float32(0.0)
+                    paid = np.float32(move_usd(moves, first_game.slot + i, m, k))
                     for h in range(begin, end):
                         worth = (coming[k, r, h] if m < count else starting[k, r, h]) - paid
                         others[r, h] = max(others[r, h], worth)
@@ -214,7 +214,7 @@ class Plan(NamedTuple):
     markets: list[Market]
     after: list[np.ndarray]
     alone: np.ndarray
-    move_usd: np.ndarray
+    moves: np.ndarray
     fastest: int
 
 
@@ -260,8 +260,7 @@ def value_here(plan: Plan, i: int, at: MarketPaths, p: int, worth: np.ndarray) -
     on_demand, spot = best_target(own.game, rows, own.choices, state)
     worth[count] = value_of(own.game, rows, own.choices, state, 0, 0)
     if on_demand + spot > 0:
-        moves = at.place[p] < count and at.place[p] != here
-        paid = plan.move_usd[at.place[p], here] if moves else 0.0
+        paid = move_usd(plan.moves, own.game.slot + i, at.place[p], here)
         worth[here] = value_of(own.game, rows, own.choices, state, on_demand, spot) - paid
     return on_demand, spot
 
@@ -296,7 +295,7 @@ def choose_market(plan: Plan, i: int, at: MarketPaths) -> tuple[np.ndarray, np.n
             )
             rows = plan.after[m][i, at.states[p, m], at.levels[p, m]]
             usd, o, s = best_start(game, plan.markets[m].choices, rows, state)
-            worth[m] = usd - (plan.move_usd[place, m] if moves else 0.0)
+            worth[m] = usd - move_usd(plan.moves, game.slot + i, place, m)
             best_in[p, m, 0], best_in[p, m, 1] = o, s
             if worth[m] > best + slack:
                 best, market, on_demand, spot = worth[m], m, o, s
