@@ -26,7 +26,7 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, decide
 from slackwater.optimization.replay.run import see
-from slackwater.optimization.world.replay import Launcher, replay_world_batch
+from slackwater.optimization.world.replay import Launcher, replay_in_world
 
 SLOTS, SLOT_HOURS, MARKETS = 20, 0.5, 10
 EFFORT = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
@@ -85,7 +85,7 @@ def decision(markets: int, policy: Any, turn: int) -> Callable[[], object]:
 
 def pool(launcher: Launcher, turn: int) -> Callable[[], object]:
     """Return the scores of all policies of the pool for a new job of 48 slots, to be called."""
-    return partial(replay_world_batch, [world_case(turn)], load_pool(), launcher=launcher)
+    return partial(replay_in_world, load_pool(), world_case(turn), launcher=launcher)
 
 
 def milliseconds(prepared: Callable[[int], Callable[[], object]], times: int = 9) -> dict[str, float]:

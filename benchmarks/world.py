@@ -23,7 +23,7 @@ from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
-    replay_world_batch,
+    replay_in_world,
 )
 from slackwater.optimization.world.simulation import WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import world_terms
@@ -108,5 +108,6 @@ def median(measured: Callable[[], float]) -> float:
 def cpu_in_world(cases: list[WorldCase], policies: list[Policy[object]], launcher: Launcher) -> float:
     """Return the CPU seconds of a batch in the world."""
     begun = time.process_time()
-    replay_world_batch(cases, policies, launcher=launcher)
+    for replayed in cases:
+        replay_in_world(policies, replayed, launcher=launcher)
     return time.process_time() - begun

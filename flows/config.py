@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from slackwater.flows.paths import ALLOWED
 from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.catalogue import OnDemandTerms
@@ -642,7 +641,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}RUNNER": "task runner of a turn",
     f"{PREFIX}WORKERS": "number of workers of the task runner",
     f"{PREFIX}DASK_ADDRESS": "address of the Dask cluster that runs the tasks",
-    ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
+    f"{PREFIX}ALLOWED_PATHS": "files and folders allowed in deployment parameters in addition to the working folder",
     f"{PREFIX}JOB": "name of the job, in a task that the driver skypilot launches",
     f"{PREFIX}KEY": "key of the decision, in such a task",
     f"{PREFIX}REPORT_TOKEN": "token with which the callback of a trainer posts its reports",

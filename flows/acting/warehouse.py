@@ -142,7 +142,7 @@ class ActedWarehouse:
             if terms.sold:
                 moved = 0.0 if run.place in (None, m) else run.markets.transfer
                 rest = (terms.workload - run.saved) / max(terms.rates) * SECONDS_PER_HOUR
-                seconds = terms.on_demand_wait + terms.boot + terms.restart + rest + moved
+                seconds = terms.new_seconds(terms.fastest) + rest + moved
                 best = min(best or (seconds, m), (seconds, m))
         if best is None:
             return None

@@ -28,7 +28,7 @@ from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.markets.histories import StoredMarkets
     from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
     from slackwater.warehouse.history import History, Market
@@ -106,16 +106,16 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     import pandas as pd
 
     from slackwater.flows.clock import now
+    from slackwater.flows.freshness import Freshness
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.plans.query import filed_moment, start_note
-    from slackwater.flows.turn.context import Turn
     from slackwater.flows.turn.markets.following import step_of
-    from slackwater.flows.turn.markets.histories import read_all
+    from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
     from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
-    from slackwater.optimization.moving.costs import most_expensive_move
+    from slackwater.optimization.moving.costs import moves
     from slackwater.optimization.moving.terms import runs_in_markets
 
     if name:
@@ -123,20 +123,18 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     settings, ranked, told, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
         moment = filed_moment(store, settings, request, given=session.time, clock=clock)
-        turn = Turn(
-            store=store, at=moment.at, settings=settings, run_id="add", own_end=moment.own_end, clock=clock
-        )
+        known = StoredMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
         if request.names_no_market and market is None:
-            request, told = proposed(turn, request)
-        placed, places = placed_in(turn, request, market=market)
-        histories = read_all(turn, [(one, one.at) for one in places])
+            request, told = proposed(known, request)
+        placed, places = placed_in(known, request, market=market)
+        histories = read_all(known, [(one, one.at) for one in places])
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked, columns = _rank_markets(turn, placed.name)
-        note = "" if session.time is not None else start_note(turn, placed, places)
+            ranked, columns = _rank_markets(known, placed.name)
+        note = "" if session.time is not None else start_note(known, placed, places, clock=clock)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
-    old = turn.freshness.stale(newest, places[0].at)
+    old = Freshness(clock=clock if moment.own_end else None).stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
@@ -152,7 +150,11 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "value_usd": request.value_usd,
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
-        **({"move_usd_most": most_expensive_move(placed, markets)} if placed.may_move else {}),
+        **(
+            {"move_usd_most": moves(placed, markets, step=step_of(settings)).most_usd}
+            if placed.may_move
+            else {}
+        ),
         "note": "; ".join(
             [
                 *_terms_note(placed, runs),
@@ -188,11 +190,21 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     )
 
 
-def _rank_markets(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
+def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
+    from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.plans.query import asked_job
+    from slackwater.flows.turn.context import Turn
 
+    turn = Turn(
+        store=known.store,
+        at=known.at,
+        settings=known.settings,
+        run_id="add",
+        own_end=known.own_end,
+        clock=now(),
+    )
     return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
 
 

@@ -33,13 +33,6 @@ class RunRow:
     made: str = LIVE
 
 
-def save_run(
-    store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any], made: str = LIVE
-) -> None:
-    """Record that a stage of a run is done; an earlier failure of it is deleted."""
-    save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, made=made)])
-
-
 def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
     """Record that stages of runs are done; earlier failures of them are deleted."""
     if not rows:

@@ -156,7 +156,11 @@ def plan(
         )  # fmt: skip
         asked = asked_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
-        begins = "" if asked.is_stored or session.time else start_note(turn, asked.job.request, asked.markets)
+        begins = (
+            ""
+            if asked.is_stored or session.time
+            else start_note(turn, asked.job.request, asked.markets, clock=turn.clock)
+        )
     row = planned.row | {"expired": bool(over_since(planned.row, clock))}
     issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     return replace(

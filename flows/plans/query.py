@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import age, rows_of, utc
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.following import FollowedMarket, live_for, step_of
+from slackwater.flows.turn.markets.histories import MarketReader
 from slackwater.flows.turn.markets.places import (
     PlacedJob,
     as_filed,
@@ -30,6 +30,9 @@ from slackwater.warehouse.errors import MarketError, SlackwaterError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets, observed_sources
 from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.flows.turn.context import Turn
 
 #: A record that ended longer ago is of the past: jobs without a start begin at its end.
 PAST = pd.Timedelta(days=1)
@@ -158,22 +161,24 @@ def filed_moment(
     return usual_moment(store, settings, [request], newest_turn(store), clock=clock, folder=folder)
 
 
-def start_note(turn: Turn, placed: JobRequest, places: Sequence[FollowedMarket]) -> str:
+def start_note(
+    known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
+) -> str:
     """Return when a job without a stated start begins, if its market was not observed in the last slot; else "".
 
-    ``turn.clock`` is the present.
+    ``clock`` is the present.
     """
     keys = {(one.market.key, one.source) for one in places}
     seen = [
-        pd.Timestamp(row["last_observed"]) for row in turn.listed() if (row["market"], row["source"]) in keys
+        pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
     ]
-    if turn.clock is None or not seen or placed.starts != places[0].at:
+    if clock is None or not seen or placed.starts != places[0].at:
         return ""
-    old = turn.clock - max(seen)
-    if old <= step_of(turn.settings):
+    old = clock - max(seen)
+    if old <= step_of(known.settings):
         return ""
     start = f"The job starts at {utc(placed.starts)}"
-    if max(seen).floor(step_of(turn.settings)) == placed.starts:
+    if max(seen).floor(step_of(known.settings)) == placed.starts:
         start += f", the newest observation of its market, {age(old)} ago"
     else:
         start = f"The newest observation of its market is {age(old)} old. {start}"
@@ -291,7 +296,7 @@ def _is_same(request: JobRequest, stored: StoredJob) -> bool:
         return False
 
 
-def _query_of_file(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
+def _query_of_file(turn: MarketReader, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
     elsewhere = False
     if market is not None:
         there = market_of(turn, market)

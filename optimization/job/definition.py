@@ -131,6 +131,10 @@ def rates(throughput: Throughput, n_max: int) -> np.ndarray:
 # The job, its progress and its value (M2.1, M2.5).
 
 
+#: Shares of a slot that make progress after a change of size: for all sizes, or by size from 0 to n_max.
+Shares = float | tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceTimes:
     """Times that instances take in a market, in seconds (M12).
@@ -147,6 +151,14 @@ class InstanceTimes:
     notice_saves: bool = False
     on_demand_wait: float = 0.0
 
+    def restart_seconds(self, n: int) -> float:
+        """Return the time until a group of ``n`` instances that are up works: every use of the restart asks here."""
+        return self.restart
+
+    def new_seconds(self, n: int) -> float:
+        """Return the time from a request until a new group of ``n`` on-demand instances works."""
+        return self.on_demand_wait + self.boot + self.restart_seconds(n)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -156,8 +168,9 @@ class Job:
     slots from the job's first slot, slot 0.
 
     ``mu_up`` and ``mu_down`` are the shares of a slot that still make progress when the number of
-    instances grows or shrinks. They are negative where a change takes longer than a slot (ours):
-    that slot makes negative progress, which later slots make up for.
+    instances grows or shrinks, for all sizes or by size from 0 to n_max. They are negative where a
+    change takes longer than a slot (ours): that slot makes negative progress, which later slots
+    make up for.
 
     ``value`` is in USD; with the decay ``gamma`` > 1 the value reaches 0 at gamma * d.
     ``must_finish`` is True if the request gave no value and the value was imputed, so that the job
@@ -178,8 +191,8 @@ class Job:
     n_min: int
     n_max: int
     throughput: Throughput
-    mu_up: float = 1.0
-    mu_down: float = 1.0
+    mu_up: Shares = 1.0
+    mu_down: Shares = 1.0
     value: float
     gamma: float = 1.5
     resumable: bool = True
@@ -193,7 +206,7 @@ class Job:
 
     def __post_init__(self) -> None:
         validate_job(self)
-        object.__setattr__(self, "restart", Restart(float(self.mu_up), float(self.mu_down)))
+        object.__setattr__(self, "restart", restart_by_size(self.mu_up, self.mu_down, self.n_max))
         worth = Value(float(self.value), int(self.deadline_slots), float(self.gamma))
         object.__setattr__(self, "worth", worth)
 
@@ -211,9 +224,16 @@ class Job:
         return efficiency(self.restart, n, n_previous)
 
 
+def restart_by_size(mu_up: Shares, mu_down: Shares, n_max: int) -> Restart:
+    """Return the overhead of a change of size as the rules of M2.4 read it; shares are for all sizes or by size."""
+    up, down = np.ones(n_max + 1), np.ones(n_max + 1)
+    up[:], down[:] = mu_up, mu_down
+    return Restart(up, down)
+
+
 def times_of(job: Job, slot_hours: float) -> InstanceTimes:
     """Return the times of the job's instances; without any it boots at once and restarts in the share of a slot of M2.4."""
-    restart = (1.0 - job.mu_up) * slot_hours * 3600.0
+    restart = (1.0 - after_growing(job.restart, job.n_max)) * slot_hours * 3600.0
     return job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
 
 
@@ -244,7 +264,8 @@ def validate_job(job: Job) -> None:
         raise JobError(
             f"job {job.name!r}: n_min {job.n_min}, n_max {job.n_max}", expected="1 <= n_min <= n_max"
         )
-    if not (-math.inf < job.mu_up <= 1.0 and -math.inf < job.mu_down <= 1.0):
+    shares = np.concatenate(restart_by_size(job.mu_up, job.mu_down, job.n_max))
+    if not ((shares > -math.inf) & (shares <= 1.0)).all():
         raise JobError(
             f"job {job.name!r}: mu_up {job.mu_up}, mu_down {job.mu_down}",
             expected="finite shares of a slot, at most 1 (below 0: the change lasts longer than a slot)",
@@ -368,7 +389,8 @@ def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
             gain = job.throughput.rate(n) * slot_hours
         except JobError:  # a rate table has no entry beyond its end
             return None
-        if slots_needed(rest, after_growing(job.restart, n) * gain, gain) <= left:
+        growing = after_growing(job.restart, min(n, job.n_max))  # as of the largest size
+        if slots_needed(rest, growing * gain, gain) <= left:
             return n
     return None
 

@@ -29,16 +29,22 @@ def copy_rows(source: np.ndarray, out: np.ndarray) -> None:
 
 
 @part
-def place_of(ascending: np.ndarray, value: float) -> int:
-    """Return the first place of an ascending array whose entry is at least ``value``, the size if there is none."""
-    low, high = 0, ascending.size
+def first_from(ascending: np.ndarray, size: int, least: float) -> int:
+    """Return the first place among the first ``size`` of ascending entries that is at least ``least``, else ``size``."""
+    low, high = 0, size
     while low < high:
         middle = (low + high) // 2
-        if ascending[middle] < value:
+        if ascending[middle] < least:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@part
+def place_of(ascending: np.ndarray, value: float) -> int:
+    """Return the first place of an ascending array whose entry is at least ``value``, the size if there is none."""
+    return first_from(ascending, ascending.size, value)
 
 
 @part

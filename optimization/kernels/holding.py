@@ -37,13 +37,14 @@ class Held(NamedTuple):
 
     ``sizes`` (M,) ascend from 0, ``gain`` (M,) is their work in a slot. ``available`` (S,) and
     ``price`` (K,) are the states of count and price, ``chain`` (T, S, S) and ``price_chain``
-    (T, K, K) their transitions from each slot to the next. ``fresh`` passes until a group with new
-    spot works (boot and restart), ``wait`` more until one with new on-demand does, ``restart`` until
-    one works that only lost instances. ``unsaved`` is the working time that a loss takes in the
-    mean. ``gap`` passes until the next decision at the latest. Where ``guarded``, the deadline is
-    kept whatever becomes of spot (M12.7). In another market ``other_gain`` is done in a slot on
-    demand (0: in none), ``other_wait`` after the request. ``slack`` is the tolerance of work,
-    ``step`` the distance of the ``points`` of work left.
+    (T, K, K) their transitions from each slot to the next. By number of instances, (n_max + 1,),
+    ``fresh`` passes until a group with new spot works (boot and restart) and ``restart`` until one
+    works that only lost instances; ``wait`` passes more until one with new on-demand does.
+    ``unsaved`` is the working time that a loss takes in the mean. ``gap`` passes until the next
+    decision at the latest. Where ``guarded``, the deadline is kept whatever becomes of spot (M12.7).
+    In another market ``other_gain`` is done in a slot on demand (0: in none), ``other_wait`` after
+    the request. ``slack`` is the tolerance of work, ``step`` the distance of the ``points`` of work
+    left.
     """
 
     sizes: np.ndarray
@@ -53,9 +54,9 @@ class Held(NamedTuple):
     price: np.ndarray
     price_chain: np.ndarray
     on_demand: float
-    fresh: float
+    fresh: np.ndarray
     wait: float
-    restart: float
+    restart: np.ndarray
     unsaved: float
     gap: float
     guarded: bool
@@ -69,23 +70,23 @@ class Held(NamedTuple):
 
 
 @part
-def spot_limits(game: Held, left: float) -> tuple[float, float]:
-    """Return `spot_limit` of a target without an on-demand part, and the slots that such a part works until the deadline."""
+def idle_limit(game: Held, left: float) -> float:
+    """Return the most saved work left with which nothing may run on demand with ``left`` slots to go (M12.7)."""
     if not game.guarded:
-        return np.inf, 0.0
-    most = float(game.gain.max()) * (left - game.gap - game.wait - game.fresh)
-    most = max(most, game.other_gain * (left - game.gap - game.other_wait))
-    return most, left - max(game.gap, game.wait + game.fresh) - game.restart
+        return np.inf
+    j = np.argmax(game.gain)
+    most = float(game.gain[j]) * (left - game.gap - game.wait - game.fresh[game.sizes[j]])
+    return float(max(most, game.other_gain * (left - game.gap - game.other_wait)))
 
 
 @part
-def spot_limit(game: Held, left: float, on_demand: float) -> float:
-    """Return the most saved work left with which spot, or nothing, may run with ``left`` slots to go (M12.7).
+def spot_limit(game: Held, left: float, n: int, gain: float) -> float:
+    """Return the most saved work left with which spot may run with ``left`` slots to go (M12.7).
 
-    ``on_demand`` is the work in a slot of the on-demand part of the target.
+    ``n`` are the on-demand instances of the target, ``gain`` is their work in a slot.
     """
-    most, works = spot_limits(game, left)
-    return max(most, on_demand * works)
+    works = left - max(game.gap, game.wait + game.fresh[n]) - game.restart[n]
+    return float(max(idle_limit(game, left), gain * works))
 
 
 @part
@@ -186,7 +187,7 @@ def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray)
             if not game.guarded:
                 usd = 0.0
                 for n in range(1, game.sizes.size):
-                    late = game.wait + game.fresh + rest / game.gain[n]
+                    late = game.wait + game.fresh[game.sizes[n]] + rest / game.gain[n]
                     worth = game.value.usd * max(0.0, 1.0 - late / limit)
                     usd = max(usd, worth - late * game.sizes[n] * game.on_demand)
         out[:, :, :, h] = usd
@@ -216,11 +217,11 @@ def start_values(
         spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
         on_demand = game.sizes[n] - spot
         if spot > 0:
-            limit = until(game, spot_limit(game, left, gain_of(game, on_demand)), low, high)
-            lost = game.fresh + (game.wait if on_demand > 0 else 0.0)
+            limit = until(game, spot_limit(game, left, on_demand, gain_of(game, on_demand)), low, high)
+            lost = game.fresh[game.sizes[n]] + (game.wait if on_demand > 0 else 0.0)
             paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
             raise_to(out, 0, rows, n, usd, run_after(lost, rate, paid), low, limit)
-        run = run_after(game.fresh + game.wait, rate, game.sizes[n] * game.on_demand)
+        run = run_after(game.fresh[game.sizes[n]] + game.wait, rate, game.sizes[n] * game.on_demand)
         raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
 
 
@@ -229,7 +230,7 @@ def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) ->
     """Compute ``out[0, low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
     out[0, low:high] = NEVER
     for n in range(1, game.sizes.size if game.guarded else 1):
-        run = to_the_end(game, n, game.fresh + game.wait)
+        run = to_the_end(game, n, game.fresh[game.sizes[n]] + game.wait)
         raise_to_end(out, 0, game.value.usd, run, left, game.step, low, high)
 
 
@@ -248,7 +249,7 @@ def before_choice(
     end_values(game, left, low, high, ended)
     for n in range(1, sizes if game.guarded else 1):
         raise_to_end(ended, n, usd, to_the_end(game, n, 0.0), left, game.step, low, high)
-    idle = until(game, spot_limit(game, left, 0.0), low, high)
+    idle = until(game, idle_limit(game, left), low, high)
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
@@ -267,7 +268,8 @@ def before_choice(
                         continue
                     limit, unsaved = high, high
                     if spot > 0:
-                        most = spot_limit(game, left, gain_of(game, game.sizes[n] - spot))
+                        on_demand = game.sizes[n] - spot
+                        most = spot_limit(game, left, on_demand, gain_of(game, on_demand))
                         limit = until(game, most, low, high)
                         unsaved = until(game, most - game.unsaved * game.gain[n], low, high)
                     paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
@@ -277,7 +279,8 @@ def before_choice(
                             out[k, h] = max(out[k, h], ended[n, h])
                     raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
-                    raise_to(old, 0, rows, k, usd, run_after(game.restart, rate, paid), low, limit)
+                    run = run_after(game.restart[game.sizes[n]], rate, paid)
+                    raise_to(old, 0, rows, k, usd, run, low, limit)
                     if kind == 0:
                         copy_between(old[0], left_over[n], low, high)
             if low == 0:
@@ -421,17 +424,17 @@ class HeldStates(NamedTuple):
 class SlotTerms(NamedTuple):
     """Terms of `Held` for the choice in one slot: few numbers, since a call with all arrays of `Held` takes longer than the rest.
 
-    ``idle`` and ``works`` are the two of `spot_limits`, ``usd`` is the value of a finish.
+    ``idle`` is `idle_limit`, ``usd`` the value of a finish; the others as in `Held`.
     """
 
     usd: float
     on_demand: float
-    fresh: float
+    fresh: np.ndarray
     wait: float
-    restart: float
+    restart: np.ndarray
+    gap: float
     guarded: bool
     idle: float
-    works: float
     slack: float
     step: float
 
@@ -439,16 +442,15 @@ class SlotTerms(NamedTuple):
 @part
 def slot_terms(game: Held, left: float) -> SlotTerms:
     """Return the terms of a choice with ``left`` slots to go."""
-    idle, works = spot_limits(game, left)
     return SlotTerms(
         float(game.value.usd),
         float(game.on_demand),
-        float(game.fresh),
+        game.fresh,
         float(game.wait),
-        float(game.restart),
+        game.restart,
+        float(game.gap),
         bool(game.guarded),
-        float(idle),
-        float(works),
+        float(idle_limit(game, left)),
         float(game.slack),
         float(game.step),
     )
@@ -470,18 +472,20 @@ def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -
     ``present_gain`` is the work in a slot of the instances held. The work left is infinite where
     the guard would not allow the target.
     """
-    same = to.on_demand == at.on_demand and to.spot == at.spot
-    lost = at.pending if same else game.restart
+    n, same = to.on_demand + to.spot, to.on_demand == at.on_demand and to.spot == at.spot
+    lost = at.pending if same else game.restart[n]
     if to.spot > at.spot or to.on_demand > at.on_demand:
-        lost = game.fresh + (game.wait if to.on_demand > at.on_demand else 0.0)
+        lost = game.fresh[n] + (game.wait if to.on_demand > at.on_demand else 0.0)
     if game.guarded and to.spot > 0:
-        limit = max(game.idle, to.part_gain * game.works)
+        part = to.on_demand
+        works = at.left - max(game.gap, game.wait + game.fresh[part]) - game.restart[part]
+        limit = max(game.idle, to.part_gain * works)
         if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
             return np.inf, lost
     work = (at.share - lost) * to.gain
     if to.on_demand >= at.on_demand and to.spot >= at.spot and not same and present_gain > 0.0:
         # The present group works until the new instances are up.
-        booting = min(at.share, game.fresh - game.restart)
+        booting = min(at.share, game.fresh[n] - game.restart[n])
         work += max(0.0, booting - at.pending) * present_gain
     return at.rest - work, lost
 

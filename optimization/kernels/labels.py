@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slackwater.optimization.kernels.arrays import first_from
 from slackwater.optimization.kernels.compiling import kernel, part
 from slackwater.optimization.kernels.rules import (
     Restart,
@@ -264,19 +265,6 @@ def least_loss(terms: HorizonProgram, cost: np.ndarray, rest: float) -> Curves:
     # bound.
     end_usd += MONEY_SLACK * work_usd * (work[0, last] + rest)
     return Curves(work, loss, slope, corners, floor, work_usd, priced_worth(terms, cost, end_usd, work_usd))
-
-
-@part
-def first_from(x: np.ndarray, size: int, least: float) -> int:
-    """Return the index of the first of ``size`` ascending numbers that is not below ``least``."""
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        if x[middle] < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @part

@@ -21,18 +21,18 @@ from slackwater.optimization.kernels.holding import (
     before_reading,
     best_target,
     end_values,
+    idle_limit,
     last_values,
     nothing_value,
     over_prices,
     raise_to,
     run_after,
     slot_terms,
-    spot_limit,
     start_values,
     until,
 )
 from slackwater.optimization.kernels.induction import NEVER, Choices
-from slackwater.optimization.kernels.rules import late_limit
+from slackwater.optimization.kernels.rules import late_limit, move_usd
 
 
 class Market(NamedTuple):
@@ -78,7 +78,7 @@ def flat(values: np.ndarray) -> np.ndarray:
 def induct_markets(
     markets: list[Market],
     draws: np.ndarray,
-    move_usd: np.ndarray,
+    moves: np.ndarray,
     keep: int,
     low: np.ndarray,
     high: np.ndarray,
@@ -88,8 +88,8 @@ def induct_markets(
 
     The shapes are (keep, S, K, holdings, points), as of `induct_held`, and (keep, points). At the
     start of a later slot the other markets are in the states of ``draws`` (T, R, M, 2), each draw
-    equally likely; without draws the job stays where it is. ``move_usd`` (M, M) is the cost of a
-    move. Without a market the deadline is kept by on-demand in market ``fastest``.
+    equally likely; without draws the job stays where it is. ``moves`` are the costs as of
+    `move_usd`. Without a market the deadline is kept by on-demand in market ``fastest``.
     """
     count, slots, draw_count = len(markets), draws.shape[0], draws.shape[1]
     first_game = markets[fastest].game
@@ -112,7 +112,7 @@ def induct_markets(
         lost[m] = np.full((states, levels, sizes, points), NEVER, np.float32)
         gone[m] = np.empty((states, levels, sizes, points), np.float32)
         dearest = max(dearest, float(game.sizes[-1]) * game.on_demand)
-    beyond = value.usd + dearest * late_limit(value) + float(move_usd.max())
+    beyond = value.usd + dearest * late_limit(value) + float(moves.max())
     alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
     for m in range(count):
         last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, now[m])
@@ -163,7 +163,7 @@ def induct_markets(
                 start_values(markets[m].game, left, begin, end, stayed_end, rows, s, x, one)
                 copy_between(one[0], starting[m, r], begin, end)
         stay = np.full((1, points), NEVER, np.float32)
-        idle = until(first_game, spot_limit(first_game, left, 0.0), begin, end)
+        idle = until(first_game, idle_limit(first_game, left), begin, end)
         raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
         for m in range(count):
             before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
@@ -176,7 +176,7 @@ def induct_markets(
                 for k in range(count):
                     if k == m:
                         continue
-                    paid = np.float32(move_usd[m, k]) if m < count else np.float32(0.0)
+                    paid = np.float32(move_usd(moves, first_game.slot + i, m, k))
                     for h in range(begin, end):
                         worth = (coming[k, r, h] if m < count else starting[k, r, h]) - paid
                         others[r, h] = max(others[r, h], worth)
@@ -199,7 +199,7 @@ class Plan(NamedTuple):
     markets: list[Market]
     after: list[np.ndarray]
     alone: np.ndarray
-    move_usd: np.ndarray
+    moves: np.ndarray
     fastest: int
 
 
@@ -231,32 +231,33 @@ def value_market(
     after: np.ndarray,
     m: int,
     at: MarketPaths,
-    move_usd: np.ndarray,
+    moves: np.ndarray,
+    slot: int,
     best_in: np.ndarray,
     worths: np.ndarray,
 ) -> None:
     """Write the best target in market ``m`` on each path to ``best_in`` (paths, M, 2), and its value to ``worths``.
 
     Where the instances are in this market, the value of nothing goes to the last column of
-    ``worths`` (paths, M + 1). ``after`` are the values of the slot.
+    ``worths`` (paths, M + 1). ``after`` are the values of ``slot``, ``moves`` the costs as of `move_usd`.
     """
-    count = move_usd.shape[0]
+    count = moves.shape[2]
     stays, comes = slot_terms(own.game, at.left), slot_terms(own.moved, at.left)
     for p in range(at.rest.size):
         place, is_here = at.place[p], at.here[p] == m
         rows = after[at.states[p, m], at.levels[p, m]]
-        moves = place < count and place != m
+        is_moved = place < count and place != m
         here = at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p]
         unsaved, on_demand, spot, pending = here if is_here else (0.0, 0, 0, 0.0)
         state = HeldState(
             at.rest[p], unsaved, on_demand, spot, pending, at.available[p, m], at.price[p, m], at.share, at.left
         )  # fmt: skip
-        terms = comes if moves and not is_here else stays
+        terms = comes if is_moved and not is_here else stays
         usd, o, s, idle = best_target(terms, rows, own.choices, state, not is_here)
         if is_here:
             worths[p, count] = idle
         if o + s > 0:
-            worths[p, m] = usd - (move_usd[place, m] if moves else 0.0)
+            worths[p, m] = usd - move_usd(moves, slot, place, m)
             best_in[p, m, 0], best_in[p, m, 1] = o, s
 
 
@@ -265,7 +266,7 @@ def choose_market(
     markets: list[Market],
     afters: list[np.ndarray],
     alone: np.ndarray,
-    move_usd: np.ndarray,
+    moves: np.ndarray,
     fastest: int,
     i: int,
     at: MarketPaths,
@@ -288,7 +289,7 @@ def choose_market(
             worths[p, count] = nothing_value(terms, rows, nothing)
     # A market at a time: reading an entry of a list counts the references of its arrays.
     for m in range(count):
-        value_market(markets[m], afters[m][i], m, at, move_usd, best_in, worths)
+        value_market(markets[m], afters[m][i], m, at, moves, own.game.slot + i, best_in, worths)
     slack, wait_usd = TIE * abs(terms.usd), WAIT_GAIN * terms.on_demand
     for p in range(paths):
         market, best = at.here[p], worths[p, count] - wait_usd

@@ -1,8 +1,7 @@
 """Compiled kernels for a multi-market job: hindsight on known prices and counts, and mean-field induction (M11.6, M11.7) (ours).
 
 Arrays with a first axis of markets are padded to the largest market. A market index equal to the
-number of markets means that the job has no market yet; the last row of ``move_usd`` is for such a
-job, whose first start is not a move.
+number of markets means that the job has no market yet.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from slackwater.optimization.kernels.rules import (
     Restart,
     Value,
     after_growing,
-    after_moving,
     after_shrinking,
     efficiency,
     ending,
+    move_usd,
     slot_cost,
     spot_held,
     value_at,
@@ -51,10 +50,11 @@ class Ground(NamedTuple):
     """The markets of a job in the form that kernels read; money in USD per slot, work in work units.
 
     ``sizes`` (M, J) ascend from 0 in each market, where the first ``held`` (M,) are valid; ``gain``
-    (M, J) is their work in a slot. ``on_demand`` (M,) are the on-demand prices, ``up`` and ``down``
-    (M,) the efficiencies after a change of size (M2.4). ``taken`` is the share of a slot that a
-    move takes in addition to the restart, ``move_usd`` (M + 1, M) the cost of a move. ``work_now``
-    is the credit in USD for a unit of work done in the present slot instead of a later slot.
+    (M, J) is their work in a slot. ``on_demand`` (M,) are the on-demand prices. ``up``, ``down`` and
+    ``moved`` (M, n_max + 1) are the efficiencies after a change to n instances (M2.4) and after a
+    move from another market (M11.2). ``moves`` (S, M + 1, M) are the costs as of `move_usd`.
+    ``work_now`` is the credit in USD for a unit of work done in the present slot instead of a later
+    slot.
     """
 
     sizes: np.ndarray
@@ -63,17 +63,17 @@ class Ground(NamedTuple):
     on_demand: np.ndarray
     up: np.ndarray
     down: np.ndarray
-    taken: float
-    move_usd: np.ndarray
+    moved: np.ndarray
+    moves: np.ndarray
     value: Value
     work_now: float
 
 
 @part
-def arrival(ground: Ground, place: int, m: int) -> float:
-    """Return mu of the first slot in market ``m`` of a job that comes from another market, or has none yet (M11.2)."""
-    restart = Restart(ground.up[m], ground.down[m])
-    return after_moving(restart, 1, ground.taken if place < ground.on_demand.size else 0.0)
+def arrival(ground: Ground, place: int, m: int) -> np.ndarray:
+    """Return mu of the first slot in market ``m`` of a job from another market, or without one, by size (M11.2)."""
+    shares: np.ndarray = ground.moved[m] if place < ground.on_demand.size else ground.up[m]
+    return shares
 
 
 @kernel
@@ -98,7 +98,7 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
             rest,
             0 if moved else before,
         )
-        usd = end.usd - (ground.move_usd[place, m] if moved else 0.0)
+        usd = end.usd - move_usd(ground.moves, slot, place, m)
         if (end.size > 0 or rest <= 0.0) and usd > best:
             best, market, size, slots = usd, m, end.size, end.slots
     return best, market, size, slots
@@ -268,8 +268,8 @@ def hindsight_ways(
                 if j:
                     for i in range(len(froms)):
                         sources.append(comes[i])
-                        works_of.append(arrival(ground, froms[i], m) * ground.gain[m, j])
-                        usd_of.append(cost + ground.move_usd[froms[i], m])
+                        works_of.append(arrival(ground, froms[i], m)[n] * ground.gain[m, j])
+                        usd_of.append(cost + move_usd(ground.moves, t, froms[i], m))
                 total = 0
                 for source in sources:
                     total += source.size
@@ -462,7 +462,7 @@ def last_worth(ground: Ground, grid: WorkGrid, out: list[np.ndarray]) -> None:
         for k in range(count):
             if k != m:
                 for h in range(width):
-                    moved[h] = max(moved[h], elsewhere[k, h] - ground.move_usd[m, k])
+                    moved[h] = max(moved[h], elsewhere[k, h] - move_usd(ground.moves, deadline, m, k))
         now = out[m]
         for j in range(sizes.size):
             for h in range(width):
@@ -555,8 +555,12 @@ def mean_field(
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
         for m in range(count):
             known = after[m].shape[3]
-            by_move = shifts_by(arrival(ground, 0, m) * ground.gain[m] / grid.step, first, known, width)
-            by_start = shifts_by(arrival(ground, count, m) * ground.gain[m] / grid.step, first, known, width)
+            moving, starts = (
+                arrival(ground, 0, m)[ground.sizes[m]],
+                arrival(ground, count, m)[ground.sizes[m]],
+            )
+            by_move = shifts_by(moving * ground.gain[m] / grid.step, first, known, width)
+            by_start = shifts_by(starts * ground.gain[m] / grid.step, first, known, width)
             for r in range(draw_count):
                 s, x = draws[i, r, m, 0], draws[i, r, m, 1]
                 again = -1
@@ -598,7 +602,7 @@ def mean_field(
             for k in range(count):
                 if k != m:
                     for r in range(draw_count):
-                        _raise(others[r], coming[k, r], ground.move_usd[m, k])
+                        _raise(others[r], coming[k, r], move_usd(ground.moves, t, m, k))
             upper[:] = NEVER
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
@@ -733,7 +737,7 @@ def options(
         moved = m != stand.place
         restart = Restart(arrival(ground, stand.place, m) if moved else ground.up[m], ground.down[m])
         before = 0 if moved else stand.before
-        paid = ground.move_usd[stand.place, m] if moved else 0.0
+        paid = move_usd(ground.moves, stand.slot, stand.place, m)
         known = available[m] >= 0
         if not moved:
             idle = _idle(table, m, at, seen, stand)

@@ -31,8 +31,10 @@ TargetArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 def on_path(runs: StateArrays, markets: MarketArrays, p: int) -> tuple[State, Markets]:
     """Return the state of the run on path ``p`` and its markets."""
     amounts, counts, batches = runs
-    readings, first, rates, terms = markets
-    return State(amounts[p], counts[p], batches[p]), Markets(readings[p], first, rates, terms)
+    readings, first, rates, terms, restarts, moves = markets
+    return State(amounts[p], counts[p], batches[p]), Markets(
+        readings[p], first, rates, terms, restarts, moves
+    )
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The rules of a slot: efficiency, value, slots needed, ending, split (M2.4-M2.6, M3.2).
+"""The rules of a slot: efficiency, value, slots needed, ending, split, cost of a move (M2.4-M2.6, M3.2, M11.2).
 
 Plain Python that numba compiles too (`compiling.kernel`): replays, policies and the Pyomo program call these functions as
 they stand, the twin and the induction call them compiled. There is no other statement of these rules in
@@ -29,11 +29,12 @@ GUESS = 1e-6
 class Restart(NamedTuple):
     """Overhead of a change of size: shares of its slot that still make progress after growing and after shrinking (M2.4).
 
-    At most 1; negative if a change takes longer than a slot.
+    Arrays (n_max + 1,) by the number of instances after the change. At most 1; negative if a change
+    takes longer than a slot.
     """
 
-    up: float
-    down: float
+    up: np.ndarray
+    down: np.ndarray
 
 
 class Value(NamedTuple):
@@ -54,12 +55,12 @@ class OnDemandEnding(NamedTuple):
 
 def after_growing(restart: Restart, n: int) -> float:
     """Return mu of a slot on ``n`` instances after a slot on fewer (M2.4)."""
-    return restart.up
+    return float(restart.up[n])
 
 
 def after_shrinking(restart: Restart, n: int) -> float:
     """Return mu of a slot on ``n`` instances after a slot on more (M2.4)."""
-    return restart.down
+    return float(restart.down[n])
 
 
 def efficiency(restart: Restart, n: int, before: int) -> float:
@@ -201,6 +202,25 @@ def slot_cost(n: int, spot: int, price: float, on_demand: float) -> float:
     return (n - spot) * on_demand + spot * price
 
 
+def move_table(usd: np.ndarray) -> np.ndarray:
+    """Return costs (M, M) of all slots, or (S, M, M) by slot, as `move_usd` reads them: (S, M + 1, M).
+
+    Staying costs nothing, and neither does the first start of a job without a market (row M).
+    """
+    by_slot = np.array(usd, dtype=float, ndmin=3)
+    slots, markets, _ = by_slot.shape
+    by_slot[:, range(markets), range(markets)] = 0.0
+    return np.concatenate([by_slot, np.zeros((slots, 1, markets))], axis=1)
+
+
+def move_usd(table: np.ndarray, slot: int, place: int, market: int) -> float:
+    """Return the cost in USD of running in ``market`` in a slot with the checkpoint in ``place`` (M or -1: no market yet).
+
+    The last slot of the table stands for all later slots.
+    """
+    return float(table[min(slot, table.shape[0] - 1), place, market])
+
+
 #: Rules that kernels may call.
 RULES = (
     after_growing,
@@ -217,4 +237,5 @@ RULES = (
     spot_held,
     on_demand_stays,
     slot_cost,
+    move_usd,
 )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.kernels.compiling import kernel, part
+from slackwater.optimization.kernels.rules import move_usd
 
 #: Indices of ``amounts``: the time, work done, work saved by the last checkpoint, working seconds
 #: since then, the time at which the group works again, the time it last formed, USD paid and
@@ -39,13 +40,13 @@ SPOT, ON_DEMAND = 0, 1
 SIZE, GRANTED, UP = 0, 1, 2
 #: Rows of ``readings``.
 TIME, COUNT, USD = 0, 1, 2
-#: Indices of the ``terms`` of a market: seconds to boot, to restart the group, between checkpoints
-#: (0: every moment is one) and until on-demand is granted; whether a lost instance saves first; the
-#: on-demand price in USD per hour; the workload; whether on-demand is sold; the highest rate with
-#: the least number of instances that has it; n_max; and the seconds of a transfer to another market.
-BOOT, RESTART, CHECKPOINT, WAIT, NOTICE, ON_DEMAND_USD, WORKLOAD = 0, 1, 2, 3, 4, 5, 6
-SOLD, FASTEST_RATE, FASTEST, N_MAX, TRANSFER = 7, 8, 9, 10, 11
-TERMS = 12
+#: Indices of the ``terms`` of a market: seconds to boot, between checkpoints (0: every moment is one)
+#: and until on-demand is granted; whether a lost instance saves first; the on-demand price in USD per
+#: hour; the workload; whether on-demand is sold; the highest rate with the least number of instances
+#: that has it; n_max; the seconds of a transfer to another market; and those of a slot of
+#: `Markets.moves`.
+BOOT, CHECKPOINT, WAIT, NOTICE, ON_DEMAND_USD, WORKLOAD = 0, 1, 2, 3, 4, 5
+SOLD, FASTEST_RATE, FASTEST, N_MAX, TRANSFER, SLOT = 6, 7, 8, 9, 10, 11
 HOUR = 3600.0
 #: Seconds by which a checkpoint may be early: sums of seconds carry rounding errors.
 MOMENT = 1e-9
@@ -64,19 +65,22 @@ class Markets(NamedTuple):
 
     ``readings`` (3, R) has rows for time, available instances and price of all markets, those of
     market m in columns ``first[m]`` to ``first[m + 1]``, ascending. ``rates`` (M, n) are H(0..n_max)
-    in work units per hour, 0 below n_min and beyond n_max. ``terms`` (M, `TERMS` + M) ends with the
-    USD of a move to each market.
+    in work units per hour, 0 below n_min and beyond n_max. ``terms`` (M, terms) are indexed by
+    `BOOT` and below. ``restarts`` (M, n) are the seconds until a group of n that are up works,
+    ``moves`` the costs of moves as of `move_usd`.
     """
 
     readings: np.ndarray
     first: np.ndarray
     rates: np.ndarray
     terms: np.ndarray
+    restarts: np.ndarray
+    moves: np.ndarray
 
 
 #: The arrays of `State` and of `Markets`, as kernels take them.
 StateArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-MarketArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+MarketArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 #: A target: market, on-demand instances, spot instances.
 Target = tuple[int, int, int]
 
@@ -150,6 +154,13 @@ def join(state: State) -> bool:
 
 
 @part
+def move_usd_now(state: State, markets: Markets, market: int) -> float:
+    """Return the cost in USD of a move of the checkpoint to a market that happens now."""
+    slot = int(state.amounts[NOW] / markets.terms[market, SLOT] + MOMENT)
+    return move_usd(markets.moves, slot, state.counts[PLACE], market)
+
+
+@part
 def form(state: State, markets: Markets, lost: bool) -> None:
     """Form the group anew: from the last checkpoint after a loss, else with the work saved (M12.4).
 
@@ -164,19 +175,23 @@ def form(state: State, markets: Markets, lost: bool) -> None:
         amounts[SAVED] = amounts[WORK]
     amounts[SINCE] = 0.0
     before = amounts[FORMED_AT] == amounts[NOW]
-    exists = members(state) > 0
+    group = members(state)
+    exists = group > 0
     if exists and not before:
         counts[FORMED] += 1
     elif before and not exists:
         counts[FORMED] -= 1
     if exists and place != here:
         if place >= 0:
-            amounts[PAID_MOVES] += markets.terms[place, TERMS + here]
+            amounts[PAID_MOVES] += move_usd_now(state, markets, here)
             amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, TRANSFER]
             counts[MOVES] += 1
         counts[PLACE] = here
     amounts[FORMED_AT] = amounts[NOW] if exists else -1.0
-    amounts[WORKS_AT] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, RESTART]
+    amounts[WORKS_AT] = (
+        max(amounts[NOW], amounts[ARRIVES])
+        + markets.restarts[here, min(group, markets.restarts.shape[1] - 1)]
+    )
 
 
 @part
@@ -353,7 +368,8 @@ def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest
         ready = max(asked + terms[WAIT] + terms[BOOT], arrives)
         if place >= 0 and place != m:
             ready += terms[TRANSFER]
-        best = min(best, ready + terms[RESTART] + rest / terms[FASTEST_RATE] * HOUR)
+        restart = markets.restarts[m, int(terms[FASTEST])]
+        best = min(best, ready + restart + rest / terms[FASTEST_RATE] * HOUR)
     return best
 
 
@@ -377,7 +393,7 @@ def is_safe(state: State, markets: Markets, target: Target, next_at: float, dead
         if terms[NOTICE] == 0.0 and market == state.counts[HERE]:
             rest = terms[WORKLOAD] - amounts[SAVED]
         if rate > 0.0:
-            stays = max(next_at, ready, there) + terms[RESTART]
+            stays = max(next_at, ready, there) + markets.restarts[market, on_demand]
             if stays + rest / rate * HOUR <= deadline:
                 return True
         there = arrival(state, markets, market, next_at)  # the group may form there until then, or not
@@ -390,7 +406,7 @@ def is_safe(state: State, markets: Markets, target: Target, next_at: float, dead
     if rate > 0.0:
         works_at = max(amounts[NOW], amounts[WORKS_AT])
         if changed:
-            works_at = max(ready, there) + terms[RESTART]
+            works_at = max(ready, there) + markets.restarts[market, on_demand]
         finish = works_at + rest / rate * HOUR
         if finish <= deadline or finish <= next_at:
             return bool(finish <= deadline)
@@ -415,9 +431,9 @@ def cheapest_safe(state: State, markets: Markets, next_at: float, deadline: floa
         if terms[SOLD] == 0.0:
             continue
         rest = (terms[WORKLOAD] - state.amounts[WORK]) * terms[ON_DEMAND_USD]
-        move_usd = markets.terms[place, TERMS + m] if place >= 0 and place != m else 0.0
+        moved_usd = move_usd_now(state, markets, m)
         for o in range(1, len(rates)):
-            usd = move_usd + rest * o / rates[o] if rates[o] > 0.0 else math.inf
+            usd = moved_usd + rest * o / rates[o] if rates[o] > 0.0 else math.inf
             if usd < best and is_safe(state, markets, (m, o, 0), next_at, deadline):
                 best, market, size = usd, m, o
     return market, size
@@ -435,7 +451,7 @@ def fastest_finish(state: State, markets: Markets) -> tuple[int, int]:
         ready, changed = on_demand_ready(state, terms, m, n)
         works_at = max(state.amounts[NOW], state.amounts[WORKS_AT])
         if changed:
-            works_at = max(ready, arrival(state, markets, m, ready)) + terms[RESTART]
+            works_at = max(ready, arrival(state, markets, m, ready)) + markets.restarts[m, n]
         finish = works_at + (terms[WORKLOAD] - state.amounts[WORK]) / terms[FASTEST_RATE] * HOUR
         if finish < best:
             best, market, size = finish, m, n

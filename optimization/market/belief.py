@@ -334,10 +334,6 @@ class Belief:
         """Return the probabilities of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
         return marginals(self.count_now, self.count_transitions(slots))
 
-    def price_marginals(self, slots: int) -> np.ndarray:
-        """Return the probabilities of the levels of ``prices`` in each of the next ``slots`` slots, shape (slots, K)."""
-        return marginals(self.price_now, self.price_transitions(slots))
-
     def chance_of_spot(self, n: int, ahead: int = 1) -> float:
         """Return the probability that at least ``n`` spot instances are available ``ahead`` slots from now."""
         if n <= 0:

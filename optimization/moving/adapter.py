@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -94,16 +93,6 @@ def for_markets(policy: Policy[Any] | MultiMarketPolicy[Any], *, of: int = 0) ->
     ``of`` is the number of markets: a policy decides in the only one, without valuing it.
     """
     return policy if is_multi_market(policy) else InOneMarket(policy=policy, market=0 if of == 1 else None)
-
-
-def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> InOneMarket:
-    """Return ``policy`` in the market with the highest past saving.
-
-    ``spot_usd`` is the mean saving per slot of each market's spot, compared with on-demand in the
-    cheapest market: compared with the on-demand price of each market, expensive markets would look
-    best.
-    """
-    return InOneMarket(policy=policy, market=int(np.argmax(spot_usd)))
 
 
 def stochastic_at_the_start() -> InOneMarket:

@@ -1,14 +1,15 @@
-"""Costs of moves between the markets of a job (M11.2) (ours)."""
+"""Time and cost of moves between the markets of a job: stated here, read by `kernels.rules.move_usd` (M11.2) (ours)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from slackwater.optimization.job.request import JobRequest, MovingTerms
+from slackwater.optimization.kernels.rules import move_table
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
@@ -16,31 +17,46 @@ from slackwater.warehouse.history import Market
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moving:
-    """Cost of a move (M11.2).
+    """Time and cost of a move (M11.2).
 
-    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` (M, M) is the cost
-    from the market of the row to that of the column.
+    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` is the cost from the
+    market of the row to that of the column: (S, M, M) for a move in each slot of the job, the last
+    row for all later slots, or (M, M) for all slots. ``table`` are the costs as of `move_usd`.
     """
 
     taken: float
     usd: np.ndarray
+    table: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        usd = np.array(self.usd, dtype=float)
+        usd = np.array(self.usd, dtype=float, ndmin=3)
         if not 0 <= self.taken < np.inf:
             raise JobError(f"a move takes {self.taken} slots", expected="a finite share of a slot >= 0")
-        if usd.ndim != 2 or usd.shape[0] != usd.shape[1] or not (np.isfinite(usd).all() and (usd >= 0).all()):
+        square = usd.ndim == 3 and len(usd) > 0 and usd.shape[1] == usd.shape[2]
+        if not square or not (np.isfinite(usd).all() and (usd >= 0).all()):
             raise JobError(
                 f"costs of moves of shape {usd.shape}",
-                expected="finite USD >= 0, a row and a column for each market",
+                expected="finite USD >= 0, a row and a column for each market, for each slot or for all",
             )
-        usd.flags.writeable = False
-        object.__setattr__(self, "usd", usd)
+        table = move_table(usd)
+        for name, array in (("usd", usd), ("table", table)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def markets(self) -> int:
+        """Number of markets."""
+        return int(self.usd.shape[1])
+
+    @property
+    def most_usd(self) -> float:
+        """Cost of the most expensive move."""
+        return float(self.usd.max())
 
 
-def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
-    """Return moves of equal cost between any two of ``markets``."""
-    return Moving(taken=taken, usd=usd * (1.0 - np.eye(markets)))
+def even_moving(markets: int, *, taken: float, usd: float | Sequence[float]) -> Moving:
+    """Return moves of equal cost between any two of ``markets``, in each slot or in all."""
+    return Moving(taken=taken, usd=np.reshape(usd, (-1, 1, 1)) * (1.0 - np.eye(markets)))
 
 
 def egress_usd_per_gb(a: Market, b: Market) -> float:
@@ -54,15 +70,9 @@ def egress_usd_per_gb(a: Market, b: Market) -> float:
     return float(prices["in_region"]) if a.zone != b.zone else 0.0
 
 
-def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
-    """Return time and cost of the moves between markets (M11.2); without terms a move takes no more than a restart."""
-    terms = terms or MovingTerms.model_validate({})
-    return Moving(taken=pd.Timedelta(minutes=terms.takes_minutes) / step, usd=_usd(terms, markets))
-
-
-def _usd(terms: MovingTerms | None, markets: Sequence[Market]) -> np.ndarray:
-    """Return the cost of a move from each market to each, USD."""
-    terms = terms or MovingTerms.model_validate({})
+def moves(request: JobRequest, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
+    """Return the moves of a placed request between markets (M11.2); without terms a move takes no more than a restart."""
+    terms = request.moving or MovingTerms.model_validate({})
     given = terms.egress_usd_per_gb
     usd = np.zeros((len(markets), len(markets)))
     for i, a in enumerate(markets):
@@ -70,9 +80,4 @@ def _usd(terms: MovingTerms | None, markets: Sequence[Market]) -> np.ndarray:
             if i != j:
                 per_gb = egress_usd_per_gb(a, b) if given is None else given
                 usd[i, j] = terms.usd + terms.checkpoint_gb * per_gb
-    return usd
-
-
-def most_expensive_move(request: JobRequest, markets: Sequence[Market]) -> float:
-    """Return the cost of the most expensive move between two of the markets, USD."""
-    return float(_usd(request.moving, markets).max())
+    return Moving(taken=pd.Timedelta(minutes=terms.takes_minutes) / step, usd=usd)

@@ -27,7 +27,7 @@ from slackwater.optimization.job.definition import (
 )
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
-from slackwater.optimization.kernels.rules import efficiency_table, spot_held
+from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
 from slackwater.optimization.moving.costs import Moving, even_moving, moves
 from slackwater.optimization.moving.terms import runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
@@ -78,9 +78,9 @@ class MarketsJob:
                         f"{getattr(run, what)!r} in another",
                         expected="one workload, deadline and value in all markets",
                     )
-        if len(self.moving.usd) != len(self.runs):
+        if self.moving.markets != len(self.runs):
             raise JobError(
-                f"job {self.job.name!r}: {len(self.runs)} markets and costs of moves between {len(self.moving.usd)}",
+                f"job {self.job.name!r}: {len(self.runs)} markets and costs of moves between {self.moving.markets}",
                 expected="a row and a column for each market",
             )
         if self.home is None and len(self.runs) == 1:
@@ -113,7 +113,12 @@ class MarketsJob:
         held = [np.arange(run.n_min, run.n_max + 1) for run in self.runs]
         most = 1 + max(len(sizes) for sizes in held)
         sizes, gain = np.zeros((len(held), most), np.int64), np.zeros((len(held), most))
+        up, down, moved = np.ones((3, len(held), 1 + max(run.n_max for run in self.runs)))
         for m, run in enumerate(self.runs):
+            up[m, : run.n_max + 1], down[m, : run.n_max + 1] = run.restart
+            moved[m, : run.n_max + 1] = [
+                after_moving(run.restart, n, self.moving.taken) for n in range(run.n_max + 1)
+            ]
             sizes[m, 1 : 1 + len(held[m])] = held[m]
             gain[m, 1 : 1 + len(held[m])] = rates(run.throughput, run.n_max)[held[m]] * slot_hours
         return Ground(
@@ -121,10 +126,10 @@ class MarketsJob:
             held=np.array([1 + len(own) for own in held], np.int64),
             gain=gain,
             on_demand=np.array(on_demand_usd, dtype=float) * slot_hours,
-            up=np.array([run.restart.up for run in self.runs]),
-            down=np.array([run.restart.down for run in self.runs]),
-            taken=float(self.moving.taken),
-            move_usd=np.vstack([self.moving.usd, np.zeros((1, len(held)))]),
+            up=up,
+            down=down,
+            moved=moved,
+            moves=self.moving.table,
             value=self.job.worth,
             work_now=0.0,
         )
@@ -196,7 +201,7 @@ def job_in_markets(request: JobRequest, histories: Sequence[History]) -> Markets
     """
     return MarketsJob(
         runs=runs_in_markets(request, histories),
-        moving=moves(request.moving, [one.market for one in histories], step=histories[0].step),
+        moving=moves(request, [history.market for history in histories], step=histories[0].step),
         home=None if request.market is None else 0,
         sold=tuple(history.on_demand.sold for history in histories),
     )
@@ -228,7 +233,7 @@ def _pace(job: MarketsJob, slot_hours: float) -> _Pace:
                 ].T
                 work[m, :, m, 0] = 0.0
             else:
-                work[place, :, m, sizes] = (arrival(ground, place, m) * gain[sizes])[:, None]
+                work[place, :, m, sizes] = (arrival(ground, place, m)[sizes] * gain[sizes])[:, None]
     reach = np.zeros((job.job.deadline_slots + 1, markets + 1, most + 1))
     unsold = [m for m in range(markets) if job.sold and not job.sold[m]]
     for k in range(1, len(reach)):
@@ -333,7 +338,7 @@ class MarketsView:
 
     def move_usd(self, market: int) -> float:
         """Return the cost of moving to ``market`` from the place of the job, USD."""
-        return 0.0 if self.place == self.job.nowhere else float(self.job.moving.usd[self.place, market])
+        return float(move_usd(self.job.moving.table, self.slot, self.place, market))
 
     def split(self, market: int, n: int) -> Placement:
         """Return the cheapest allocation of ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""

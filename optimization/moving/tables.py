@@ -341,7 +341,7 @@ def _grid(
         high = np.minimum(np.ceil((run.deadline_slots - begins + 1) * fastest).astype(np.int64) + 2, points)
         low = np.clip(low, 0, high - 2)
         dearest = float((ground.sizes * ground.on_demand[:, None]).max())
-        beyond = run.worth.usd + dearest * run.late_limit + float(ground.move_usd.max())
+        beyond = run.worth.usd + dearest * run.late_limit + float(ground.moves.max())
     return WorkGrid(
         step=float(step),
         points=int(points),

@@ -250,7 +250,7 @@ def in_time_somewhere(view: MarketsView) -> bool:
     for m, run in enumerate(job.runs):
         times, speeds = times_of(run, view.slot_hours), rates(run.throughput, run.n_max)
         speeds = np.where(np.arange(run.n_max + 1) >= run.n_min, speeds, 0.0)
-        lost = (times.on_demand_wait + times.boot + times.restart) / 3600.0
+        lost = times.new_seconds(int(speeds.argmax())) / 3600.0
         if view.place not in (m, job.nowhere):
             lost += job.moving.taken * view.slot_hours
         most = max(most, float(speeds.max()) * (left - lost))
@@ -331,7 +331,8 @@ def make_world_tables(
         for run, belief, grid in zip(job.runs, beliefs, grids, strict=True)
     ]
     fastest = int(np.argmax([grid.gain.max() for grid in grids]))
-    other_wait = job.moving.taken + games[fastest].fresh + games[fastest].wait
+    most = grids[fastest].sizes[grids[fastest].gain.argmax()]
+    other_wait = job.moving.taken + games[fastest].fresh[most] + games[fastest].wait
     games = [
         game
         if m == fastest
@@ -361,13 +362,13 @@ def make_world_tables(
         draws,
         False,
     )
-    move_usd = np.array(job.moving.usd, dtype=float)
-    after, alone = induct_markets(markets, states, move_usd, min(keep, slots), low, high, fastest)
+    moves = job.moving.table
+    after, alone = induct_markets(markets, states, moves, min(keep, slots), low, high, fastest)
     return WorldTables(
         job=job,
         grids=tuple(grids),
         slot_hours=hours,
-        plan=Plan(markets, listed(after), alone, move_usd, fastest),
+        plan=Plan(markets, listed(after), alone, moves, fastest),
         slot=beliefs[0].slot,
         taken=np.array(gone, np.int64),
         now=tuple(count_now),

@@ -85,7 +85,8 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
     """
     job, times = view.job, times_of(view.job, view.slot_hours)
     speeds = np.where(np.arange(job.n_max + 1) >= job.n_min, rates(job.throughput, job.n_max), 0.0)
-    anew = speeds.max() * (view.hours_left - (times.on_demand_wait + times.boot + times.restart) / 3600.0)
+    fastest = int(speeds.argmax())
+    anew = speeds[fastest] * (view.hours_left - times.new_seconds(fastest) / 3600.0)
     kept = speeds[on_demand] * (view.hours_left - pending_hours)
     return needed(job.workload) - done <= np.maximum(anew, kept) * (1.0 + WORK_TOLERANCE)
 
@@ -95,6 +96,7 @@ def held_game(
 ) -> Held:
     """Return a job in the only market of ``belief`` as the kernels read it; ``gap`` slots pass until the next decision."""
     slots, seconds = job.deadline_slots - belief.slot, belief.slot_hours * 3600.0
+    restart = np.array([times.restart_seconds(n) for n in range(job.n_max + 1)])
     return Held(
         sizes=grid.sizes,
         gain=grid.gain,
@@ -103,9 +105,9 @@ def held_game(
         price=np.array(grid.prices.level_usd, dtype=float),
         price_chain=np.array(belief.price_transitions(slots), dtype=np.float32, order="C"),
         on_demand=float(belief.on_demand_usd * belief.slot_hours),
-        fresh=(times.boot + times.restart) / seconds,
+        fresh=(times.boot + restart) / seconds,
         wait=times.on_demand_wait / seconds,
-        restart=times.restart / seconds,
+        restart=restart / seconds,
         unsaved=0.0 if times.notice_saves else times.checkpoint / 2.0 / seconds,
         gap=gap,
         guarded=guarded,

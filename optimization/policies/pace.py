@@ -12,15 +12,16 @@ from slackwater.optimization.job.definition import (
     TOLERANCE,
     Job,
     Progress,
+    Shares,
     Shortfall,
     Throughput,
     finished,
     never_finishes,
     on_demand_to_go,
     rates,
+    restart_by_size,
 )
 from slackwater.optimization.kernels.rules import (
-    Restart,
     after_growing,
     efficiency_table,
     slots_needed,
@@ -60,7 +61,7 @@ class Pace:
 
 def pace(job: Job, slot_hours: float) -> Pace:
     """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
-    shape = (job.throughput, job.n_min, job.n_max, job.restart)
+    shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
     return _pace(shape, job.deadline_slots, slot_hours)
 
 
@@ -69,8 +70,9 @@ MOST_RECENT = 64
 
 
 @lru_cache(maxsize=MOST_RECENT)
-def _pace(shape: tuple[Throughput, int, int, Restart], slots: int, slot_hours: float) -> Pace:
-    throughput, n_min, n_max, restart = shape
+def _pace(shape: tuple[Throughput, int, int, Shares, Shares], slots: int, slot_hours: float) -> Pace:
+    throughput, n_min, n_max, mu_up, mu_down = shape
+    restart = restart_by_size(mu_up, mu_down, n_max)
     gain = rates(throughput, n_max) * slot_hours
     sizes, now = np.arange(n_min, n_max + 1), efficiency_table(restart, n_max) * gain
     most = np.zeros(n_max + 1)

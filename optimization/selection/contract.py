@@ -9,8 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, rates
-from slackwater.optimization.kernels.rules import least_efficiency
+from slackwater.optimization.job.definition import Job
 from slackwater.warehouse.errors import SettingsError
 
 # ---
@@ -58,24 +57,6 @@ def even_weights(names: Sequence[str]) -> Weights:
 def utility_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
     """Return fixed bounds of a job's utility, USD: minus the cost of N_max on-demand to gamma d, and v (M5.2)."""
     return -job.n_max * on_demand_usd * slot_hours * job.late_limit, job.value
-
-
-def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
-    """Return tighter bounds of a job's utility, USD, for policies that never pay more than on-demand (ours).
-
-    Upper bound: v. Lower bound: minus the most that can be spent up to d, because the ending after
-    d has a utility of at least 0 (M2.6). The most that can be spent is d slots of N_max and, if a
-    size change lasts less than a slot, no more than p_o L / mu max_n n / H(n) for the work, mu
-    being the least efficiency, plus one slot of N_max in which the job finishes.
-    """
-    slot = job.n_max * on_demand_usd * slot_hours
-    most = job.deadline_slots * slot
-    slowest = min(least_efficiency(job.restart, n) for n in range(job.n_min, job.n_max + 1))
-    if slowest > 0.0:
-        hourly = rates(job.throughput, job.n_max)
-        dearest = max(n / float(hourly[n]) for n in range(job.n_min, job.n_max + 1))
-        most = min(most, on_demand_usd * job.workload * dearest / slowest + slot)
-    return -most, job.value
 
 
 def normalised(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:

@@ -59,7 +59,7 @@ class WorldPaths:
     Targets are three arrays of shape (paths,): market, on-demand and spot.
     """
 
-    __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_runs", "_terms", "paths")
+    __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_restarts", "_runs", "_terms", "paths")
 
     def __init__(self, run: WorldRun, readings: np.ndarray) -> None:
         """Begin at the present of ``run``, with `later_readings`."""
@@ -72,7 +72,7 @@ class WorldPaths:
         self._counts[:, world.READING] = first[run.market] + 1
         table = np.ascontiguousarray(readings.reshape(self.paths, 3, markets * each), dtype=float)
         self._runs = (self._amounts, self._counts, self._batches)
-        self._terms, self._markets = own.terms, (table, first, own.rates, own.terms)
+        self._terms, self._restarts, self._markets = own.terms, own.restarts, (table, first, *own[2:])
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""
@@ -134,7 +134,8 @@ class WorldPaths:
         """Seconds until all held or requested instances work, if none is lost, shape (paths,)."""
         booting = self._used & (self._batches[..., world.SIZE] > 0.0)
         up = np.where(booting, self._batches[..., world.UP], -np.inf).max(axis=(1, 2))
-        restart = self._terms[self._counts[:, world.HERE], world.RESTART]
+        size = np.minimum(self.held, self._restarts.shape[1] - 1)
+        restart = self._restarts[self._counts[:, world.HERE], size]
         works_at = np.where(np.isfinite(up), up + restart, self._amounts[:, world.WORKS_AT])
         return np.asarray(np.maximum(0.0, works_at - self._amounts[:, world.NOW]))
 

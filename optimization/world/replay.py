@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,7 +26,7 @@ from slackwater.optimization.policies.contract import Policy, plans_in_world
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.replay.ahead import progress_at
 from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, spread, with_shared_plans
+from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, with_shared_plans
 from slackwater.optimization.window.plan import WORLD, Model, Outcome
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Readings, Standing, WorldRun
 from slackwater.optimization.world.terms import world_markets
@@ -172,27 +172,6 @@ def replay_in_world(
         targets = _run_policy(shared, grounds, run, decisions, guard=guard, ahead=ahead)
         outcomes.append(_outcome(policy.name, job, run, targets, windows[0].slot_hours, launcher))
     return outcomes
-
-
-def replay_world_batch(
-    cases: Sequence[WorldCase],
-    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
-    *,
-    launcher: Launcher = Launcher.READINGS,
-    guard: bool = True,
-    processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[list[WorldOutcome]]:
-    """Return the outcomes of every policy on every case, as `slackwater.optimization.replay.run.replay_batch`."""
-    shared = (tuple(policies), launcher, guard)
-    return list(spread(_replay_case, cases, shared, processes=processes, progress=progress))
-
-
-def _replay_case(
-    case: WorldCase, shared: tuple[tuple[Policy[Any] | MultiMarketPolicy[Any], ...], Launcher, bool]
-) -> list[WorldOutcome]:
-    policies, launcher, guard = shared
-    return replay_in_world(policies, case, launcher=launcher, guard=guard)
 
 
 def _run_policy(

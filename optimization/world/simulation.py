@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.kernels import world
-from slackwater.optimization.kernels.rules import Value, value_at
+from slackwater.optimization.kernels.rules import Value, move_table, value_at
 from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
@@ -31,23 +32,16 @@ NOTHING = Allocation(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldTerms:
-    """A job in the world: work, speed, and the times that instances take, in seconds.
+class WorldTerms(InstanceTimes):
+    """A job in the world: work, speed, and the times that its instances take.
 
-    ``rates`` is H(0..n_max) in work units per hour, 0 below n_min. ``checkpoint`` is the working
-    time between checkpoints, 0 if every moment is one. ``notice_saves``: a provider's notice
-    before a loss is long enough to save. ``on_demand_wait`` passes until on-demand is granted.
-    ``sold``: on-demand is sold in the market (M1.1).
+    ``rates`` is H(0..n_max) in work units per hour, 0 below n_min. ``sold``: on-demand is sold in
+    the market (M1.1).
     """
 
     rates: tuple[float, ...]
     workload: float
     on_demand_usd: float
-    boot: float
-    restart: float
-    checkpoint: float
-    notice_saves: bool = False
-    on_demand_wait: float = 0.0
     sold: bool = True
 
     def __post_init__(self) -> None:
@@ -63,24 +57,27 @@ class WorldTerms:
         return len(self.rates) - 1
 
     @property
+    def fastest(self) -> int:
+        """Least number of instances with the highest rate."""
+        return self.rates.index(max(self.rates))
+
+    @property
     def least_time(self) -> float:
         """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
-        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * world.HOUR
+        return self.new_seconds(self.fastest) + self.workload / max(self.rates) * world.HOUR
 
     def numbers(self) -> tuple[float, ...]:
         """Return the terms as the kernels read them."""
-        most = max(self.rates)
         return (
             self.boot,
-            self.restart,
             self.checkpoint,
             self.on_demand_wait,
             self.notice_saves,
             self.on_demand_usd,
             self.workload,
             self.sold,
-            most,
-            self.rates.index(most),
+            max(self.rates),
+            self.fastest,
             self.n_max,
         )
 
@@ -90,23 +87,25 @@ class WorldMarkets:
     """A job in its M >= 1 markets, with the moves between them (M12.8).
 
     ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd``
-    (M, M) the cost of a move from the market of the row. ``home`` is the market of the checkpoint
-    at the start; None: none, and the first start is free. A single market is its home. ``arrays``
-    are rates and terms as the kernels read them.
+    (M, M) the cost of a move from the market of the row, or (S, M, M) by slots of ``slot_seconds``.
+    ``home`` is the market of the checkpoint at the start; None: none, and the first start is free.
+    A single market is its home. ``arrays`` are rates, terms, restarts and costs of moves as the
+    kernels read them.
     """
 
     terms: tuple[WorldTerms, ...]
     transfer: float = 0.0
     move_usd: np.ndarray
+    slot_seconds: float = math.inf
     home: int | None = None
-    arrays: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False)
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.terms)
         if not count or len({one.workload for one in self.terms}) > 1:
             raise JobError(f"terms of {count} markets", expected="one or more markets, with one workload")
         usd = np.array(self.move_usd, dtype=float)
-        if usd.shape != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
+        if usd.shape[-2:] != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
             raise JobError(
                 f"moves of {self.transfer} seconds and USD of shape {usd.shape}",
                 expected=f"0 or more, {count} by {count}",
@@ -116,11 +115,12 @@ class WorldMarkets:
             object.__setattr__(self, "home", 0)
         if self.home is not None and not 0 <= self.home < count:
             raise JobError(f"home {self.home}", expected=f"None or a market in 0..{count - 1}")
-        rates = np.zeros((count, 1 + max(one.n_max for one in self.terms)))
+        rates, restarts = np.zeros((2, count, 1 + max(one.n_max for one in self.terms)))
         for m, one in enumerate(self.terms):
             rates[m, : 1 + one.n_max] = one.rates
-        rows = [(*one.numbers(), self.transfer, *paid) for one, paid in zip(self.terms, usd, strict=True)]
-        object.__setattr__(self, "arrays", (rates, np.array(rows)))
+            restarts[m, : 1 + one.n_max] = [one.restart_seconds(n) for n in range(1 + one.n_max)]
+        rows = [(*one.numbers(), self.transfer, self.slot_seconds) for one in self.terms]
+        object.__setattr__(self, "arrays", (rates, np.array(rows), restarts, move_table(usd)))
 
     @property
     def least_time(self) -> float:
@@ -228,13 +228,13 @@ class WorldRun:
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
         self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        rates, rows = terms.arrays
+        rates = terms.arrays[0]
         tables = [own.table for own in self.readings]
         table = tables[0] if len(tables) == 1 else np.hstack(tables)
         first = np.array([0, *accumulate(own.shape[1] for own in tables)])
         self._batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
         self._run = (self._amounts, self._counts, self._batches)
-        self._markets = (table, first, rates, rows)
+        self._markets = (table, first, *terms.arrays)
         here = terms.home or 0
         self._counts[world.HERE] = here
         self._counts[world.READING] = first[here]
@@ -519,7 +519,8 @@ class WorldRun:
         booting = used & (state[..., world.SIZE] > 0.0)
         works_at = self.works_at
         if booting.any():
-            works_at = float(state[..., world.UP][booting].max()) + self.terms.restart
+            works_at = float(state[..., world.UP][booting].max())
+            works_at += self.terms.restart_seconds(self.held.total)
         return max(0.0, works_at - self.now)
 
     def running(self, *, next_at: float, guarded: bool) -> Running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from slackwater.optimization.job.definition import Job, needed, rates, times_of
 from slackwater.optimization.kernels.world import HOUR
@@ -26,6 +26,7 @@ def world_markets(
         ),
         transfer=job.moving.taken * slot_hours * HOUR,
         move_usd=job.moving.usd,
+        slot_seconds=slot_hours * HOUR,
         home=job.home,
     )
 
@@ -36,18 +37,13 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
     ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without
     times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
-    times = times_of(job, slot_hours)
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
         workload=needed(job.workload),
         on_demand_usd=on_demand_usd if sold else 0.0,
-        boot=times.boot,
-        restart=times.restart,
-        checkpoint=times.checkpoint,
-        notice_saves=times.notice_saves,
-        on_demand_wait=times.on_demand_wait,
         sold=sold,
+        **asdict(times_of(job, slot_hours)),
     )
 
 
@@ -59,10 +55,11 @@ def planned_job(job: Job, *, slot_hours: float) -> Job:
     boot and restart, or a restart when it shrinks.
     """
     times, seconds = times_of(job, slot_hours), slot_hours * HOUR
+    restarts = [times.restart_seconds(n) for n in range(job.n_max + 1)]
     return replace(
         job,
-        mu_up=1.0 - (times.boot + times.restart) / seconds,
-        mu_down=1.0 - times.restart / seconds,
+        mu_up=tuple(1.0 - (times.boot + restart) / seconds for restart in restarts),
+        mu_down=tuple(1.0 - restart / seconds for restart in restarts),
         deadline_slots=job.deadline_slots - 1,
     )
 
@@ -73,7 +70,7 @@ def on_demand_alone(terms: WorldTerms, deadline: float) -> tuple[int, float]:
     If none does, the number that finishes first.
     """
     sizes = [n for n, rate in enumerate(terms.rates) if rate > 0.0]
-    paid = {n: terms.boot + terms.restart + terms.workload / terms.rates[n] * HOUR for n in sizes}
+    paid = {n: terms.boot + terms.restart_seconds(n) + terms.workload / terms.rates[n] * HOUR for n in sizes}
     in_time = [n for n in sizes if terms.on_demand_wait + paid[n] <= deadline + SECOND_TOLERANCE]
     n = min(in_time, key=lambda n: n * paid[n]) if in_time else min(sizes, key=lambda n: paid[n])
     return n, n * paid[n] / HOUR * terms.on_demand_usd

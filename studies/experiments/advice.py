@@ -39,7 +39,6 @@ from slackwater.optimization.replay.score import (
 )
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.bound import bound_in_world
 from slackwater.optimization.world.terms import planned_job
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
@@ -55,6 +54,7 @@ from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
 from slackwater.studies.trials.comparison import day_blocks, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
+from slackwater.studies.world_bound import bound_in_world
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows

@@ -24,7 +24,7 @@ from slackwater.optimization.market.window import (
     of_quantiles,
     record_of,
 )
-from slackwater.optimization.moving.adapter import InOneMarket, best_alone, best_past
+from slackwater.optimization.moving.adapter import InOneMarket, best_alone
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
@@ -35,7 +35,6 @@ from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import Case, spread
 from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.world.audit import audit_in_world
-from slackwater.optimization.world.bound import bound_in_world
 from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,
@@ -49,6 +48,7 @@ from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
 from slackwater.studies.trials.comparison import headroom_captured, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
+from slackwater.studies.world_bound import bound_in_world
 from slackwater.warehouse.errors import MarketError
 
 #: Parameters of every job: slots to its deadline, times of instances, what they take of a slot of half an hour, and the
@@ -479,7 +479,7 @@ def _singles(case: WorldCase, scene: Scene, grounds: Grounds, told: Any, at_star
     """Return the runs of every policy on single markets: the mean over markets, and the markets that could have been chosen."""
     found = []
     chosen = {
-        "best market by the past": best_past(SINGLES["UP"], scene.saved_usd).market,
+        "best market by the past": int(np.argmax(scene.saved_usd)),
         "best market at the start": at_start,
     }
     for name, policy in SINGLES.items():

@@ -16,7 +16,13 @@ from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import interval_words
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.renting.budget import JobType, Rental
-from slackwater.optimization.renting.market import (
+from slackwater.optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
+from slackwater.optimization.renting.simulation import Stream, job_stream
+from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
+from slackwater.studies.experiments.material import read_tapes
+from slackwater.studies.experiments.study import StudyOptions
+from slackwater.studies.experiments.study import joins as joins_banner
+from slackwater.studies.renting_market import (
     DualPrice,
     EffectiveRenter,
     FixedRenter,
@@ -30,12 +36,6 @@ from slackwater.optimization.renting.market import (
     daily_plan,
     rent_on_market,
 )
-from slackwater.optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
-from slackwater.optimization.renting.simulation import Stream, job_stream
-from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from slackwater.studies.experiments.material import read_tapes
-from slackwater.studies.experiments.study import StudyOptions
-from slackwater.studies.experiments.study import joins as joins_banner
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape
 

@@ -14,9 +14,11 @@ from slackwater.flows.accuracy.units import cores
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, area, lines
+from slackwater.optimization.job.definition import Job, rates
+from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
-from slackwater.optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
+from slackwater.optimization.selection.contract import Learner, normalised, weigh
 from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
 from slackwater.optimization.selection.prior import MeasuredWorld, read_prior, write_prior
@@ -107,6 +109,24 @@ class SelectionResult:
     played: dict[str, PlayedOrder]
     tight: dict[str, SelectionSummary]
     bandits: BanditResult
+
+
+def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
+    """Return tighter bounds of a job's utility, USD, for policies that never pay more than on-demand (ours).
+
+    Upper bound: v. Lower bound: minus the most that can be spent up to d, because the ending after
+    d has a utility of at least 0 (M2.6). The most that can be spent is d slots of N_max and, if a
+    size change lasts less than a slot, no more than p_o L / mu max_n n / H(n) for the work, mu
+    being the least efficiency, plus one slot of N_max in which the job finishes.
+    """
+    slot = job.n_max * on_demand_usd * slot_hours
+    most = job.deadline_slots * slot
+    slowest = min(least_efficiency(job.restart, n) for n in range(job.n_min, job.n_max + 1))
+    if slowest > 0.0:
+        hourly = rates(job.throughput, job.n_max)
+        dearest = max(n / float(hourly[n]) for n in range(job.n_min, job.n_max + 1))
+        most = min(most, on_demand_usd * job.workload * dearest / slowest + slot)
+    return -most, job.value
 
 
 def selection_study(study: StudyOptions, *, prior: Path | None = None) -> Answer:

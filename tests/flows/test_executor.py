@@ -88,7 +88,7 @@ def documented_cluster(folder):
         "1",
         "--no-dashboard",
         "--preload",
-        "slackwater.flows.preload",
+        "slackwater.flows.turn.stages",
     ]
     commands = [
         [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],

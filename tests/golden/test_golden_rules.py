@@ -89,7 +89,8 @@ def job_of(*, n_min=1, n_max=5, alpha=1.0, value=100.0, deadline=10, workload=20
 @pytest.mark.parametrize("case", cases("mu"))
 def test_mu(case):
     n, before, mu = case["n"], case["before"], case["mu"]
-    restart, job = rules.Restart(case["up"], case["down"]), job_of(up=case["up"], down=case["down"])
+    job = job_of(up=case["up"], down=case["down"])
+    restart = job.restart
     problem = HorizonProblem(
         job=job, slot=0, done=0.0, n_previous=before, window=NO_SPOT, end_rule=EndRule.ON_DEMAND_TO_GO
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-from make import make_request, make_turn
+from make import make_request, make_turn, save_run
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
@@ -114,8 +114,6 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
 
 def keep(store, turn, rows):
     """Store decisions as the allocate stage does."""
-    from slackwater.flows.ledger.stages import save_run
-
     with store.transaction():
         save_decisions(store, [(turn.run_id, row) for row in rows])
         save_run(store, turn.run_id, at=turn.at, stage="allocate", details={}, made=turn.made)

@@ -23,7 +23,7 @@ from slackwater.optimization.policies.contract import Policy, View, plans_in_wor
 from slackwater.optimization.replay.ahead import Present
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import checked
-from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.simulation import Readings, WorldRun, WorldTerms
 from slackwater.optimization.world.terms import world_terms
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
@@ -48,11 +48,31 @@ def make_job(**changes: Any) -> Job:
 
 
 def make_multi_job(
-    job: Job | None = None, markets: int = 3, *, taken: float = 0.3, usd: float = 0.5, home: int | None = None
+    job: Job | None = None,
+    markets: int = 3,
+    *,
+    taken: float = 0.3,
+    usd: float | Sequence[float] = 0.5,
+    home: int | None = None,
 ) -> MarketsJob:
-    """Return a job that runs alike in each of ``markets``; a move takes a share of a slot and costs USD."""
+    """Return a job that runs alike in each of ``markets``; a move takes a share of a slot and costs USD, perhaps by slot."""
     runs = (job or make_job(),) * markets
     return MarketsJob(runs=runs, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+
+
+class RestartByGroup(WorldTerms):
+    """Terms in the world with a restart that takes its time for each instance of the group."""
+
+    def restart_seconds(self, n: int) -> float:
+        """Return the restart of a group of ``n``."""
+        return self.restart * n
+
+
+def save_run(store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Any, **changes: Any) -> None:
+    """Record that a stage of a run is done."""
+    from slackwater.flows.ledger.stages import RunRow, save_runs
+
+    save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, **changes)])
 
 
 def make_window(

@@ -5,9 +5,9 @@ from make import make_job, make_record, make_window
 
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.world.audit import audit_in_world
-from slackwater.optimization.world.bound import bound_in_world
 from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
+from slackwater.studies.world_bound import bound_in_world
 
 ON_DEMAND = (3.0, 3.2, 2.8)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.flows.acting.contract import Brought, DriverError, Instance, Kind, Order
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.flows.acting.drivers.calls import call_program
 
 SCHEMA = "slackwater.order/1"
 
@@ -83,28 +83,14 @@ class CommandDriver:
 
     def _call(self, request: Mapping[str, Any]) -> _Reply:
         program = self._options.run[0]
+        answer = call_program(
+            self._options.run,
+            name=program,
+            timeout_seconds=self._options.timeout_seconds,
+            given=json.dumps({"schema": SCHEMA, **request}),
+        )
         try:
-            done = subprocess.run(
-                self._options.run,
-                input=json.dumps({"schema": SCHEMA, **request}),
-                capture_output=True,
-                text=True,
-                timeout=self._options.timeout_seconds,
-                check=False,
-            )
-        except OSError as error:
-            raise DriverError(f"{program}: {error.strerror}", expected="a program that can be run") from error
-        except subprocess.TimeoutExpired as error:
-            raise DriverError(
-                f"{program} gave no answer within {self._options.timeout_seconds:g} s"
-            ) from error
-        if done.returncode:
-            told = done.stderr.strip().splitlines()
-            raise DriverError(
-                f"{program} ended with exit code {done.returncode}: {told[-1] if told else 'no message'}"
-            )
-        try:
-            return _Reply.model_validate_json(done.stdout)
+            return _Reply.model_validate_json(answer)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])

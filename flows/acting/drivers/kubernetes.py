@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import shlex
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +30,7 @@ from slackwater.flows.acting.contract import (
     workload_name,
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.flows.acting.drivers.calls import call_program
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import Market
 
@@ -140,27 +140,14 @@ class KubernetesDriver:
         context = [] if self._options.context is None else ["--context", self._options.context]
         return [*self._options.kubectl, *context, "--namespace", self._options.namespace, *words]
 
-    def _call(self, *words: str, given: str | None = None) -> str:
-        program = self._words(*words)
-        try:
-            done = subprocess.run(
-                program,
-                input=given or "",
-                capture_output=True,
-                text=True,
-                timeout=self._options.timeout_seconds,
-                check=False,
-            )
-        except OSError as error:
-            raise DriverError(f"{program[0]}: {error.strerror}", expected="kubectl") from error
-        except subprocess.TimeoutExpired as error:
-            raise DriverError(
-                f"`kubectl {words[0]}` gave no answer within {self._options.timeout_seconds:g} s"
-            ) from error
-        if done.returncode:
-            told = " ".join(done.stderr.split())[-400:]
-            raise DriverError(f"`kubectl {words[0]}` ended with exit code {done.returncode}: {told}")
-        return done.stdout
+    def _call(self, *words: str, given: str = "") -> str:
+        return call_program(
+            self._words(*words),
+            name=f"`kubectl {words[0]}`",
+            timeout_seconds=self._options.timeout_seconds,
+            given=given,
+            expected="kubectl",
+        )
 
 
 #: A server-side apply creates or changes an object to what is stated, in one call.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from slackwater.flows.acting.contract import (
     workload_name,
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
+from slackwater.flows.acting.drivers.calls import call_program
 from slackwater.warehouse.history import Market
 
 #: Providers of markets -> clouds of SkyPilot, where the names differ.
@@ -179,29 +179,13 @@ class SkyPilotDriver:
 
     def _call(self, words: Sequence[str]) -> str:
         program = [*self._options.sky, *words]
-        try:
-            done = subprocess.run(
-                program,
-                capture_output=True,
-                text=True,
-                timeout=self._options.timeout_seconds,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            raise DriverError(
-                f"{program[0]}: {error.strerror}",
-                expected="SkyPilot's command line",
-                remedy="pip install skypilot",
-            ) from error
-        except subprocess.TimeoutExpired as error:
-            raise DriverError(
-                f"`{shlex.join(program[:3])}` gave no answer within {self._options.timeout_seconds:g} s"
-            ) from error
-        if done.returncode:
-            told = " ".join((done.stderr or done.stdout).split())[-400:]
-            raise DriverError(f"`{shlex.join(program[:3])}` ended with exit code {done.returncode}: {told}")
-        return done.stdout
+        return call_program(
+            program,
+            name=f"`{shlex.join(program[:3])}`",
+            timeout_seconds=self._options.timeout_seconds,
+            expected="SkyPilot's command line",
+            remedy="pip install skypilot",
+        )
 
 
 def _cluster(row: Mapping[str, Any]) -> _Cluster:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, MarketListing, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
@@ -24,8 +25,8 @@ from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 
-if TYPE_CHECKING:
-    from slackwater.flows.turn.context import Turn
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Reads:
@@ -79,6 +80,42 @@ class Reads:
             return MarketError(f"market {request.market.key}: {why_raised(error)}")
 
 
+class MarketReader(MarketListing, Protocol):
+    """Markets known at a time with their observations: a turn, or `StoredMarkets`."""
+
+    @property
+    def observations(self) -> Reads:
+        """Cache of the observations."""
+
+    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+        """Return the markets known at a time (None: ``self.at``) as rows."""
+
+    def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a reader of the warehouse finds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMarkets:
+    """Markets of a warehouse at a time with their observations, without a turn; see `MarketListing`."""
+
+    store: Store
+    at: pd.Timestamp
+    settings: Settings
+    own_end: bool = False
+    observations: Reads = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "observations", Reads(self.store))
+
+    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+        """Return the markets known at a time (None: ``self.at``) as rows."""
+        return self.observations.listed(self.at if at is None else at)
+
+    def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a reader of the warehouse finds."""
+        return reader(self.store, *args, **options)
+
+
 #: Most peers read for a market.
 MOST_PEERS = 12
 
@@ -126,7 +163,7 @@ def read_history(
     return load_histories(store, [request])[0]
 
 
-def read_all(turn: Turn, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
+def read_all(turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
     """Return the history of each market from a start on, in order; raises the first `MarketError`."""
     found = []
     for history in try_histories(turn, asked):
@@ -137,7 +174,7 @@ def read_all(turn: Turn, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -
 
 
 def try_histories(
-    turn: Turn, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]
+    turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]
 ) -> list[History | MarketError]:
     """Return the history of each market from a start on, or the error that prevents it, in order.
 
@@ -149,7 +186,7 @@ def try_histories(
 
 
 def peers_of(
-    turn: Turn, asked: Sequence[FollowedMarket], *, start: pd.Timestamp
+    turn: MarketReader, asked: Sequence[FollowedMarket], *, start: pd.Timestamp
 ) -> dict[FollowedMarket, list[History]]:
     """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
 
@@ -179,7 +216,7 @@ def peers_of(
     }
 
 
-def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
+def _peer(turn: MarketReader, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
     last = pd.Timestamp(str(row["last_observed"])).ceil(step)
     return FollowedMarket(
         market=Market.parse(str(row["market"])),

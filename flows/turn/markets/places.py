@@ -14,7 +14,6 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import listed, plural, rows_of
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.following import (
     FollowedMarket,
     counted_or_priced,
@@ -23,7 +22,7 @@ from slackwater.flows.turn.markets.following import (
     step_of,
     trust_rank,
 )
-from slackwater.flows.turn.markets.histories import try_histories
+from slackwater.flows.turn.markets.histories import MarketReader, try_histories
 from slackwater.optimization.job.gpus import gpu_type_of
 from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
@@ -72,7 +71,7 @@ def find_market(
 PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]
 
 
-def market_of(turn: Turn, text: str) -> FollowedMarket:
+def market_of(turn: MarketReader, text: str) -> FollowedMarket:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return turn.read(
         find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
@@ -84,7 +83,7 @@ MOST_PLACES, MOST_PLACED = 24, 2048
 
 
 def places_of(
-    turn: Turn, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
+    turn: MarketReader, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
 ) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
@@ -147,7 +146,7 @@ def places_of(
     return places
 
 
-def markets_of(turn: Turn, request: JobRequest) -> tuple[FollowedMarket, ...]:
+def markets_of(turn: MarketReader, request: JobRequest) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed request: its only market, or those of a multi-market job, its home first.
 
     Raises as `find_market` and `places_of` do.
@@ -158,7 +157,7 @@ def markets_of(turn: Turn, request: JobRequest) -> tuple[FollowedMarket, ...]:
 
 
 def placed_in(
-    turn: Turn, request: JobRequest, *, market: str | None = None
+    turn: MarketReader, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[FollowedMarket, ...]]:
     """Return a request placed at the time of its markets, and these markets.
 
@@ -202,7 +201,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
 MOST_OTHERS = 4
 
 
-def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
     """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
 
     The throughput of a request holds for one instance type. Candidates are the types with the GPUs
@@ -259,7 +258,7 @@ def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
 
 
 def _types_by_price(
-    turn: Turn, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
+    turn: MarketReader, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
 ) -> list[tuple[str, str]]:
     """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
 

@@ -40,7 +40,7 @@ warehouse.store warehouse.store.connection warehouse.store.files warehouse.store
 """
 #: The command line with its settings, and the markets that turns follow.
 COMMANDS = """
-flows flows.cli flows.clock flows.command flows.config flows.paths flows.precheck flows.show flows.show.blocks flows.show.formats
+flows flows.cli flows.clock flows.command flows.config flows.precheck flows.show flows.show.blocks flows.show.formats
 flows.show.terminal flows.turn flows.turn.markets flows.turn.markets.following forecasting forecasting.predictors
 """
 INGEST = f"""
@@ -50,18 +50,17 @@ flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.re
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.ledger.stages flows.turn.context
-flows.turn.markets.histories flows.turn.markets.places
-optimization optimization.fan optimization.job optimization.job.definition optimization.job.gpus
+flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn.markets.histories flows.turn.markets.places
+optimization optimization.job optimization.job.definition optimization.job.gpus
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.market optimization.market.recent optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
-ADD = f"{JOBS} flows.jobs flows.jobs.command optimization.moving.costs"
+ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query optimization.moving.costs"
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
-flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.plans
-flows.plans.command flows.plans.one_job flows.plans.query
+flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.ledger.stages
+flows.plans flows.plans.command flows.plans.one_job flows.plans.query flows.turn.context optimization.fan
 forecasting.quantiles optimization.market.window optimization.window
 optimization.window.plan
 """

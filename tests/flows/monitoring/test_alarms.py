@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from make import make_turn
+from make import make_turn, save_run
 from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
-from slackwater.flows.ledger.stages import save_run
 from slackwater.flows.monitoring import alarms, job_alarms
 from slackwater.flows.monitoring.alarms import (
     Alarm,

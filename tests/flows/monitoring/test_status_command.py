@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from make import save_run
 from page_kit import unpacked
 from published import keeps_to
 from test_alarms import AT, HALF, every, lively, put
@@ -17,7 +18,7 @@ from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows
 
 from slackwater.flows import cli
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.stages import STAGES, save_failure, save_run
+from slackwater.flows.ledger.stages import STAGES, save_failure
 from slackwater.flows.monitoring.alarms import Alarm
 from slackwater.flows.monitoring.completeness import classify, feed_freshness, freshness
 from slackwater.flows.monitoring.status import (

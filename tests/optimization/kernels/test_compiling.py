@@ -36,10 +36,11 @@ def probe(restart, n, before):
     return called(efficiency(restart, n, before))
 """
 ASK = """
+import numpy as np
 from slackwater.optimization.kernels.compiling import cache_folder
 from slackwater.optimization.kernels.probe import probe
 from slackwater.optimization.kernels.rules import Restart
-print(probe(Restart(0.75, 0.5), 3, 1), sum(probe.stats.cache_hits.values()), cache_folder())
+print(probe(Restart(np.full(4, 0.75), np.full(4, 0.5)), 3, 1), sum(probe.stats.cache_hits.values()), cache_folder())
 """
 
 

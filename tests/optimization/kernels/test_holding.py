@@ -23,7 +23,7 @@ def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> Held:
     sizes = np.arange(n_max + 1)
     gain = np.append(0, np.cumsum(STEPS // rng.integers(1, 3, n_max))).astype(float)
     deadline = slots + int(rng.integers(0, 2))
-    restart = rng.choice([0.0, 0.125, 0.25])
+    restarts = rng.choice([0.0, 0.125, 0.25], n_max + 1)
     return Held(
         sizes=sizes,
         gain=gain,
@@ -32,9 +32,9 @@ def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> Held:
         price=rng.choice([0.1, 0.4, 1.0, 1.3], levels, replace=False),
         price_chain=rng.dirichlet(np.ones(levels), (slots, levels)).astype(np.float32),
         on_demand=1.0,
-        fresh=restart + rng.choice([0.0, 0.125]),
+        fresh=restarts + rng.choice([0.0, 0.125]),
         wait=float(rng.choice([0.0, 0.125])),
-        restart=restart,
+        restart=restarts,
         unsaved=float(rng.choice([0.0, 0.25])),
         gap=float(rng.choice([0.5, 1.0])),
         guarded=bool(rng.random() < 0.7),
@@ -62,8 +62,9 @@ class Tree:
         if not game.guarded or (on_demand > 0 and spot == 0):
             return True
         left = game.value.deadline - game.slot - i
-        anew = game.gain.max() * (left - game.gap - game.wait - game.fresh)
-        part = game.gain[on_demand] * (left - max(game.gap, game.wait + game.fresh) - game.restart)
+        anew = game.gain[-1] * (left - game.gap - game.wait - game.fresh[-1])
+        ready = max(game.gap, game.wait + game.fresh[on_demand])
+        part = game.gain[on_demand] * (left - ready - game.restart[on_demand])
         return rest <= max(anew, part) + 1e-6
 
     def chosen(self, i: int, s: int, x: int, target: tuple[int, int], rest: float, lost: float) -> float:
@@ -104,12 +105,12 @@ class Tree:
         for n in range(1, game.sizes.size):
             spot = min(n, int(game.available[s])) if cheap else 0
             targets |= {(n - spot, spot), (n, 0)}
-            takes = game.fresh + game.wait + rest / game.gain[n]
+            takes = game.fresh[n] + game.wait + rest / game.gain[n]
             if game.guarded and takes <= left + 1e-6:
                 found.append(game.value.usd - self.usd(n) * takes)
         for target in targets:
             on_demand, spot = target
-            lost = 0.0 if not sum(target) else game.fresh + (game.wait if on_demand else 0.0)
+            lost = 0.0 if not sum(target) else game.fresh[sum(target)] + (game.wait if on_demand else 0.0)
             if self.allowed(i, *target, rest):
                 found.append(self.chosen(i, s, x, target, rest, lost))
             if held[1] and not cheap:
@@ -117,7 +118,7 @@ class Tree:
             same_kind = (spot > 0) == (held[1] > 0) or not sum(target)
             part = sum(target) and same_kind and on_demand <= held[0] and spot <= held[1]
             if part and (gone or target != held) and self.allowed(i, *target, rest):
-                found.append(self.chosen(i, s, x, target, rest, game.restart))
+                found.append(self.chosen(i, s, x, target, rest, game.restart[sum(target)]))
         if sum(held) and not gone and (cheap or not held[1]):
             unsaved = game.unsaved * game.gain[sum(held)] if held[1] else 0.0
             if self.allowed(i, *held, rest + unsaved):
@@ -135,7 +136,7 @@ class Tree:
             return -self.beyond
         limit, best = late_limit(game.value) - game.value.deadline, 0.0
         for n in range(1, game.sizes.size):
-            late = game.wait + game.fresh + rest / game.gain[n]
+            late = game.wait + game.fresh[n] + rest / game.gain[n]
             best = max(best, game.value.usd * max(0.0, 1.0 - late / limit) - late * self.usd(n))
         return best
 

@@ -245,11 +245,16 @@ def up_or_down(rng):
     ]
 
 
-def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down():
+#: Cost of a move in each slot, the last for all later slots: cheap where it pays to wait for it.
+BY_SLOT = (0.6, 0.05, 0.6, 0.6, 0.0, 1.5)
+
+
+@pytest.mark.parametrize("usd", [0.1, BY_SLOT], ids=["even", "by_slot"])
+def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down(usd):
     rng = np.random.default_rng(4)
     gap, room = 0.0, 0.0
     for home in (None, 0, 1, 0):
-        job = make_multi_job(a_job(d=7, n_max=1, load=0.5, mu=0.9), 2, usd=0.1, home=home)
+        job = make_multi_job(a_job(d=7, n_max=1, load=0.5, mu=0.9), 2, usd=usd, home=home)
         chains, prices = up_or_down(rng), rng.uniform(0.6, 1.4, 2)
         exact = ExactProgram(job, ON_DEMAND, 1.0, joint(chains, prices))
         start = tuple((float(price), int(rng.integers(2))) for price in prices)
@@ -261,8 +266,9 @@ def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_o
     assert gap <= 0.03 * room
 
 
-def test_the_exact_program_on_known_paths_is_hindsight():
-    job = make_multi_job(a_job(d=5, n_max=2, load=0.5), 2, home=1)
+@pytest.mark.parametrize("usd", [0.5, BY_SLOT], ids=["even", "by_slot"])
+def test_the_exact_program_on_known_paths_is_hindsight(usd):
+    job = make_multi_job(a_job(d=5, n_max=2, load=0.5), 2, home=1, usd=usd)
     windows, _ = random_markets(8, 5, 2, markets=2)
 
     def shown(slot):

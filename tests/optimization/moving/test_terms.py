@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from make import make_history
 
-from slackwater.optimization.job.request import JobRequest, parse_request
+from slackwater.optimization.job.request import JobRequest, MovingTerms, parse_request
 from slackwater.optimization.moving.costs import egress_usd_per_gb, moves
 from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.moving.terms import check_types, fits
@@ -114,15 +114,31 @@ def test_egress_is_by_zone_region_and_provider():
 
 
 def test_moves_take_the_transfer_and_cost_the_egress():
-    terms = _request(
-        moving={"minutes": 2, "usd": 1, "checkpoint_gb": 100, "bandwidth_gb_per_minute": 10}
-    ).moving
-    found = moves(terms, [A, B, AWS], step=STEP)
+    found = moves(_placed(moving=TERMS), [A, B, AWS], step=STEP)
     assert found.taken == pytest.approx(12 / 30)
-    assert found.usd == pytest.approx(np.array([[0, 2, 13], [2, 0, 13], [10, 10, 0]]))
-    given = moves(terms.model_copy(update={"egress_usd_per_gb": 0.5}), [A, AWS], step=STEP)
-    assert given.usd == pytest.approx(np.array([[0, 51], [51, 0]]))
-    assert moves(None, [A, B], step=STEP).usd.sum() == 0
+    assert found.usd == pytest.approx(np.array([[[0, 2, 13], [2, 0, 13], [10, 10, 0]]]))
+    given = moves(_placed(moving=TERMS | {"egress_usd_per_gb": 0.5}), [A, AWS], step=STEP)
+    assert given.usd == pytest.approx(np.array([[[0, 51], [51, 0]]]))
+    assert moves(_placed(), [A, B], step=STEP).usd.sum() == 0
+
+
+#: Terms of a move, and another value of each key.
+TERMS = {"minutes": 2, "usd": 1, "checkpoint_gb": 100, "bandwidth_gb_per_minute": 10}
+OTHER = {
+    "minutes": 3,
+    "usd": 2,
+    "checkpoint_gb": 50,
+    "bandwidth_gb_per_minute": 5,
+    "egress_usd_per_gb": 0.5,
+}
+
+
+@pytest.mark.parametrize("key", MovingTerms.model_fields)
+def test_every_key_of_a_move_changes_its_time_or_cost(key):
+    found, other = (
+        moves(_placed(moving=terms), [A, B], step=STEP) for terms in (TERMS, TERMS | {key: OTHER[key]})
+    )
+    assert (found.taken, found.table.tolist()) != (other.taken, other.table.tolist())
 
 
 def test_the_runs_agree_in_work_and_value_also_where_throughput_differs():

@@ -14,8 +14,9 @@ from slackwater.optimization import Job
 from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.replay.run import replay
-from slackwater.optimization.selection.contract import attainable_bounds, utility_bounds
+from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.plan import Allocation
+from slackwater.studies.experiments.selection import attainable_bounds
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,15 @@ def agrees(case, plan):
     audit_plan(case, plan)
 
 
+@pytest.mark.parametrize("end_rule", RULES)
+def test_equals_enumeration_where_the_restart_depends_on_the_size(end_rule):
+    rng = np.random.default_rng(12)
+    for case in programs(100, seed=12, end_rule=end_rule, w=3, n_max=3):
+        shares = rng.choice([1.0, 0.9, 0.4, -0.5], (2, case.job.n_max + 1)).tolist()
+        job = replace(case.job, mu_up=tuple(shares[0]), mu_down=tuple(shares[1]))
+        agrees(replace(case, job=job), solve_window(replace(case, job=job)))
+
+
 @pytest.mark.parametrize("mus", [SHARES, OWING])
 @pytest.mark.parametrize("end_rule", RULES)
 def test_equals_enumeration_on_tiny_programs(end_rule, mus):

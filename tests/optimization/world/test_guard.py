@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import RestartByGroup
 
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
@@ -18,7 +19,8 @@ def market(rng, workload):
     n_max = n_min + int(rng.integers(0, 5))
     sizes = np.arange(n_max + 1)
     speed = sizes.astype(float) if rng.random() < 0.5 else sizes / (0.2 * sizes + 0.8)
-    return WorldTerms(
+    kind = RestartByGroup if n_max % 2 else WorldTerms
+    return kind(
         rates=tuple(np.where(sizes >= n_min, speed, 0.0)),
         workload=workload,
         on_demand_usd=float(rng.uniform(2.0, 6.0)),

@@ -20,7 +20,6 @@ from slackwater.optimization.world.replay import (
     WorldCase,
     decision_times,
     replay_in_world,
-    replay_world_batch,
 )
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError
@@ -207,16 +206,6 @@ def test_the_guard_saves_a_deadline_that_the_slot_model_misses():
         (kept,) = replay_in_world([policy_named("MSU-trim")], case, launcher=launcher)
         assert not bare.on_time
         assert kept.on_time
-
-
-@pytest.mark.slow
-def test_processes_change_nothing():
-    job = make_job(workload=20.0, deadline_slots=6)
-    cases = [world_case(job, make_window(0.5, n, slots=6), restart=240.0) for n in (2, 4, 8)]
-    policies = [policy_named("UP"), policy_named("MSU")]
-    alone = replay_world_batch(cases, policies)
-    assert replay_world_batch(cases, policies, processes=2) == alone
-    assert [len(row) for row in alone] == [2, 2, 2]
 
 
 # ---

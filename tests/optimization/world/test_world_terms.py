@@ -1,13 +1,15 @@
 """From a request and a market to the terms of the world: minutes to seconds, rates per hour, n_min (M12.9)."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pandas as pd
 import pytest
-from make import make_job, make_multi_job, request_terms
+from make import make_job, make_multi_job, make_request, request_terms
 
 from slackwater.optimization.job.definition import InstanceTimes, needed
-from slackwater.optimization.job.request import parse_request, slot_job
+from slackwater.optimization.job.request import JobRequest, parse_request, slot_job
+from slackwater.optimization.job.times import instance_times
+from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.world.simulation import WorldTerms
 from slackwater.optimization.world.terms import on_demand_alone, planned_job, world_markets, world_terms
 from slackwater.warehouse.history import Market
@@ -47,7 +49,7 @@ def test_several_markets_have_a_transfer_in_seconds_and_their_moves():
         world_terms(job, on_demand_usd=2.0, slot_hours=0.5, sold=False),
     )
     assert (found.transfer, found.home) == (pytest.approx(540.0), 1)
-    assert found.move_usd.tolist() == [[0.0, 0.5], [0.5, 0.0]]
+    assert found.move_usd.tolist() == [[[0.0, 0.5], [0.5, 0.0]]]
 
 
 def test_a_job_without_times_restarts_in_the_share_of_a_slot_that_the_slot_model_takes():
@@ -68,5 +70,31 @@ def test_policies_of_the_slot_model_plan_boot_and_restart_and_a_slot_less_where_
     times = InstanceTimes(boot=180.0, restart=360.0, checkpoint=600.0)
     job = make_job(times=times, deadline_slots=12, mu_up=1.0, mu_down=1.0)
     planned = planned_job(job, slot_hours=0.5)
-    assert (planned.mu_up, planned.mu_down) == (pytest.approx(0.7), pytest.approx(0.8))
+    assert planned.mu_up == pytest.approx((0.7,) * 9)
+    assert planned.mu_down == pytest.approx((0.8,) * 9)
     assert planned.deadline_slots == 11
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(InstanceTimes)])
+def test_every_time_of_an_instance_reaches_the_world(name):
+    times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0, on_demand_wait=300.0)
+    value = getattr(times, name)
+    changed = replace(times, **{name: not value if isinstance(value, bool) else value + 60.0})
+    found, other = (
+        world_markets(in_one_market(make_job(times=one)), on_demand_usd=[1.0], slot_hours=0.5).arrays
+        for one in (times, changed)
+    )
+    assert any((one != two).any() for one, two in zip(found, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        key
+        for key in JobRequest.model_fields
+        if ("_minutes" in key or "_seconds" in key) and key != "step_minutes"
+    ],
+)
+def test_every_time_of_a_job_file_is_a_time_of_its_instances(key):
+    found, other = (instance_times(make_request(**{key: value}), "gcp") for value in (0.0, 3600.0))
+    assert found != other

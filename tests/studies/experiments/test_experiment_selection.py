@@ -12,11 +12,12 @@ from tidy_folder import write_tidy
 
 from slackwater.flows.show.formats import plain
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.selection.contract import attainable_bounds, weigh
+from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.material import make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.selection import (
     PoolRounds,
+    attainable_bounds,
     rounds_of,
     selection_answer,
     selection_experiment,

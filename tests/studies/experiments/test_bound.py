@@ -11,8 +11,8 @@ from moving_markets import a_job, case_of, random_markets
 from test_world_replay import Mixing, hostile_case, world_case
 
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.world.bound import bound_in_world
 from slackwater.optimization.world.replay import replay_in_world
+from slackwater.studies.world_bound import bound_in_world
 
 
 def test_the_bound_is_the_cheapest_time_to_work_by_hand():

@@ -38,7 +38,12 @@ def bound_in_world(case: WorldCase) -> WorldBound:
     )
     slot = windows[0].slot_hours * HOUR
     deadline = job.deadline_slots * slot
-    begin = min(one.boot + one.restart for one in markets.terms)
+    begin = min(
+        one.boot + one.restart_seconds(n)
+        for one in markets.terms
+        for n, rate in enumerate(one.rates)
+        if rate > 0.0
+    )
     usd = [float(own.price.min()) for own in case.readings if len(own.price)]
     usd += [one.on_demand_usd for one in markets.terms if one.sold]
     start_usd = begin / HOUR * job.n_min * min(usd)

@@ -7,7 +7,17 @@ import pytest
 from make import make_record, make_window
 
 from slackwater.optimization.renting.budget import JobType
-from slackwater.optimization.renting.market import (
+from slackwater.optimization.renting.price import (
+    Outlooks,
+    PricedDelay,
+    PriceOutlook,
+    affordable,
+    effective_price,
+    loss_rate,
+)
+from slackwater.optimization.renting.simulation import Stream, job_stream
+from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
+from slackwater.studies.renting_market import (
     Arrival,
     DualPrice,
     EffectiveRenter,
@@ -20,16 +30,6 @@ from slackwater.optimization.renting.market import (
     covered_rental,
     rent_on_market,
 )
-from slackwater.optimization.renting.price import (
-    Outlooks,
-    PricedDelay,
-    PriceOutlook,
-    affordable,
-    effective_price,
-    loss_rate,
-)
-from slackwater.optimization.renting.simulation import Stream, job_stream
-from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
 from slackwater.warehouse.errors import SettingsError
 
 RULES = Rules(widths=np.arange(1, 9), restart_hours=0.1)

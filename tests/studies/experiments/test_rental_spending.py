@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slackwater.optimization.renting.market import (
+from slackwater.studies.renting_market import (
     DualPrice,
     SpendingPlan,
     best_fixed,
