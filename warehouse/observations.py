@@ -145,11 +145,11 @@ class Bounds:
 USUAL = Bounds()
 
 
-def places_sql(variable: Variable, schema: pa.Schema) -> str:
+def places_sql(variable: Variable, schema: pa.Schema, *, told: bool = True) -> str:
     """Return a SELECT over ``found_places`` with one row per series of the batch: pid, raw_* columns, identity, reason.
 
     A batch has few series: trimming and checking each once, not in every row, makes casting three
-    times as fast.
+    times as fast. ``told`` as in `cast_sql`.
     """
     found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
@@ -162,7 +162,7 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
     columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
     tests = _tests(found, columns_of(variable.kind, "identity"), USUAL)
     return (
-        f"SELECT *, {_case(tests)} AS reason "
+        f"SELECT *, {_case(tests, told=told)} AS reason "
         f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
 
@@ -184,7 +184,7 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
         *(f"{found.cast(column)} AS {column.alias}" for column in checked),
     ]
     tests = [("place_reason IS NOT NULL", "place_reason"), *_tests(found, checked, bounds)]
-    case = _case(tests if told else [(test, "''") for test, _ in tests])
+    case = _case(tests, told=told)
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     found_as = (
@@ -290,8 +290,10 @@ def _place_columns(schema: pa.Schema) -> list[str]:
     return [name for name in ("file", *IDENTITY) if name in schema.names]
 
 
-def _case(tests: Sequence[tuple[str, str]]) -> str:
-    """Return SQL for the value of the first true test, null if none is true."""
+def _case(tests: Sequence[tuple[str, str]], *, told: bool = True) -> str:
+    """Return SQL for the value of the first true test (an empty text unless ``told``), null if none is true."""
+    if not told:
+        return f"CASE WHEN {' OR '.join(f'({test})' for test, _ in tests)} THEN '' END"
     return "CASE " + " ".join(f"WHEN {test} THEN {value}" for test, value in tests) + " END"
 
 
@@ -524,29 +526,23 @@ class Stage:
         table = shortened_names(table.drop_columns(unsaid))
         schema = table.schema
         pid, places = numbered_places(table)
-        with store.registered("found_places", places):
-            store.execute(
-                f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, pid + {self._places} AS tsid "
-                f"FROM ({places_sql(variable, schema)})"
-            )
-        self._places += places.num_rows
-        if variable is PRICE:
-            self._list_prices()
-        store.execute(
-            f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind FROM places WHERE reason IS NULL",
-            {"kind": variable.kind},
-        )
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
-        columns = ", ".join(variable.columns)
-        with store.registered("incoming", table.append_column("n", numbers).append_column("pid", pid)):
+        table = table.append_column("n", numbers).append_column("pid", pid)
+        with store.registered("found_places", places), store.registered("incoming", table):
+            self._place(variable, schema, told=False)
+            store.execute(
+                f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind FROM places WHERE reason IS NULL",
+                {"kind": variable.kind},
+            )
             ((usable,),) = store.execute(
                 f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
-                f"coalesce(stated_known_at, {self._rule}), {columns} "
+                f"coalesce(stated_known_at, {self._rule}), {', '.join(variable.columns)} "
                 f"FROM ({cast_sql(variable, schema, self._bounds, told=False)}) WHERE reason IS NULL"
             )
-            # A second cast for batches with rejected rows: the original columns are read for these
-            # rows only.
+            # A second cast for batches with rejected rows: the reasons and original columns are read
+            # for these rows only.
             if usable < table.num_rows:
+                self._place(variable, schema, told=True)
                 store.execute(
                     "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason.code, c.reason.found, c.reason.more "
                     f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
@@ -554,6 +550,16 @@ class Stage:
             for column in stored_columns(variable.kind) if usable else ():
                 if column.set_aside is not None and column.name in schema.names:
                     self._count_set_aside(schema, column, column.set_aside)
+        self._places += places.num_rows
+
+    def _place(self, variable: Variable, schema: pa.Schema, *, told: bool) -> None:
+        """Create ``places``: the series of a batch with their numbers, their reasons (`places_sql`) and list prices."""
+        self._store.execute(
+            f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, pid + {self._places} AS tsid "
+            f"FROM ({places_sql(variable, schema, told=told)})"
+        )
+        if variable is PRICE:
+            self._list_prices()
 
     def _count_set_aside(self, schema: pa.Schema, column: Column, check: Check) -> None:
         """Count the invalid values of a column: only they are set aside, the rest of their rows is stored."""
