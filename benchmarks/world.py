@@ -77,7 +77,7 @@ def cpu_of_runs(cases: list[WorldCase], markets: int) -> float:
     """Return the CPU seconds of runs in equal markets."""
     begun = time.process_time()
     for known in cases:
-        terms = (world_terms(known.job.job, on_demand_usd=1.0),) * markets
+        terms = (world_terms(known.job.job, on_demand_usd=1.0, slot_hours=SLOT / 3600.0),) * markets
         places = WorldMarkets(terms=terms, transfer=300.0, move_usd=np.ones((markets, markets)), home=0)
         run = WorldRun(places, known.readings * markets)
         for slot in range(1, SLOTS + 1):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 
-from slackwater.optimization.job.definition import Job, needed, rates, times_of
+from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates, times_of
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
+
+#: Names of the times of instances.
+TIMES = tuple(field.name for field in fields(InstanceTimes))
 
 
 def world_markets(
@@ -37,13 +40,14 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
     ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without
     times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
+    times = times_of(job, slot_hours)
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
         workload=needed(job.workload),
         on_demand_usd=on_demand_usd if sold else 0.0,
         sold=sold,
-        **asdict(times_of(job, slot_hours)),
+        **{name: getattr(times, name) for name in TIMES},
     )
 
 
