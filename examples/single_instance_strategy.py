@@ -5,9 +5,10 @@ The file needs NumPy only. Name it as the strategy file (docs/multi-region-simul
     policy = SingleInstancePolicy(work_seconds=48 * 3600, deadline_seconds=52 * 3600, overhead_seconds=720, gap_seconds=600)
     kind = policy.act(elapsed_seconds=0, done_seconds=0, has_spot=True, held="none")   # "spot", "on_demand" or "none"
 
-Spot and waiting are used only where a gap without any work leaves a gap and an overhead (M4.3), so the deadline holds whatever
-becomes of spot. Below that, a table of backward induction (M4.6) expects to lose the work of the last gap before a loss, as
-these simulators count it, until a loss has kept it. Nothing is known of the market before the run.
+Waiting and running spot need an overhead of slack after a gap without any work, a start of spot also the overhead that it pays
+(M4.3), so the deadline holds whatever becomes of spot. Below that, a table of backward induction (M4.6) expects to lose the work
+of the last gap before a loss, as these simulators count it, until a loss has kept it. Nothing is known of the market before the
+run.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ def solve(
 ) -> np.ndarray:
     """Return the best actions by backward induction, packed bits of (steps left, spot or on-demand, state, holding, slack).
 
-    Times are ticks. ``lost`` is the work that a loss takes back; spot and waiting need a slack of ``reserve``. A holding is
-    nothing, spot or on-demand, these by the steps that they have run until the overhead is paid.
+    Times are ticks. ``lost`` is the work that a loss takes back; waiting needs a slack of ``reserve``, spot also the overhead that
+    it pays. A holding is nothing, spot or on-demand, these by the steps that they have run until the overhead is paid.
     """
     levels = max(1, -(-overhead // TICKS))
     owed = np.maximum(overhead - TICKS * np.arange(levels + 1), 0)
     eaten = np.minimum(owed, TICKS)
-    free = np.arange(slack + 1) >= reserve
+    room = np.arange(slack + 1) - reserve
     value = np.zeros((*FLIP.shape, 1 + 2 * levels, slack + 1), dtype=np.float32)
     bits = np.zeros((steps + 1, 2, *value.shape[:-1], -(-(slack + 1) // 8)), dtype=np.uint8)
     spot = slice(1, 1 + levels)
@@ -90,7 +91,7 @@ def solve(
         stays, ends = after_one_step(value, length)
         ahead = stays + ends
         done = np.arange(slack + 1) >= left * TICKS
-        wait = np.where(free, later(ahead[..., 0, :], TICKS), IMPOSSIBLE)
+        wait = np.where(room >= 0, later(ahead[..., 0, :], TICKS), IMPOSSIBLE)
         kept, gone = stays[1, ..., spot, :], ends[1, ..., 0, :]
         for m in range(value.shape[-2]):
             ran = 0 if m == 0 else (m - 1) % levels + 1
@@ -102,7 +103,7 @@ def solve(
             best = np.where(waits, wait, best)
             eats = int(eaten[on_spot])
             run = later(kept[..., min(on_spot, levels - 1), :], eats) + later(gone, min(eats + lost, TICKS))
-            run = np.where(free, spot_share + run, IMPOSSIBLE)
+            run = np.where(room >= eats, spot_share + run, IMPOSSIBLE)
             takes[1] = run <= best[1] + NEAR
             best[1] = np.minimum(run, best[1])
             value[..., m, :] = np.where(done, 0.0, best)
@@ -162,10 +163,10 @@ class SingleInstancePolicy:
     def _choose(self, left: float, work: float, has_spot: bool) -> Kind:
         if work <= 1e-6:
             return "none"
-        if left - self.gap - work < self.gap + self.overhead - 1e-6:  # the exact guard (M4.3)
+        if left - self.gap - work < self.overhead - 1e-6:  # the exact guard (M4.3)
             return "on_demand"
         overhead, lost = (int(np.ceil(s / self.tick - 1e-9)) for s in (self.overhead, self.gap))
-        reserve = int(np.ceil((2 * self.gap + self.overhead) / self.tick - 1e-9))
+        reserve = int(np.ceil((self.gap + self.overhead) / self.tick - 1e-9))
         slack = int((self.deadline - self.work) / self.tick + 1e-9)
         bits = solve(
             int(self.deadline / self.step + 1e-9), slack, overhead, lost if self.loses else 0, reserve,

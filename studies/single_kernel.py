@@ -76,12 +76,13 @@ def whole_slots(ticks: Ticks, work: int) -> int:
 
 
 @part
-def guarded(ticks: Ticks, slots: int, work: int) -> bool:
-    """Return whether the exact guard (M4.3) allows spot or no instance in the first of ``slots``.
+def guarded(ticks: Ticks, slots: int, work: int, eaten: int) -> bool:
+    """Return whether the exact guard (M4.3) allows spot, or no instance, in the first of ``slots``.
 
-    If the slot does no work, on-demand must still finish the ``work``, with a slot to spare.
+    If the slot does no work, on-demand must still finish the ``work``. A start of spot also leaves the overhead
+    ``eaten`` in the slot: the simulators' own net keeps running spot where nothing is to spare, and might miss the deadline.
     """
-    return (slots - 1) * ticks.slot - work >= ticks.slot + ticks.overhead
+    return (slots - 1) * ticks.slot - work >= ticks.overhead + eaten
 
 
 @kernel
@@ -238,10 +239,11 @@ def choose(
                 best, took = np.inf, ON_DEMAND
                 if x >= demand_eats:
                     best = ticks.on_demand_usd + ahead[k, to_demand, x - demand_eats]
-                allowed = not guard or guarded(ticks, left, left * ticks.slot - x)
-                if allowed and x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
+                waits = not guard or guarded(ticks, left, left * ticks.slot - x, 0)
+                if waits and x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
                     best, took = ahead[k, 0, x - ticks.slot], NONE
-                if allowed and up[k] and x - loss >= room:
+                runs = not guard or guarded(ticks, left, left * ticks.slot - x, spot_eats)
+                if runs and up[k] and x - loss >= room:
                     cost = ticks.spot_usd + ahead[k, to_spot, x - spot_eats] + lost[k, x - loss]
                     if cost <= best:
                         best, took = cost, SPOT

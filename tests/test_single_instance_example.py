@@ -74,11 +74,10 @@ def strategy_class():
     return found["SlackwaterStrategy"]
 
 
-def simulate(found, setting, up, *, gap_minutes=10, last_gap_counts=True):
+def simulate(found, setting, up, *, gap_minutes=10):
     """Return the cost in gaps of on-demand, and whether work was left at the deadline.
 
-    The work of the gap before a loss does not count if the setting loses it, and that of the last gap only with
-    ``last_gap_counts``.
+    The work of the gap before a loss does not count if the setting loses it. That of the gap that ends at the deadline counts.
     """
     parser = ArgumentParser()
     for name, hours in (
@@ -96,9 +95,8 @@ def simulate(found, setting, up, *, gap_minutes=10, last_gap_counts=True):
         at_end = t == up.size
         lost = kind == ClusterType.SPOT and not at_end and not up[t]
         told = ClusterType.NONE if lost and setting.loses_last_slot else kind
-        counts = told != ClusterType.NONE and (last_gap_counts or not at_end)
         if t:
-            worked = max(0.0, gap - strategy.remaining_restart_overhead) if counts else 0.0
+            worked = max(0.0, gap - strategy.remaining_restart_overhead) if told != ClusterType.NONE else 0.0
             strategy.remaining_restart_overhead = max(0.0, strategy.remaining_restart_overhead - gap)
             strategy.task_done_time.append(worked)
         if sum(strategy.task_done_time) >= strategy.task_duration - 1e-6 or at_end:
@@ -134,10 +132,9 @@ def test_no_deadline_is_missed(strategy_class, overhead, gap, loses):
     hostile += [at < dead for dead in range(1, n, 5)] + [at > born for born in range(1, n, 7)]
     hostile += [sticky(seed, n, p) for seed in range(5) for p in (0.02, 0.2, 0.6)]
     for up in hostile:
-        for counts in (True, False):
-            usd, late = simulate(strategy_class, setting, up, gap_minutes=gap, last_gap_counts=counts)
-            assert not late
-            assert usd <= n
+        usd, late = simulate(strategy_class, setting, up, gap_minutes=gap)
+        assert not late
+        assert usd <= n
 
 
 @pytest.mark.parametrize("overhead", [3, 12, 25])

@@ -316,8 +316,9 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
         f"ahead of schedule even while spot is up; {EAGER!r} leaves for spot at once. Shares of the gap are given from either",
         "the last slot of a spot instance that is lost does no work, as in the public simulators; in settings with the last slot "
         "kept it counts in full, as in the paper",
-        f"{DEFAULT!r}, {NAIVE!r} and the ablations take spot, and wait, only where a slot without work leaves a slot plus an "
-        f"overhead (M4.3); {DEFAULT!r} expects to lose the last slot of a run until a loss has kept it",
+        f"{DEFAULT!r}, {NAIVE!r} and the ablations take spot, and wait, only where on-demand still finishes after a slot "
+        f"without work, with the overhead of a start of spot to spare (M4.3); {DEFAULT!r} expects to lose the last slot of a run "
+        "until a loss has kept it",
         "learned from the training traces only; nothing is known of the market before a run",
     ]
     if len({trace.year for trace in traces}) == 1:

@@ -155,10 +155,14 @@ def test_the_last_slot_of_a_lost_run_does_no_work():
 
 
 def test_the_guard_by_hand():
-    # Work 40, deadline 80, overhead 2. A slot without progress must leave 12 minutes: 70 - 10 t - work left >= 12.
+    # Work 40, deadline 80, overhead 2. A slot without progress must leave 2 minutes, 4 where spot starts.
     ticks = lossy(2, work=40, deadline=80).ticks
-    for slots, work, allowed in ((8, 20, True), (7, 20, True), (6, 20, False), (8, 29, True), (8, 30, False)):
-        assert guarded(ticks, slots, work) == allowed  # ticks of two minutes
+    for slots, work, waits, starts in (
+        (8, 20, True, True), (6, 20, True, True), (5, 19, True, False), (5, 20, False, False), (8, 33, True, True),
+        (8, 34, True, False), (8, 35, False, False),
+    ):  # fmt: skip
+        assert guarded(ticks, slots, work, 0) == waits  # ticks of two minutes
+        assert guarded(ticks, slots, work, ticks.overhead) == starts
 
 
 def test_greedy_waits_as_long_as_it_can():

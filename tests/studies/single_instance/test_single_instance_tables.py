@@ -160,17 +160,21 @@ def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
         up = sticky(seed, setting.slots, p)
         assert not any(run(policy, setting, up, 0).missed for policy in (learns, exact))
         assert not any(run(policy, counts, up, 0).missed for policy in (learns, exact, plain))
-        # The guard leaves a slot to spare: no spot and no waiting where a slot without work would use it up.
-        done = 0
-        for t, action in enumerate(learns.actions(setting, up)):
+        # The guard: on-demand still finishes after a slot without work, and spot that starts leaves its overhead too.
+        done, held, owed, taken = 0, NONE, 0, learns.actions(setting, up)
+        for t, action in enumerate(taken):
             if action in (NONE, SPOT) and done < setting.ticks.work:
-                assert guarded(setting.ticks, setting.slots - t, setting.ticks.work - done)
-            taken = learns.actions(setting, up)[: t + 1]
-            done = work_done(setting, up[: t + 2], taken)
+                due = 0 if action == NONE else owed if held == SPOT else setting.ticks.overhead
+                eaten = min(due, setting.ticks.slot)
+                assert guarded(setting.ticks, setting.slots - t, setting.ticks.work - done, eaten)
+            done, held, owed = work_done(setting, up[: t + 2], taken[: t + 1])
 
 
-def work_done(setting: Setting, up: np.ndarray, actions: np.ndarray) -> int:
-    """Return the ticks of work after the slots of ``actions``, with ``up`` a slot longer (shorter at the deadline)."""
+def work_done(setting: Setting, up: np.ndarray, actions: np.ndarray) -> tuple[int, int, int]:
+    """Return the ticks of work after the slots of ``actions``, the instance that is left and its overhead.
+
+    ``up`` is a slot longer than ``actions`` (not at the deadline).
+    """
     done = last = owed = 0
     held = NONE
     for t, action in enumerate(actions):
@@ -181,7 +185,7 @@ def work_done(setting: Setting, up: np.ndarray, actions: np.ndarray) -> int:
         lost = action == SPOT and t + 1 < up.size and not up[t + 1]
         done += 0 if lost and setting.loses_last_slot else last
         held = NONE if lost else held
-    return done
+    return done, held, owed
 
 
 def test_a_loss_shows_whether_the_last_slot_counts():
