@@ -68,11 +68,16 @@ def _limited(stage: Stage, bytes_at_most: int) -> str | None:
     return None
 
 
+#: Bytes by which a file may take more on a disk than its size.
+PAGE = 4096
+
+
 def full_tmpfs(stage: Stage, base: Path, folder: Path, *, megabytes: int) -> Full | None:
-    """Do the same on a small file system that fills up; None if mounting is not permitted."""
+    """Do the same on a file system with ``megabytes`` free, which fills up; None if mounting is not permitted."""
     disk = folder / f"disk-{megabytes}"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(disk)]
+    used = sum(file.stat().st_size + PAGE for file in base.rglob("*") if file.is_file())
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={used + megabytes * 2**20}", "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         return None
     try:
@@ -80,7 +85,7 @@ def full_tmpfs(stage: Stage, base: Path, folder: Path, *, megabytes: int) -> Ful
         here = copied(base, disk / "here")
         ended = Child(here, lambda: _limited(stage, resource.RLIM_INFINITY)).wait()
         if ended.error:
-            full.failures.append(f"{stage.name} on {megabytes} MB: {ended.error}")
+            full.failures.append(f"{stage.name} with {megabytes} MB free: {ended.error}")
         full.refused += ended.answer is not None
         full.fitted += ended.answer is None and not ended.error
         subprocess.run(["mount", "-o", "remount,size=400m", str(disk)], check=True)
@@ -88,7 +93,7 @@ def full_tmpfs(stage: Stage, base: Path, folder: Path, *, megabytes: int) -> Ful
         found = done(here, lambda: checked(DB)).answer
         if found["digest"] != whole.after or found["doubled"]:
             full.lost_or_doubled += 1
-            full.failures.append(f"{stage.name} on {megabytes} MB: other tables than undisturbed")
+            full.failures.append(f"{stage.name} with {megabytes} MB free: other tables than undisturbed")
         return full
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -48,8 +48,8 @@ SUMMED = (
     "half_seen",
 )
 ROWS = ("added", "repeated", "rejected")
-#: Of a full run: concurrent writers in each round; fetches; rounds without room; megabytes of small disks.
-WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (16, 20, 28)
+#: Of a full run: concurrent writers in each round; fetches; rounds without room; free megabytes of small disks.
+WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (1, 5, 13)
 
 
 #: Mutated files of every form of file.
@@ -164,7 +164,7 @@ def roomless(run: Harness) -> dict[str, Any]:
     turn = next(one for one in STAGES if one.name == "turn")
     for megabytes in DISKS if run.share == 1.0 else ():
         disk = full_tmpfs(turn, run.bases["turn"], run.folder, megabytes=megabytes)
-        told[f"disk of {megabytes} MB"] = "may not mount" if disk is None else plain(disk)
+        told[f"disk with {megabytes} MB free"] = "may not mount" if disk is None else plain(disk)
     return told
 
 
