@@ -378,12 +378,13 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
 
 
 def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
+    grown = after_growing(job.restart, job.n_max)  # a larger group is taken to restart as the largest does
     for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
         try:
             gain = job.throughput.rate(n) * slot_hours
         except JobError:  # a rate table has no entry beyond its end
             return None
-        if slots_needed(rest, after_growing(job.restart, n) * gain, gain) <= left:
+        if slots_needed(rest, grown * gain, gain) <= left:
             return n
     return None
 
