@@ -384,13 +384,13 @@ def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float
 
 
 def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
+    grown = after_growing(job.restart, job.n_max)  # a larger group is taken to restart as the largest does
     for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
         try:
             gain = job.throughput.rate(n) * slot_hours
         except JobError:  # a rate table has no entry beyond its end
             return None
-        growing = after_growing(job.restart, min(n, job.n_max))  # as of the largest size
-        if slots_needed(rest, growing * gain, gain) <= left:
+        if slots_needed(rest, grown * gain, gain) <= left:
             return n
     return None
 
