@@ -647,6 +647,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}REPORT_TOKEN": "token with which the callback of a trainer posts its reports",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
+    f"{PREFIX}ACT_KILLS": "kills of the processes that act, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",
     f"{PREFIX}PEER_SLOTS": "slots visible to them, for benchmarks",
     f"{PREFIX}BACKFILL_DAYS": "days of a backfill, for benchmarks",

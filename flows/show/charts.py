@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 def step_rows(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     """Return rows that draw values as steps, each from its edge to the next; needs one more edge than values.
 
-    >>> [(row["x"], row["y"]) for row in held([0, 1, 2, 3], [5.0, None, 7.0])]
+    >>> [(row["x"], row["y"]) for row in step_rows([0, 1, 2, 3], [5.0, None, 7.0])]
     [(0, 5.0), (1, 5.0), (1, None), (2, 7.0), (3, 7.0)]
     """
     rows: list[dict[str, Any]] = []

@@ -88,7 +88,7 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
 def escape_controls(text: str) -> str:
     r"""Return a text with control characters escaped.
 
-    >>> shown("a\x1b[31mb")
+    >>> escape_controls("a\x1b[31mb")
     'a\\x1b[31mb'
     """
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)

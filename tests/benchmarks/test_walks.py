@@ -107,7 +107,7 @@ def test_figures_side_by_side():
 def test_what_was_kept_is_read_again():
     figures = json.loads(walks.BEFORE.read_text())
     assert set(figures) == {"walks", "tree"}
-    assert walks.kept(figures) == walks.BEFORE.read_text()
+    assert walks.figures_json(figures) == walks.BEFORE.read_text()
 
 
 def test_the_tree_adds_up():
