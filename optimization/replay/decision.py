@@ -780,9 +780,18 @@ RAISED = (
 )  # fmt: skip
 
 
+def chance_text(chance: float) -> str:
+    """Return a probability in per cent; a belief is never certain.
+
+    >>> [chance_text(chance) for chance in (0.624, 0.997, 0.0)]
+    ['62 %', 'over 99 %', 'under 1 %']
+    """
+    return {"100": "over 99 %", "0": "under 1 %"}.get(text := f"{100.0 * chance:.0f}", f"{text} %")
+
+
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:
     """Return the policy's reason with the probability of spot in the next slot, or a note if the present count is unknown."""
     if view.availability_observed and not view.knows_count:
         return f"{reason}; availability unknown: no recent count for this slot"
     wanted = max(allocation.total, 1)
-    return f"{reason}; probability of {wanted} spot in the next slot: {100.0 * belief.chance_of_spot(wanted):.0f} %"
+    return f"{reason}; probability of {wanted} spot in the next slot: {chance_text(belief.chance_of_spot(wanted))}"

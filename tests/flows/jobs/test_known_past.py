@@ -21,7 +21,13 @@ from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.job.request import job_on, slot_job
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
+from slackwater.optimization.replay.decision import (
+    RECORD_SPAN,
+    chance_text,
+    decide,
+    market_record,
+    record_start,
+)
 from slackwater.optimization.replay.run import replay, see
 from slackwater.optimization.replay.score import ended_job, perfect_forecasts, score_job
 from slackwater.optimization.window.plan import Allocation
@@ -289,7 +295,7 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
             n = max(1, decision.allocation.total)
             chance = told[slot].probability_at_least(n, 1)
-            assert f"probability of {n} spot in the next slot: {100 * chance:.0f} %" in decision.reason
+            assert f"probability of {n} spot in the next slot: {chance_text(chance)}" in decision.reason
             assert decision.reason.count("probability of") == 1
             assert "chance of" not in decision.reason
             assert live.chance_of_spot(n) == pytest.approx(chance, abs=1e-6)
