@@ -187,7 +187,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     blocks: list[Block] = [
         *outlook(row),
         *([Notes(stale)] if stale else []),
-        "" if row.get("worth_note") else f"Why: {row['reason']}",  # the note is the reason
+        *([] if row.get("worth_note") else [f"Why: {row['reason']}"]),  # the note is the reason
         *(text for text in told if text),
         *([Notes(items)] if items else []),
         Table("Details", details(row), {"what": "field", "value": "value"}),
