@@ -78,13 +78,13 @@ class ActedWarehouse:
         self._rows, self._decided, self._markets = _Kept(), _Kept(), dict[str, _Kept]()
 
     def _read(self, name: tuple[Any, ...], read: Callable[[Store], Any]) -> Any:
-        """Return what ``read`` finds in the present snapshot, kept by ``name`` until there is a newer one."""
+        """Return the result of ``read`` on the present snapshot, stored by ``name`` until there is a newer snapshot."""
         with self._reading() as store:
             return self._rows.get(store.snapshot or object(), name, lambda: read(store))
 
     @contextmanager
     def _reading(self) -> Iterator[Store]:
-        """Yield a reader of the present state; where it is a snapshot, it stays open until there is a newer one."""
+        """Yield a reader of the present state; a snapshot stays open until there is a newer snapshot."""
         store = open_reader(self._db) if self._reader is None else renew_reader(self._reader, self._db)
         self._reader = None if store.snapshot is None else store
         try:

@@ -159,7 +159,7 @@ def risk_unknown(row: Mapping[str, Any]) -> str:
 
 
 def outlook(row: Mapping[str, Any]) -> list[str]:
-    """Return sentences on a lost slot's standby, the expected finish and the deadline, the risk, and the budget.
+    """Return sentences on the standby plan, the expected finish and the deadline, the risk, and the budget.
 
     >>> row = {"expected_finish": "2026-11-27T06:00:00+00:00", "deadline": "2026-11-27T12:00:00+00:00", "late_probability": None}
     >>> outlook({**row, "availability_note": "prices only"})[0]

@@ -149,9 +149,10 @@ def filed_moment(
     clock: pd.Timestamp,
     folder: bool = False,
 ) -> TurnMoment:
-    """Return the time at which a job is planned or added that is not stored: ``given``, else now if its markets are live.
+    """Return the time at which a job that is not stored is planned or added.
 
-    Else it is as in `usual_moment`. A job that states no start begins then.
+    It is ``given``, else now if its markets are live, else as in `usual_moment`. A job that states
+    no start begins then.
     """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))

@@ -152,7 +152,7 @@ class InstanceTimes:
     on_demand_wait: float = 0.0
 
     def restart_seconds(self, n: int) -> float:
-        """Return the time until a group of ``n`` instances that are up works: every use of the restart asks here."""
+        """Return the time until a group of ``n`` instances that are up works: the only statement of the time of a restart."""
         return self.restart
 
     def new_seconds(self, n: int) -> float:

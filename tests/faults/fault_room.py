@@ -73,7 +73,7 @@ PAGE = 4096
 
 
 def full_tmpfs(stage: Stage, base: Path, folder: Path, *, megabytes: int) -> Full | None:
-    """Do the same on a file system with ``megabytes`` free, which fills up; None if mounting is not permitted."""
+    """Run a stage on a file system with ``megabytes`` free, which fills up; None if mounting is not permitted."""
     disk = folder / f"disk-{megabytes}"
     disk.mkdir()
     used = sum(file.stat().st_size + PAGE for file in base.rglob("*") if file.is_file())

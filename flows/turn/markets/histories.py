@@ -91,7 +91,7 @@ class MarketReader(MarketListing, Protocol):
         """Return the markets known at a time (None: ``self.at``) as rows."""
 
     def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
-        """Return what a reader of the warehouse finds."""
+        """Return the result of a reader of the warehouse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class StoredMarkets:
         return self.observations.listed(self.at if at is None else at)
 
     def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
-        """Return what a reader of the warehouse finds."""
+        """Return the result of a reader of the warehouse."""
         return reader(self.store, *args, **options)
 
 
