@@ -727,7 +727,8 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
         if first["type"] == "extra_forbidden":
             raise SettingsError(
                 f"settings file {path}: {'.'.join(key)} is not a setting",
-                expected=nearest(key[-1], _names_beside(key)),
+                expected=nearest(key[-1], _names_beside(key))
+                or ", ".join(_names_beside(key) if len(key) > 1 else ()),
                 remedy="`slackwater init` writes all settings with their meanings",
             ) from error
         raise SettingsError(f"settings file {path}: {'.'.join(key)}: {first['msg']}") from error

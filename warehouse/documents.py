@@ -53,7 +53,7 @@ def read_list(text: str | None) -> list[Any]:
 # TOML files written by users.
 
 #: Expected form of a job file, for error messages.
-VALID_JOB = "valid TOML, as in examples/llama-8b-lora.toml"
+VALID_JOB = "valid TOML; `slackwater init --job` writes a job file with every key"
 
 
 def read_toml(path: Path, kind: str, *, expected: str, remedy: str = "") -> dict[str, object]:

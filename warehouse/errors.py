@@ -44,15 +44,14 @@ class SlackwaterError(Exception):
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
-    """Return up to ``most`` known names similar to ``name``, joined by commas; the first known names if none is similar.
+    """Return up to ``most`` known names similar to ``name``, joined by commas; "" if none is similar.
 
     >>> nearest("risk_pahts", ["horizon", "risk_paths", "seed"])
     'risk_paths'
     """
     from difflib import get_close_matches
 
-    names = list(known)
-    return ", ".join(get_close_matches(name, names, n=most) or names[:most])
+    return ", ".join(get_close_matches(name, list(known), n=most))
 
 
 def why_raised(error: Exception) -> str:

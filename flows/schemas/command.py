@@ -15,6 +15,8 @@ from slackwater.flows.show.blocks import Table, Verbatim
 #: `slackwater.flows.engine.serving`.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
 AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
+#: Job file with every key, shipped with the program.
+JOB_FILE = DEPLOYMENTS_FILE.with_name("examples") / "job.toml"
 
 
 def schema(
@@ -43,8 +45,9 @@ def init(
     *,
     out: Annotated[
         Path | None,
-        option("Where the file goes (default: slackwater.toml, or prefect.yaml).", metavar="FILE"),
+        option("Where the file goes (default: slackwater.toml, job.toml or prefect.yaml).", metavar="FILE"),
     ] = None,
+    job: Annotated[bool, option("Write job.toml instead, a job file with every key.")] = False,
     deployments: Annotated[
         bool,
         option(
@@ -53,14 +56,20 @@ def init(
     ] = False,
     output: Output = Output(),
 ) -> Answer:
-    """Write a settings file that lists every setting as a comment, with its meaning and default.
+    """Write a file to start from: the settings (each as a comment with its default), a job file, or the deployments.
 
     Existing files are not overwritten.
     """
     from slackwater.flows.config import SETTINGS_FILE, commented_settings
     from slackwater.warehouse.errors import SettingsError
 
-    if deployments:
+    if job and deployments:
+        raise SettingsError("--job and --deployments", remedy="give one of them")
+    if job:
+        path = out or Path(JOB_FILE.name)
+        texts, value = {path: JOB_FILE.read_text(encoding="utf-8")}, {"job": str(path)}
+        said = [f"{path}: a job file with every key. Change it, then `slackwater plan {path}`."]
+    elif deployments:
         path = out or Path(DEPLOYMENTS_FILE.name)
         beside = path.with_name(AUTOMATIONS_FILE.name)
         texts = {
@@ -81,7 +90,7 @@ def init(
         ]
     for one in texts:
         if one.exists():
-            raise SettingsError(f"{one} is there already", remedy="name another file with --out")
+            raise SettingsError(f"{one} exists already", remedy="name another file with --out")
     for one, text in texts.items():
         try:
             with one.open("x", encoding="utf-8") as file:

@@ -116,7 +116,9 @@ def architecture(model_name: str) -> Architecture:
     if sized is None:
         raise InputError(
             f"model {model_name!r} is not known",
-            expected=f"one of {len(known_models())} known models ({nearest(model_name, known_models())}), or a name with a size",
+            expected=f"one of {len(known_models())} known models"
+            + (f" ({alike})" if (alike := nearest(model_name, known_models())) else "")
+            + ", or a name with a size",
             remedy=f"give its parameters in billions: {model_name.split('@')[0]}@7.2b",
         )
     params_b = float(sized["size"])

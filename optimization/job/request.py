@@ -697,7 +697,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
         raise JobError(
             f"job file {where}: {'; '.join(problems)}",
             expected=f"for example {', '.join(needed)}" if needed else "",
-            remedy="see examples/llama-8b-lora.toml",
+            remedy="`slackwater init --job` writes a job file with every key",
         ) from error
     check_bounds(request, where)
     return request
@@ -722,7 +722,8 @@ def _problem_words(key: str, kind: str, message: str) -> str:
         return f"{name} stands in [{table}] and belongs above the first table"
     part = JobRequest.model_fields[table].annotation if table in JobRequest.model_fields else None
     known = getattr(part if table else JobRequest, "model_fields", {})
-    return f"{key} is no key of a job" + (f", perhaps {nearest(name, known)}" if known else "")
+    alike = nearest(name, known)
+    return f"{key} is no key of a job" + (f", perhaps {alike}" if alike else "")
 
 
 def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:

@@ -10,6 +10,7 @@ from command_kit import call
 
 from slackwater.flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
 from slackwater.flows.engine.serving import automations, prefect_yaml
+from slackwater.optimization.job.request import JobRequest, read_request
 
 LINES = commented_settings().splitlines()
 #: Lines of settings without their "# "; explanations remain comments.
@@ -52,6 +53,24 @@ def test_one_setting_is_changed_by_its_line(tmp_path):
     path = tmp_path / "slackwater.toml"
     path.write_text(commented_settings().replace("# risk_paths = 100", "risk_paths = 250"))
     assert read_settings(path).risk_paths == 250
+
+
+def test_a_job_file_has_every_key_and_each_of_its_lines_is_valid(tmp_path):
+    path = tmp_path / "job.toml"
+    assert call("init", "--job", "--out", path, "--json").value == {"job": str(path)}
+    lines = path.read_text().splitlines()
+    assert read_request(path).value_usd is None, "a hard deadline"
+    for name in JobRequest.model_fields.keys() - {"deadline", "gpus_min", "gpus_max", "configuration"}:
+        assert re.search(rf"^(# )?\[?{name}\b", "\n".join(lines), re.MULTILINE), name
+    keys = [number for number, line in enumerate(lines) if re.match(r"# (\w+ = |\[)", line)]
+    for number in keys:
+        if lines[number].startswith("# ["):
+            break
+        path.write_text("\n".join([*lines[:number], lines[number][2:], *lines[number + 1 :]]))
+        read_request(path)
+    path.write_text("\n".join([*lines[:number], *(line.removeprefix("# ") for line in lines[number:])]))
+    assert read_request(path).moving is not None
+    assert call("init", "--job", "--deployments", "--out", tmp_path / "other").code == 2
 
 
 def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):
