@@ -31,9 +31,9 @@ from slackwater.optimization.fleet.competition import (
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
 from slackwater.optimization.moving.policies import MeanField
+from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see

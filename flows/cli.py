@@ -64,7 +64,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "fill": Command("slackwater.flows.requests.command:fill", "request.toml"),
     "fit-configurations": Command("slackwater.flows.configurations.command:fit_configurations", "runs.csv"),
     "rent": Command("slackwater.flows.renting.command:rent", "types.toml --budget 100"),
-    "fleet plan": Command("slackwater.flows.fleet.command:plan"),
+    "fleet plan": Command("slackwater.flows.plans.command:fleet_plan"),
     "export": Command("slackwater.flows.exchange:export", "folder"),
     "import": Command("slackwater.flows.exchange:import_", "folder --db other.duckdb"),
     "compact": Command("slackwater.flows.exchange:compact"),

@@ -1,5 +1,6 @@
-"""The package without its extra `serve`: a turn and a backfill run as plain calls, and servers are refused with the remedy."""
+"""The package without its extras: it plans and writes pages, a turn is a plain call, and whatever needs an extra names it."""
 
+import html
 import importlib.metadata
 import json
 import subprocess
@@ -17,9 +18,10 @@ from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import read_settings
 
-#: Distributions of the extra that the core must not install.
+#: Distributions of the extras that the core must not install.
 SERVED = {"prefect", "fastapi", "sqlalchemy", "starlette", "uvicorn", "prometheus-client"}
-#: Runs command lines without the modules of `SERVED`; prints exit codes and standard errors.
+EXTRA = SERVED | {"altair", "boto3", "distributed", "httpx", "statsmodels"}
+#: Runs command lines without the modules of `EXTRA`; prints exit codes and standard errors.
 BLOCKED = f"""
 import contextlib, io, json, sys
 from importlib.machinery import PathFinder
@@ -27,8 +29,8 @@ from importlib.machinery import PathFinder
 class Blocking(PathFinder):
     @classmethod
     def find_spec(cls, name, *more):
-        served = {sorted(name.replace("-", "_") for name in SERVED)}
-        return None if name.partition(".")[0] in served else PathFinder.find_spec(name, *more)
+        missing = {sorted(name.replace("-", "_") for name in EXTRA)}
+        return None if name.partition(".")[0] in missing else PathFinder.find_spec(name, *more)
 
 sys.meta_path = [Blocking if finder is PathFinder else finder for finder in sys.meta_path]
 from slackwater.flows.cli import PROGRAM
@@ -40,6 +42,16 @@ for words in json.loads(sys.argv[1]):
     found.append([code, err.getvalue()])
 print(json.dumps(found))
 """
+
+
+def without_extras(commands: list[list[str]], folder: Path) -> list[tuple[int, str]]:
+    """Return the exit codes and standard errors of commands in a process that finds no module of an extra."""
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, json.dumps(commands)],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: list[tuple[int, str]] = json.loads(done.stdout)
+    return found
 
 
 def closure(name: str, found: set[str]) -> set[str]:
@@ -62,11 +74,7 @@ def test_a_turn_needs_no_prefect_and_servers_say_so(tmp_path):
         ["serve"],
         ["ui", "--port", "0"],
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, json.dumps(commands)],
-        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    turn, told, serve, ui = json.loads(done.stdout)
+    turn, told, serve, ui = without_extras(commands, tmp_path)
     assert (turn[0], told) == (0, [0, ""])
     assert dump(tmp_path / "slackwater.duckdb") == dump(tmp_path / "plain.duckdb")
     assert (tmp_path / "reports" / f"{plain.run_id}.html").exists()
@@ -74,6 +82,38 @@ def test_a_turn_needs_no_prefect_and_servers_say_so(tmp_path):
         assert code == 2
         assert err.startswith(f"slackwater: `slackwater {words}` needs prefect, ")
         assert err.endswith('expected the optional extra serve; pip install "slackwater[serve]"\n')
+
+
+def test_prices_of_a_file_are_planned_on_and_pages_name_the_extras_of_their_parts(tmp_path):
+    write_tidy(tmp_path / "data", days=7)
+    (tmp_path / "slackwater.toml").write_text(
+        '[[feeds]]\nname = "near"\nsource = "http"\n[feeds.options]\nurl = "http://127.0.0.1:9/rows"\n[feeds.options.columns]\n'
+        + "".join(f'{name} = "={name}"\n' for name in ("provider", "region", "zone", "instance_type"))
+        + 'price_usd = "price"\n'
+    )
+    example = ROOT / "examples" / "llama-8b-lora.toml"
+    (tmp_path / "job.toml").write_text(f"gpus_per_instance = 1\n{example.read_text()}")
+    at = (START + pd.Timedelta(days=7)).floor("30min").isoformat()
+    plan, accuracy = ["plan", "job.toml", "--market", "lab/r1/z1/a3-highgpu-1g"], ["accuracy", "--backtest"]
+    commands = [
+        ["ingest", "tabular", "data"],
+        [*plan, "--at", at, "--html", "plan.html"],
+        [*accuracy, "--model", "last_value", "--workers", "1", "--html", "accuracy.html"],
+        ["feeds", "fetch", "near", "--at", at],
+    ]
+    ingest, planned, measured, feed = without_extras(commands, tmp_path)
+    assert [code for code, _ in (ingest, planned, measured)] == [0, 0, 0], (ingest, planned, measured)
+    page = (tmp_path / "plan.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Expected cost" in page
+    assert "slackwater[" not in page
+    page = html.unescape((tmp_path / "accuracy.html").read_text())
+    for what, extra, module in (("this chart", "charts", "altair"), ("cycles", "diagnosis", "statsmodels")):
+        remedy = f'expected the optional extra {extra}; pip install "slackwater[{extra}]"'
+        assert f"{what} needs {module}, which is not installed; {remedy}" in page
+    assert "daily cycle" not in page
+    assert feed[0] == 2
+    assert 'pip install "slackwater[http]"' in feed[1]
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +131,8 @@ def core(tmp_path_factory):
         }:
             (site / top).symlink_to(distribution.locate_file(top))
     install(wheel, place / "bin" / "python")
-    assert not names & SERVED
-    assert len(names) < 60
+    assert not names & EXTRA
+    assert len(names) < 32
     return place / "bin"
 
 

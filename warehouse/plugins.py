@@ -116,9 +116,12 @@ def list_studies(group: str) -> dict[str, str]:
 #: Extras of ``pip install "slackwater[NAME]"``, with the modules that the program imports from them.
 EXTRAS: Final = {
     "aws": ("boto3",),
+    "charts": ("altair",),
+    "diagnosis": ("statsmodels",),
     "ec2": ("boto3",),
     "dask": ("distributed",),
-    "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
+    "http": ("httpx",),
+    "serve": ("prefect", "uvicorn", "starlette", "prometheus_client", "altair", "httpx"),
 }
 
 
@@ -128,13 +131,19 @@ def has_extra(extra: str) -> bool:
 
 
 def require_extra(extra: str, user: str) -> None:
-    """Raise `SettingsError` unless the modules of an extra are installed; ``user`` names what needs them."""
-    if missing := _missing_modules(extra):
-        raise SettingsError(
-            f"{user} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            expected=f"the optional extra {extra}",
-            remedy=f'pip install "slackwater[{extra}]"',
-        )
+    """Raise `SettingsError` unless the modules of an extra are installed; ``user`` names the thing that needs them."""
+    if not has_extra(extra):
+        raise lacks_extra(extra, user)
+
+
+def lacks_extra(extra: str, user: str) -> SettingsError:
+    """Return the error of an extra that is not installed, which names the missing modules and the remedy."""
+    missing = _missing_modules(extra)
+    return SettingsError(
+        f"{user} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+        expected=f"the optional extra {extra}",
+        remedy=f'pip install "slackwater[{extra}]"',
+    )
 
 
 def _missing_modules(extra: str) -> list[str]:

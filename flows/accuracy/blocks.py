@@ -37,6 +37,7 @@ from slackwater.forecasting.accuracy.left_out import CHOSEN
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
 from slackwater.forecasting.diagnosis.predictability import ANY, answers
 from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
+from slackwater.warehouse.plugins import has_extra, lacks_extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +290,8 @@ PREDICTABILITY: Final[dict[str, Column | str]] = {
         words="Share of the entropy of the next value that the present value explains.",
     ),
 }
+#: Columns that need the extra ``diagnosis``.
+STRENGTHS: Final = ("strength_daily", "strength_weekly")
 DRIFT: Final[dict[str, Column | str]] = {
     "market": "market",
     "at": Column(heading="detected", format=utc),
@@ -321,8 +324,12 @@ def _background_tables(background: Background, variable: str) -> list[Block]:
         whole_series = series[series["part"] == "whole"]
         rows = rows_of((whole_series if len(whole_series) else series).sort_values("market"))
         columns = {key: column for key, column in PREDICTABILITY.items() if key in series}
+        notes: list[Block] = []
+        if not has_extra("diagnosis"):
+            columns = {key: column for key, column in columns.items() if key not in STRENGTHS}
+            notes = [Notes([str(lacks_extra("diagnosis", "the strength of daily and weekly cycles"))])]
         title = f"Predictability of {plural(len(rows), 'market')}, before any model"
-        blocks.append(Fold(title, [Table(title, rows, columns, sortable=True)]))
+        blocks.append(Fold(title, [Table(title, rows, columns, sortable=True), *notes]))
     if len(drift):
         rows = rows_of(drift.sort_values(["market", "at"]))
         columns = {key: column for key, column in DRIFT.items() if key in drift}

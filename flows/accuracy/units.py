@@ -49,7 +49,7 @@ GROUP_ROWS = 50_000
 #: Metadata key of the file's own name; under another name the file holds the wrong forecasts.
 NAME = b"forecasts"
 #: Libraries whose version may change the results.
-LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
+LIBRARIES = ("numpy", "scipy", "numba", "lightgbm")
 
 
 def fingerprint(unit: Unit, rolling: Rolling) -> str:

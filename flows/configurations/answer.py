@@ -12,7 +12,6 @@ import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, numbers
-from slackwater.flows.show.charts import Axis, dots, lines, scatter
 from slackwater.forecasting.configurations.model import ConfigurationModel
 from slackwater.forecasting.configurations.scores import (
     CURVE_SIZES,
@@ -181,11 +180,16 @@ def _predicted(answer: Mapping[str, Any]) -> Section:
     ]
     ends = [*points["tokens_per_second"], *points["predicted"]]
     low, high = min(ends), max(ends)
-    spec = scatter(
-        rows, sorted(set(points["method"])), diagonal=(low, high), height=400,
-        x=Axis(title="measured tokens per second", low=low, high=high, log=True, format=",.0f"),
-        y=Axis(title="predicted tokens per second", low=low, high=high, log=True, format=",.0f"),
-    )  # fmt: skip
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, scatter
+
+        x, y = (
+            Axis(title=f"{kind} tokens per second", low=low, high=high, log=True, format=",.0f")
+            for kind in ("measured", "predicted")
+        )
+        return [scatter(rows, sorted(set(points["method"])), diagonal=(low, high), height=400, x=x, y=y)]
+
     columns = {"what": "Tokens/s predicted for", **_ERRORS, "spread": "Spread of MdAPE"}
     return Section(
         "Predicted against measured",
@@ -194,7 +198,7 @@ def _predicted(answer: Mapping[str, Any]) -> Section:
             f"language models never seen; {best['coverage']:.1f} % and {new['coverage']:.1f} % lie in the "
             f"intervals. On such data XGBoost was published with {marks['xgboost_mdape']} %, CatBoost with "
             f"{marks['catboost_mdape']} %, nearest neighbours with {marks['knn_mdape']} % (other splits of more rows).",
-            Figure(specs=[spec], label="Predicted against measured tokens per second", width=540),
+            Figure(specs=draw, label="Predicted against measured tokens per second", width=540),
             numbers(columns, answer["summary"], digits=2),
         ],
         "predicted",
@@ -239,14 +243,24 @@ def _group_figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
         for label, row in zip(labels, rows, strict=True)
     ]
     least = min(45.0, min(row["coverage"] for row in rows) - 4)
-    error = dots(errors, labels, x=Axis(title="MdAPE, %", low=0, high=edge))
-    coverage = dots(
-        covered, labels, x=Axis(title="covered, %", low=least, high=104), kinds={"": "series2"}, rule=90.0
-    )
+
+    def draw_errors() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, dots
+
+        return [dots(errors, labels, x=Axis(title="MdAPE, %", low=0, high=edge))]
+
+    def draw_coverage() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, dots
+
+        x = Axis(title="covered, %", low=least, high=104)
+        return [dots(covered, labels, x=x, kinds={"": "series2"}, rule=90.0)]
+
     return [
-        Figure(specs=[error], label="Median error by method and GPU model", title="Median error", width=0),
         Figure(
-            specs=[coverage],
+            specs=draw_errors, label="Median error by method and GPU model", title="Median error", width=0
+        ),
+        Figure(
+            specs=draw_coverage,
             label="Coverage by method and GPU model",
             title="Covered by 90 % intervals",
             width=0,
@@ -263,17 +277,22 @@ def _curve_section(answer: Mapping[str, Any]) -> Section:
         for row, spread in zip(rows, spreads, strict=True)
     ]  # fmt: skip
     top = max(marks["knn_mdape"] * 1.15, max(point["high"] for point in points) * 1.05)
-    spec = lines(
-        points, ["model"], spans=True, rule={f"{text} {marks[key]} %": marks[key] for key, text in known.items()},
-        x=Axis(title="rows learned", low=0, high=1.03 * max(point["x"] for point in points)),
-        y=Axis(title="MdAPE, %", low=0, high=top),
-    )  # fmt: skip
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        rule = {f"{text} {marks[key]} %": marks[key] for key, text in known.items()}
+        x = Axis(title="rows learned", low=0, high=1.03 * max(point["x"] for point in points))
+        return [
+            lines(points, ["model"], spans=True, rule=rule, x=x, y=Axis(title="MdAPE, %", low=0, high=top))
+        ]
+
     columns = {"rows": "Rows learned", "spread": "Spread of MdAPE", **_ERRORS}
     return Section(
         "Learning curve",
         [
             "The error on a held-out fifth of the configurations, learned from so many rows of the others.",
-            Figure(specs=[spec], label="Median error by rows learned", width=620),
+            Figure(specs=draw, label="Median error by rows learned", width=620),
             numbers(columns, rows, digits=2),
         ],
         "curve",
@@ -343,8 +362,11 @@ def _failures_figure(rates: Sequence[Mapping[str, Any]]) -> Figure:
         for row in rates
         if row["factor"] in ("method", "gpu_model") and row["rate"] in _RATES
     ]  # fmt: skip
-    spec = dots(
-        rows, [row["label"] for row in rows], x=Axis(title="percent of experiments"), spans=True,
-        kinds={near: "series1", far: "series2"},
-    )  # fmt: skip
-    return Figure(specs=[spec], label="Failure rates, published and reproduced", width=660)
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, dots
+
+        labels, x = [str(row["label"]) for row in rows], Axis(title="percent of experiments")
+        return [dots(rows, labels, x=x, spans=True, kinds={near: "series1", far: "series2"})]
+
+    return Figure(specs=draw, label="Failure rates, published and reproduced", width=660)

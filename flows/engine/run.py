@@ -95,7 +95,6 @@ def run_turn(
     With the extra ``serve`` the turn is a flow run on the embedded engine, else a plain function call.
     Raises `StoreError` before anything is started if the warehouse cannot be at ``db``.
     """
-    from slackwater.flows.engine.serving import start_embedded_server
     from slackwater.flows.turn.context import run_id_of
     from slackwater.optimization.job.request import read_request
     from slackwater.warehouse.plugins import has_extra
@@ -117,6 +116,8 @@ def run_turn(
             db, when, settings=config, data=data, requests=requests, report=place, own_end=own_end, show=show
         )
         return dict(result.answer())
+    from slackwater.flows.engine.serving import start_embedded_server
+
     say(f"start the engine; {slot}")
     prepare_engine(db.resolve().parent, quiet=True)
     start_embedded_server()

@@ -115,8 +115,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
-    from slackwater.optimization.moving.costs import moves
-    from slackwater.optimization.moving.terms import runs_in_markets
+    from slackwater.optimization.moving.terms import moves, runs_in_markets
 
     if name:
         request = request.model_copy(update={"name": name})

@@ -414,8 +414,6 @@ def stage_map(
 
     Markets with the worst states come first; nothing is drawn where nothing was due.
     """
-    from slackwater.flows.show.charts import cells
-
     order = [*reversed(LOOKS), "not due"]
     worst: dict[str, int] = {}
     slots: dict[str, int] = {}
@@ -434,8 +432,14 @@ def stage_map(
     if not rows:
         return Figure(specs=[], label=label, title=stage, why="Nothing was due.", width=0)
     shown = {state: look for state, look in LOOKS.items() if state in slots}
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import cells
+
+        return [cells(rows, names, ends=(start, end + step), states=shown)]
+
     return Figure(
-        specs=[cells(rows, names, ends=(start, end + step), states=shown)], label=label, title=stage,
+        specs=draw, label=label, title=stage,
         captions=[f"Of {sum(slots.values()):,} slots: {told}."], width=0,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Commands ``forecast``, ``plan`` and ``replay``.
+"""Commands ``forecast``, ``plan``, ``fleet plan`` and ``replay``.
 
 Modules that compute are imported when a command is called.
 """
@@ -198,6 +198,44 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         about=unless_over(row, clock, first),
         blocks=blocks,
     )
+
+
+def fleet_plan(
+    *,
+    jobs: Annotated[
+        list[Path] | None,
+        option("Job file to plan with the open jobs; may be repeated.", name="--job", metavar="FILE"),
+    ] = None,
+    market: MarketName = None,
+    session: Session = Session(),
+) -> Answer:
+    """Show the decisions of all open jobs in the coming slot, as `slackwater run` issues them. Nothing is stored."""
+    from slackwater.flows.clock import now
+    from slackwater.flows.ledger.headline import over_since
+    from slackwater.flows.plans.decisions import fleet_answer
+    from slackwater.flows.plans.query import fleet_moment
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.report.command import decided_blocks
+    from slackwater.optimization.job.request import read_request
+
+    config, clock = session.config, now()
+    requests = [read_request(path) for path in jobs or []]
+    if market is not None:
+        requests = [request.model_copy(update={"market": market}) for request in requests]
+    with session.market_data() as store:
+        folder = session.data is not None
+        at = fleet_moment(store, config, requests, given=session.time, clock=clock, folder=folder)
+        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=call_with_progress)
+        value = fleet_answer(turn, requests)
+    rows = value["decisions"]
+    title = f"{len(rows)} jobs for the slot of {utc(value['slot'])}"
+    over = over_since(rows[0], clock)
+    blocks: list[Block] = [
+        *([over] if over else []),
+        *decided_blocks(rows),
+        *([Notes(value["notes"])] if value["notes"] else []),
+    ]
+    return Answer(title=title, value=value, blocks=blocks)
 
 
 def replay(

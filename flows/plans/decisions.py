@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
 
 from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
@@ -18,11 +21,11 @@ from slackwater.flows.plans.one_job import (
     sharing_note,
 )
 from slackwater.flows.plans.query import AskedJob
-from slackwater.flows.show.formats import plural
+from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
 from slackwater.flows.turn.markets.following import step_of
-from slackwater.flows.turn.markets.places import PlacedJob
+from slackwater.flows.turn.markets.places import PlacedJob, placed_in
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs
@@ -123,6 +126,37 @@ def running_jobs(turn: Turn, known: Sequence[StoredJob], left_out: list[str]) ->
     over = () if turn.own_end else {job.request.name for job in known if job.deadline <= turn.at}
     work = sorted_jobs(turn, known, [], left_out, over)
     return [(job, work.places.get(job.request.name, (followed,))) for job, followed in work.running]
+
+
+def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
+    """Return the decisions of the open jobs, and of ``requests`` as if they started in this slot.
+
+    Raises `JobError` if no job is open, `MarketError` for a request without a market. Stores nothing.
+    """
+    left_out: list[str] = []
+    placed = [request for one in requests if (request := _place_request(turn, one, left_out)) is not None]
+    decided = decisions_as_of(turn, placed)
+    notes = [*left_out, *decided.left_out]
+    if not decided.rows:
+        raise JobError(
+            f"no job is open at {utc(turn.at)}" + (f" ({notes[0]})" if notes else ""),
+            expected="a job whose start is past and whose deadline is not",
+            remedy="`slackwater job list` lists them; give --at TIME or --job FILE --market MARKET",
+        )
+    return {
+        "slot": turn.at.isoformat(),
+        "step_minutes": turn.settings.step_minutes,
+        "decisions": list(decided.rows),
+        "notes": list(dict.fromkeys(notes)),
+    }
+
+
+def _place_request(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
+    """Return the request with its market and start, or None with a note if it starts later."""
+    if request.start is not None and pd.Timestamp(request.start) > turn.at:
+        left_out.append(f"job {request.name} is left out: it starts at {request.start}")
+        return None
+    return placed_in(turn, request)[0]
 
 
 def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:

@@ -39,8 +39,8 @@ from slackwater.forecasting.configurations.model import (
     load_configurations,
 )
 from slackwater.forecasting.configurations.runs import runs_frame
-from slackwater.optimization.job.gpus import GpuType
 from slackwater.optimization.job.request import JobRequest, first_slot, job_on
+from slackwater.optimization.job.units import GpuType
 from slackwater.optimization.market.recent import RECENT_PERIOD
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy

@@ -10,7 +10,6 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.fields import HINDSIGHT
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
-from slackwater.flows.show.charts import Axis, dots, lines, stacks
 from slackwater.flows.show.formats import percent, plural, usd, utc, whole
 from slackwater.warehouse.history import UNOBSERVED
 
@@ -132,17 +131,19 @@ def _throughput(answer: Mapping[str, Any]) -> Section:
         for w in widths
     ]
     counts = [w["instances"] for w in widths]
-    spec = lines(
-        rows, ["median"], spans=True,
-        x=Axis(title="instances held", at=counts, format="d", low=counts[0] - 0.5, high=counts[-1] + 0.5),
-        y=Axis(title="tokens per second that count", low=0),
-    )  # fmt: skip
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        x = Axis(title="instances held", at=counts, format="d", low=counts[0] - 0.5, high=counts[-1] + 0.5)
+        return [lines(rows, ["median"], spans=True, x=x, y=Axis(title="tokens per second that count", low=0))]
+
     return Section(
         "H(n): how fast it trains",
         [
             "The samples of a step stay the same for every n.",
             Figure(
-                specs=[spec],
+                specs=draw,
                 label="Predicted tokens per second by number of instances",
                 width=560,
                 captions=["Line: median. Bars: the 90 % interval of the prediction."],
@@ -184,13 +185,18 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
         rows.append({"label": label, "value": alone, "kind": "on-demand alone"})
         rows.append({"label": label, "value": replayed, "kind": "replayed"})
     known = [row for row in rows if row["value"] is not None]
-    spec = dots(known, [cost[0] for cost in costs], x=Axis(title="USD"), kinds=kinds, spans=True,
-                height=36 * len(costs))  # fmt: skip
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, dots
+
+        labels = [cost[0] for cost in costs]
+        return [dots(known, labels, x=Axis(title="USD"), kinds=kinds, spans=True, height=36 * len(costs))]
+
     told = (
         "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. Squares: on-demand alone."
         + (" Triangles: what the replay cost." if score else "")
     )
-    return Figure(specs=[spec], label="Cost of each configuration", captions=[told], width=720)
+    return Figure(specs=draw, label="Cost of each configuration", captions=[told], width=720)
 
 
 def _replay_section(answer: Mapping[str, Any]) -> Section:
@@ -231,11 +237,15 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
         for slot in slots
     ]
     there.append({"x": rows[-1]["x2"], "y": there[-1]["y"]})
-    spec = stacks(
-        rows, {"spot": "band50", "on-demand": "on-demand"}, over=there, time=True, x=Axis(title="UTC"),
-        y=Axis(title="instances", low=0, high=top, whole=True),
-    )  # fmt: skip
+
+    def draw() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, stacks
+
+        colours = {"spot": "band50", "on-demand": "on-demand"}
+        y = Axis(title="instances", low=0, high=top, whole=True)
+        return [stacks(rows, colours, over=there, time=True, x=Axis(title="UTC"), y=y)]
+
     told = (
         "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top)."
     )
-    return Figure(specs=[spec], label="Instances held in every slot", captions=[told], width=720)
+    return Figure(specs=draw, label="Instances held in every slot", captions=[told], width=720)

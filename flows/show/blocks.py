@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
 from slackwater.flows.show.formats import auto, decimals, missing, plain_scalar
+from slackwater.warehouse.plugins import has_extra, lacks_extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,10 +256,11 @@ class Figure:
     """A chart under a title.
 
     ``specs`` are Vega-Lite specifications, drawn one below the other, or a function that returns
-    them, called only for a page. Specifications without values are omitted, since empty axes carry
-    no information; if none is left, the text ``why`` is shown instead. ``label`` is the text for
-    screen readers. ``warnings`` and ``strong`` appear above the chart, ``captions`` below it.
-    ``width`` is the maximum width in CSS pixels (0: the full width of the container).
+    them, called only for a page and only with the extra ``charts``. Specifications without values
+    are omitted, since empty axes carry no information; if none is left, the text ``why`` is shown
+    instead. ``label`` is the text for screen readers. ``warnings`` and ``strong`` appear above the
+    chart, ``captions`` below it. ``width`` is the maximum width in CSS pixels (0: the full width of
+    the container).
     """
 
     kind: ClassVar[str] = "figure"
@@ -272,8 +274,14 @@ class Figure:
     width: int = 860
 
     def drawn(self) -> Sequence[Mapping[str, Any]]:
-        """Return the specifications that contain values."""
+        """Return the specifications that contain values; none without the extra ``charts``."""
+        if not has_extra("charts"):
+            return []
         return [spec for spec in (self.specs() if callable(self.specs) else self.specs) if has_values(spec)]
+
+    def absence(self) -> str:
+        """Return the text in place of a chart: ``why``, or how to install the charts."""
+        return self.why if has_extra("charts") else str(lacks_extra("charts", "this chart"))
 
 
 def has_values(spec: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import pandas as pd
 from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import ForecastError
+from slackwater.warehouse.plugins import has_extra, require_extra
 
 # ---
 # Predictability without a model: persistence, cycles, stillness, information (M6.7).
@@ -51,8 +52,10 @@ def seasonal_strength(values: np.ndarray, period: int) -> float:
 
     R is the remainder and S the seasonal part (Wang, Smith and Hyndman, Data Mining and Knowledge Discovery 13, 2006). Gaps are
     interpolated linearly for the decomposition and left out of the variances. n periods of noise have a strength near 1/n, so small
-    values are not significant. NaN for fewer than `FEWEST_PERIODS` periods, more than `MOST_GAPS` gaps, or a flat series.
+    values are not significant. NaN for fewer than `FEWEST_PERIODS` periods, more than `MOST_GAPS` gaps, or a flat series. Raises
+    `SettingsError` without the extra ``diagnosis``.
     """
+    require_extra("diagnosis", "the strength of a cycle")
     seen = np.flatnonzero(~np.isnan(values))
     if period < 2 or seen.size == 0:
         return float("nan")
@@ -161,7 +164,7 @@ def predictability(series: Sequence[Series], *, horizon: int = 12) -> pd.DataFra
     changes_per_day; acf_1..acf_<horizon>, acf_day and acf_week (real clock only); strength_daily and strength_weekly
     (`seasonal_strength`); entropy_bits, told_1 and told_<horizon> (`information`: share of the entropy explained by the value that
     many slots earlier); error_1..error_<horizon>, the mean error of last value by step. NaN means undefined, as for the
-    autocorrelation of a flat series.
+    autocorrelation of a flat series, or not measured: strengths need the extra ``diagnosis``.
     """
     rows = [
         {"variable": one.variable, "market": one.key, "part": part, **_measures(cut, horizon)}
@@ -195,6 +198,7 @@ def _measures(series: Series, horizon: int) -> dict[str, float]:
     steps = range(1, horizon + 1)
     bits, told = information(values)
     cycles = {"day": day, "week": day * _WEEK_DAYS}
+    strength = seasonal_strength if has_extra("diagnosis") else lambda values, period: np.nan
     correlations = autocorrelation(values, [*steps, *(max(lag, 1) for lag in cycles.values())])
     if day < 2:
         correlations[horizon:] = np.nan
@@ -210,8 +214,8 @@ def _measures(series: Series, horizon: int) -> dict[str, float]:
         **{f"acf_{k}": float(correlations[k - 1]) for k in steps},
         "acf_day": float(correlations[horizon]),
         "acf_week": float(correlations[horizon + 1]),
-        "strength_daily": seasonal_strength(values, cycles["day"]),
-        "strength_weekly": seasonal_strength(values, cycles["week"]),
+        "strength_daily": strength(values, cycles["day"]),
+        "strength_weekly": strength(values, cycles["week"]),
         "entropy_bits": bits,
         "told_1": told,
         f"told_{horizon}": information(values, horizon)[1],

@@ -25,13 +25,13 @@ from slackwater.optimization.job.definition import (
     rates,
     shortfall,
 )
-from slackwater.optimization.job.gpus import check_gpu
 from slackwater.optimization.job.times import TIME_KEYS, instance_times
 from slackwater.optimization.job.units import (
     MOST_GPUS,
     MOST_INSTANCES,
     PER_GPU,
     WorkUnit,
+    check_gpu,
     gpus_per_instance,
     instance_range,
     instances_words,

@@ -28,8 +28,7 @@ from slackwater.optimization.job.definition import (
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
-from slackwater.optimization.moving.costs import Moving, even_moving, moves
-from slackwater.optimization.moving.terms import runs_in_markets
+from slackwater.optimization.moving.terms import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.policies.pace import (
     WORK_TOLERANCE,

@@ -17,7 +17,6 @@ from slackwater.forecasting.configurations.facts import (
     known_gpus,
 )
 from slackwater.optimization.job.definition import Job, RateTable, needed, rates
-from slackwater.optimization.job.gpus import GpuType, gpu_type_of
 from slackwater.optimization.job.request import (
     FilledConfiguration,
     JobRequest,
@@ -26,6 +25,7 @@ from slackwater.optimization.job.request import (
     slot_job,
 )
 from slackwater.optimization.job.times import TIME_KEYS
+from slackwater.optimization.job.units import GpuType, gpu_type_of
 from slackwater.optimization.kernels.rules import after_growing, slots_needed
 from slackwater.optimization.market.recent import RecentMarket, recent_market
 from slackwater.optimization.requests.request import Completed

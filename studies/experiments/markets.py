@@ -25,10 +25,10 @@ from slackwater.optimization.market.window import (
     record_of,
 )
 from slackwater.optimization.moving.adapter import InOneMarket, best_alone
-from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.sight import Grounds, Sight
+from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic

@@ -13,9 +13,9 @@ import pandas as pd
 from slackwater.flows.show.blocks import Section, numbers
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.adapter import InOneMarket
-from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import Failover, GreedySpot, MeanField
+from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.reserve import Reserve
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import Case, spread

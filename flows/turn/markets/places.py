@@ -23,9 +23,14 @@ from slackwater.flows.turn.markets.following import (
     trust_rank,
 )
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
-from slackwater.optimization.job.gpus import gpu_type_of
 from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
-from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
+from slackwater.optimization.job.units import (
+    can_run_on,
+    gpu_type_of,
+    gpus_per_instance,
+    types_without_room,
+    work_amount,
+)
 from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price

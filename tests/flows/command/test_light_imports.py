@@ -51,11 +51,11 @@ flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.re
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
 flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn.markets.histories flows.turn.markets.places
-optimization optimization.job optimization.job.definition optimization.job.gpus
+optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.market optimization.market.recent optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
-ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query optimization.moving.costs"
+ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query"
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
@@ -107,4 +107,14 @@ def test_a_command_loads_no_more_than_its_modules(folder, words, allowed):
     assert code == 0, done.stderr
     own = {name.partition(".")[2] for name in loaded if name.startswith("slackwater.")}
     assert own == set(allowed.split())
-    assert not {"numba", "scipy", "lightgbm", "statsmodels", "pyomo", "prefect", "altair"} & set(loaded)
+    assert not {
+        "numba",
+        "scipy",
+        "lightgbm",
+        "statsmodels",
+        "pyomo",
+        "prefect",
+        "altair",
+        "httpx",
+        "asyncio",
+    } & set(loaded)

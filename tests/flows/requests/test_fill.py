@@ -27,8 +27,8 @@ from slackwater.flows.requests.page import fill_report
 from slackwater.forecasting.configurations.facts import gpu, known_gpus
 from slackwater.forecasting.configurations.model import fit_configurations
 from slackwater.optimization.job.definition import finished
-from slackwater.optimization.job.gpus import gpu_type_of, gpu_types
 from slackwater.optimization.job.request import read_request, slot_job
+from slackwater.optimization.job.units import gpu_type_of, gpu_types
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.requests.candidates import (

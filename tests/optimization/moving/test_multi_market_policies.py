@@ -13,12 +13,12 @@ from moving_twin import ExactProgram
 from slackwater.optimization.job.definition import InstanceTimes, Linear, Progress, finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
-from slackwater.optimization.moving.costs import Moving, even_moving
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, MarketsView, Placement, step
 from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.sight import Grounds, Sight
 from slackwater.optimization.moving.tables import make_moving_tables
+from slackwater.optimization.moving.terms import Moving, even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.pace import keeps_deadline

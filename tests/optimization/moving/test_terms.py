@@ -8,9 +8,8 @@ import pytest
 from make import make_history
 
 from slackwater.optimization.job.request import JobRequest, MovingTerms, parse_request
-from slackwater.optimization.moving.costs import egress_usd_per_gb, moves
 from slackwater.optimization.moving.definition import job_in_markets
-from slackwater.optimization.moving.terms import check_types, fits
+from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, moves
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 

@@ -7,7 +7,7 @@ import pytest
 from open_data import DATA
 
 from benchmarks.build_catalogue import COLUMNS, TARGET, gpu_model, rows
-from slackwater.optimization.job.gpus import gpu_type_of
+from slackwater.optimization.job.units import gpu_type_of
 from slackwater.warehouse.catalogue import (
     OnDemandTerms,
     catalogue,

@@ -17,13 +17,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
-
 from slackwater.warehouse.errors import CaughtError, FetchError
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.times import steady_seconds
+
+if TYPE_CHECKING:
+    import httpx
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
 #: Minimum length of a secret; shorter values of such variables are ordinary words.
@@ -38,6 +40,7 @@ _LARGEST_REFUSAL = 65_536
 #: Maximum wait in seconds for a connection that sends nothing, whatever the time limit of the
 #: request.
 _LONGEST_WAIT = 30.0
+_OK = 200
 _THROTTLED = 429
 _SERVER_ERROR = 500
 _HOPELESS_STATUS = (501, 505)
@@ -122,6 +125,8 @@ class _Line:
     """HTTP client whose connections another thread can cut."""
 
     def __init__(self, seconds: float, certificates: str | None) -> None:
+        import httpx  # of the extra `http`: files and boto3 need none
+
         self.client = httpx.Client(
             timeout=httpx.Timeout(min(_LONGEST_WAIT, seconds)),
             follow_redirects=False,
@@ -163,6 +168,8 @@ def _tls_context(certificates: str | None) -> ssl.SSLContext:
 
 @lru_cache(maxsize=8)
 def _read_trusted(certificates: str, _: tuple[tuple[str, int] | None, ...]) -> ssl.SSLContext:
+    import httpx
+
     return ssl.create_default_context(cafile=certificates) if certificates else httpx.create_ssl_context()
 
 
@@ -317,7 +324,7 @@ class Transport:
         """Send a single request without retries, for callers that retry themselves; raises `FetchError`."""
         given = {} if body is None else {"json": body}
         answer = self.exchange(method, url, params=params, headers=headers, **given)
-        if answer.status != httpx.codes.OK:
+        if answer.status != _OK:
             raise self._refusal(answer, url)
         return Response(
             body=answer.body, content_type=answer.headers.get("content-type", ""), url=printable_url(url)
@@ -326,12 +333,15 @@ class Transport:
     def exchange(self, method: str, url: str, **asked: Any) -> Exchange:
         """Send a single request and return its answer of any status; raises `FetchError` after ``seconds``.
 
+        Raises `SettingsError` without the extra ``http``.
+
         ``asked``: httpx's arguments for parameters, headers and body. For a status other than 200,
         only the start of the body is read, for the reason. The request runs in a separate thread: a
         slow name server or proxy, or a server that sends a byte now and then, keeps every single
         wait short, so only a clock outside the request can end it.
         """
         if self._line is None:
+            require_extra("http", "a live feed over HTTP")
             # At level INFO httpx logs every URL with all its parameters.
             logging.getLogger("httpx").addFilter(_is_serious)
             self._line = _Line(self.seconds, self.certificates)
@@ -360,8 +370,10 @@ class Transport:
         return answers[0]
 
     def _exchange(self, line: _Line, method: str, url: str, asked: Mapping[str, Any]) -> Exchange:
+        import httpx
+
         with line.client.stream(method, url, extensions={"trace": line.note}, **asked) as response:
-            good = response.status_code == httpx.codes.OK
+            good = response.status_code == _OK
             parts: list[bytes] = []
             # A refusal is reported with as much of its reason as arrives.
             with suppress(*(() if good else (httpx.HTTPError,))):
@@ -414,6 +426,8 @@ class Throttled(FetchError):
 @contextmanager
 def _as_fetch_error(url: str, seconds: float) -> Iterator[None]:
     """Convert httpx's errors to `FetchError`, without their messages, which may contain the whole URL."""
+    import httpx
+
     try:
         yield
     except httpx.TimeoutException as error:

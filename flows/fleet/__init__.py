@@ -1,1 +1,0 @@
-"""Joint planning of jobs that compete for the same instances."""
