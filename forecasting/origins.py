@@ -281,11 +281,27 @@ class OriginBatch:
     basis: Mapping[Variable, Basis]
 
 
-def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> list[Forecast]:
-    """Return a forecast of a market per origin of a batch; no slot after an origin is read for it."""
+def both_series(history: History) -> dict[Variable, Series]:
+    """Return the series of both variables of a market."""
+    return {variable: series_of(history, variable) for variable in VARIABLES}
+
+
+def forecasts_from(
+    history: History,
+    batch: OriginBatch,
+    *,
+    horizon: int,
+    series: Mapping[Variable, Series] | None = None,
+    marked: bool = False,
+) -> list[Forecast]:
+    """Return a forecast of a market per origin of a batch; no slot after an origin is read for it.
+
+    ``series`` are `both_series` of the history (None: computed). With ``marked`` the forecasts issued
+    before its last slot are marked as backfilled.
+    """
     slots = history.slots
     at = pd.DatetimeIndex(list(batch.origins))
-    series = {variable: series_of(history, variable) for variable in VARIABLES}
+    series = both_series(history) if series is None else series
     first = series["price"].first_slot
     places = np.asarray(slots.searchsorted(at, side="right")) - 1
     numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
@@ -314,6 +330,7 @@ def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> lis
                 capacity=_capacity(series["count"], history, batch.basis["count"].start, int(number)),
                 price_fallback=price.reasons[i],
                 count_fallback=count.reasons[i],
+                backfilled=marked and bool(issued < slots[-1]),
             )
         )
     return out

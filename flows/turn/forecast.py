@@ -34,7 +34,7 @@ from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work, panel_mates
 from slackwater.forecasting.accuracy.losses import Windows, window_scores
-from slackwater.forecasting.origins import OriginBatch, forecasts_from
+from slackwater.forecasting.origins import OriginBatch, both_series, forecasts_from
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start
@@ -86,10 +86,9 @@ def issue_and_measure(
     are marked as backfilled. Forecasts use only data known at their origin, and errors are those
     known at each present. Raises `ForecastError` if the planner has no forecast at a present.
     """
-    made = [
-        replace(forecast, backfilled=not live or forecast.issued_at < history.slots[-1])
-        for forecast in forecasts_of(history, batches, settings=settings)
-    ]
+    made = forecasts_of(history, batches, settings=settings)
+    if not live:
+        made = [replace(forecast, backfilled=True) for forecast in made]
     everything = sorted([*made, *stored], key=lambda forecast: forecast.issued_at)
     planned = {f.issued_at: f for f in everything if f.predictor == settings.planner}
     for present in presents:
@@ -123,13 +122,15 @@ def forecasts_of(
 
     Forecasts issued before the last slot of the history are marked as backfilled.
     """
-    forecasts = [
+    series = both_series(history)
+    return [
         forecast
         for model, own in batches.items()
         for batch in own
-        for forecast in forecasts_from(history, batch, horizon=horizon or horizon_of(model, settings))
+        for forecast in forecasts_from(
+            history, batch, horizon=horizon or horizon_of(model, settings), series=series, marked=True
+        )
     ]
-    return [replace(forecast, backfilled=forecast.issued_at < history.slots[-1]) for forecast in forecasts]
 
 
 def horizon_of(model: str, settings: Settings) -> int:

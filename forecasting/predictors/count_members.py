@@ -65,9 +65,14 @@ class Track:
 
 
 def analog_laws(
-    tracks: Sequence[Track], swing: np.ndarray, places: np.ndarray, step: int, like: Likeness, states: int
+    tracks: Sequence[Track],
+    swing: np.ndarray,
+    places: np.ndarray,
+    steps: np.ndarray,
+    like: Likeness,
+    states: int,
 ) -> np.ndarray:
-    """Return distributions of the count ``step`` slots after ``places`` of the first track, shape (places, states).
+    """Return distributions of the count ``steps`` slots after ``places`` of the first track, shape (places, steps, states).
 
     They are estimated from past pairs of all tracks. ``swing`` (slots,) is the usual change per slot. A place whose score
     is NaN gets the uniform distribution.
@@ -77,16 +82,16 @@ def analog_laws(
     decay = 0.5 ** (1.0 / like.half_life)
     now = own.score[places]
     previous = np.where(places > 0, own.values[places - 1], np.nan)
-    raw = np.zeros((places.size, states))
+    raw = np.zeros((places.size, steps.size, states))
     for track in tracks:
         _weigh(
             track.values, track.score, now, previous, places, raw,
-            step, like.window, decay, 1.0 / (like.width * least), like.before,
+            steps, like.window, decay, 1.0 / (like.width * least), like.before,
         )  # fmt: skip
     stay = np.clip(np.where(np.isfinite(now), np.round(now), 0.0), 0, states - 1).astype(int)
-    raw[np.arange(places.size), stay] += np.where(np.isfinite(now), like.stay, 0.0)
+    raw[np.arange(places.size), :, stay] += np.where(np.isfinite(now), like.stay, 0.0)[:, None]
     raw += _EVEN / states
-    return np.asarray(raw / raw.sum(axis=1, keepdims=True))
+    return np.asarray(raw / raw.sum(axis=2, keepdims=True))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -97,34 +102,42 @@ def _weigh(
     previous: np.ndarray,
     places: np.ndarray,
     out: np.ndarray,
-    step: int,
+    steps: np.ndarray,
     window: int,
     decay: float,
     scale: np.ndarray,
     before: float,
 ) -> None:
-    """Add to ``out`` (places, states) the weights of a track's past targets; pairs end at or before their place."""
-    cap = out.shape[1] - 1
+    """Add to ``out`` (places, steps, states) the weights of a track's past targets; pairs end at or before their place.
+
+    The similarity of two slots is the same for all of the ascending ``steps``.
+    """
+    cap = out.shape[2] - 1
+    alike = np.zeros(values.size)
     for i in range(places.size):
         t, x = places[i], now[i]
         if np.isnan(x):
             continue
         edge = x == 0 or x == cap
-        weight = 1.0
-        for s in range(t - step, max(t - step - window, -1), -1):
-            target = values[s + step]
+        for s in range(max(t - steps[-1] - window, -1) + 1, t - steps[0] + 1):
             other = score[s]
-            if not (np.isnan(target) or np.isnan(other) or np.isnan(values[s]) or target > cap):
+            alike[s] = np.nan
+            if not (np.isnan(other) or np.isnan(values[s])):
                 far = abs(x - other)
                 if before > 0.0 and s > 0:
                     gone = previous[i] - values[s - 1]
                     if not np.isnan(gone):
                         far += before * abs(gone)
-                alike = weight * np.exp(-far * scale[i])
+                alike[s] = np.exp(-far * scale[i])
                 if x != other and (edge or other == 0 or other == cap):
-                    alike *= _ACROSS_A_BOUND
-                out[i, int(target)] += alike
-            weight *= decay
+                    alike[s] *= _ACROSS_A_BOUND
+        for k in range(steps.size):
+            step, weight = steps[k], 1.0
+            for s in range(t - step, max(t - step - window, -1), -1):
+                target = values[s + step]
+                if not (np.isnan(target) or np.isnan(alike[s]) or target > cap):
+                    out[i, k, int(target)] += weight * alike[s]
+                weight *= decay
 
 
 # ---
@@ -342,9 +355,7 @@ def _recent(hours: float, at_least: float, parity: int = -1) -> Member:
 def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float = 1.0) -> Member:
     def member(at: Situation) -> np.ndarray:
         like = Likeness(half_life=in_slots(at.series, hours, at_least), width=width, before=before)
-        tracks = _tracks(at)
-        laws = [analog_laws(tracks, at.swing, at.places, int(k), like, at.states) for k in at.steps]
-        return np.stack(laws, axis=1)
+        return analog_laws(_tracks(at), at.swing, at.places, at.steps, like, at.states)
 
     return member
 
@@ -358,16 +369,17 @@ def _tracks(at: Situation) -> list[Track]:
 def _alike_expected(at: Situation) -> np.ndarray:
     """Forecast from past slots with similar expected counts; without expectations, from slots with similar values."""
     like = Likeness(half_life=in_slots(at.series, 48.0, 24), width=0.8)
+    tracks = _tracks(at)
+    if len(at.expected) != len(tracks):
+        return analog_laws(tracks, at.swing, at.places, at.steps, like, at.states)
     laws = []
-    for j, k in enumerate(at.steps):
-        tracks = _tracks(at)
-        if len(at.expected) == len(tracks):
-            tracks = [
-                Track(values=track.values, score=expected[:, j])
-                for track, expected in zip(tracks, at.expected, strict=True)
-            ]
-        laws.append(analog_laws(tracks, at.swing, at.places, int(k), like, at.states))
-    return np.stack(laws, axis=1)
+    for j in range(at.steps.size):
+        scored = [
+            Track(values=track.values, score=expected[:, j])
+            for track, expected in zip(tracks, at.expected, strict=True)
+        ]
+        laws.append(analog_laws(scored, at.swing, at.places, at.steps[j : j + 1], like, at.states))
+    return np.concatenate(laws, axis=1)
 
 
 def _hour(at: Situation) -> np.ndarray:

@@ -61,8 +61,11 @@ class Pace:
 
 def pace(job: Job, slot_hours: float) -> Pace:
     """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
-    shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
-    return _pace(shape, job.deadline_slots, slot_hours)
+    known: Pace | None = job.paces.get(slot_hours)
+    if known is None:
+        shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
+        known = job.paces[slot_hours] = _pace(shape, job.deadline_slots, slot_hours)
+    return known
 
 
 #: Number of results that the caches of this module keep.

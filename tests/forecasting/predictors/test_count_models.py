@@ -98,14 +98,15 @@ def test_smoothed_is_a_weighted_mean_of_the_observed_past():
 
 def test_analogs_weigh_past_pairs_by_likeness_and_age():
     series = probed(60, seed=3)
-    values, like, step, cap = series.values, Likeness(half_life=5.0, before=0.5), 2, 6
+    values, like, cap = series.values, Likeness(half_life=5.0, before=0.5), 6
     swing = np.full(60, 1.5)
-    places = np.array([0, 1, 2, 20, 59])
+    places, steps = np.array([0, 1, 2, 20, 59]), np.array([1, 2, 7, 30])
     earlier = phases(series)[0].values
     fast = analog_laws(
-        [Track(values=v, score=v) for v in (values, earlier)], swing, places, step, like, cap + 1
+        [Track(values=v, score=v) for v in (values, earlier)], swing, places, steps, like, cap + 1
     )
-    for row, t in zip(fast, places, strict=True):
+    for i, k in np.ndindex(places.size, steps.size):
+        t, step = places[i], steps[k]
         mass = np.full(cap + 1, 1e-3 / (cap + 1))
         if not np.isnan(values[t]):
             mass[int(values[t])] += like.stay
@@ -121,7 +122,7 @@ def test_analogs_weigh_past_pairs_by_likeness_and_age():
                     if values[t] != pair[0] and ({values[t], pair[0]} & {0.0, float(cap)}):
                         weight *= 0.25
                     mass[int(pair[1])] += weight
-        assert row == pytest.approx(mass / mass.sum(), abs=1e-12)
+        assert fast[i, k] == pytest.approx(mass / mass.sum(), abs=1e-12)
 
 
 def test_phases_are_the_same_readings_a_part_of_a_slot_earlier():
