@@ -133,7 +133,19 @@ def check_deployments(shell: Shell) -> None:
         assert known["work_queue_name"] == entry["work_pool"]["work_queue_name"]
         folder = known["pull_steps"][0]["prefect.deployments.steps.set_working_directory"]["directory"]
         assert folder == str(shell.folder.resolve())
-        assert known["parameter_openapi_schema"]["properties"]["db"]["format"] == "path"
+        schema = known["parameter_openapi_schema"]
+        assert schema["properties"]["db"]["format"] == "path"
+        given = dict.fromkeys(schema.get("required", ()), "2026-03-10T06:00:00Z")
+        assert refused(shell, known["id"], {**given, "modles": 1})
+
+
+def refused(shell: Shell, deployment: str, parameters: dict) -> bool:
+    """Return whether the server refuses to create a run with these parameters, and names the unknown parameter."""
+    try:
+        asked(shell, f"deployments/{deployment}/create_flow_run", {"parameters": parameters})
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code == 409 and "modles" in error.response.text
+    return False
 
 
 def check_turn(db: Path, slot: pd.Timestamp) -> None:
