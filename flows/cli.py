@@ -68,7 +68,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "export": Command("slackwater.flows.exchange:export", "folder"),
     "import": Command("slackwater.flows.exchange:import_", "folder --db other.duckdb"),
     "compact": Command("slackwater.flows.exchange:compact"),
-    "publish": Command("slackwater.flows.exchange:publish", "shared --form parquet"),
+    "publish": Command("slackwater.flows.exchange:publish", "shared"),
     "schema": Command("slackwater.flows.schemas.command:schema", "decision"),
     "init": Command("slackwater.flows.schemas.command:init"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import (
     MOST_LISTED,
@@ -423,22 +423,16 @@ def publish(
     ],
     /,
     *,
-    form: Annotated[Literal["parquet", "ducklake"], option("Format for the readers.")] = "parquet",
     keep: Annotated[
         int,
         option("Number of published generations that remain readable.", metavar="N", least=2, most=10_000),
     ] = 3,
     session: Query = Query(),
 ) -> Answer:
-    """Publish the warehouse for many readers on shared storage; with --form parquet they pass DIR as --db."""
+    """Publish the warehouse for many readers on shared storage, which pass DIR as --db."""
+    from slackwater.warehouse.exchange import publish_generation
+
     with session.reading() as store:
-        if form == "ducklake":
-            from slackwater.warehouse.exchange import publish_to_lake
-
-            done = publish_to_lake(store, folder, keep=keep)
-        else:
-            from slackwater.warehouse.exchange import publish_generation
-
-            done = publish_generation(store, folder, keep=keep)
-    row = {"folder": str(folder), "form": form, "generation": done.number, "published": done.new}
+        done = publish_generation(store, folder, keep=keep)
+    row = {"folder": str(folder), "form": "parquet", "generation": done.number, "published": done.new}
     return Answer(title="Published", value=row, blocks=[Table("Published", [row], keyed(*row))])

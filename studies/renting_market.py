@@ -10,11 +10,76 @@ from typing import Protocol
 import numpy as np
 
 from slackwater.optimization.kernels.rules import spot_is_cheaper
-from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.market.belief import CountChain, Forgetting, count_chain, even_levels
+from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.renting.budget import JobType, Rental, rent
-from slackwater.optimization.renting.price import PriceOutlook, affordable
+from slackwater.optimization.renting.price import PriceOutlook, affordable, loss_rate
 from slackwater.optimization.renting.simulation import Stream, shared_pace
 from slackwater.warehouse.errors import SettingsError
+
+#: Days of counts from which losses of spot are estimated.
+LOSS_DAYS = 7.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outlooks:
+    """Outlooks of each slot of a record over ``horizon`` slots, starting with the slot; each computed once.
+
+    The count follows the chain of M4.6, estimated in the slot from the record up to it; the price
+    stays constant. ``capacity`` limits the count, ``fleet`` is the number of GPUs whose losses are
+    counted.
+    """
+
+    record: Record
+    on_demand_usd: float
+    capacity: int
+    fleet: float
+    horizon: int
+    _made: dict[int, PriceOutlook] = field(default_factory=dict)
+
+    def at(self, slot: int) -> PriceOutlook:
+        """Return the outlook in the slot (indexed as in the record); no spot in a gap and after the record."""
+        if slot not in self._made:
+            self._made[slot] = self._make(slot)
+        return self._made[slot]
+
+    def _make(self, slot: int) -> PriceOutlook:
+        if self.record.first + slot >= len(self.record.price):
+            return self._none()
+        past = self.record.until(slot)
+        price, count = float(past.price[-1]), float(past.available[-1])
+        if not (np.isfinite(price) and np.isfinite(count) and spot_is_cheaper(price, self.on_demand_usd)):
+            return self._none()
+        hours = self.record.slot_hours
+        chain = count_chain(past, even_levels(self.capacity), slot_hours=hours, forgetting=Forgetting())
+        return PriceOutlook(
+            count=np.broadcast_to(chain.count.astype(float), (self.horizon, len(chain.count))),
+            weight=_ahead(chain, int(count), self.horizon),
+            price=np.full(self.horizon, price),
+            on_demand_usd=self.on_demand_usd,
+            loss_rate=loss_rate(
+                past.available[-int(LOSS_DAYS * 24.0 / hours) :], self.fleet, slot_hours=hours
+            ),
+        )
+
+    def _none(self) -> PriceOutlook:
+        return PriceOutlook(
+            count=np.zeros((self.horizon, 1)),
+            weight=np.ones((self.horizon, 1)),
+            price=np.full(self.horizon, self.on_demand_usd),
+            on_demand_usd=self.on_demand_usd,
+            loss_rate=0.0,
+        )
+
+
+def _ahead(chain: CountChain, count: int, horizon: int) -> np.ndarray:
+    """Return the state probabilities in this slot and the next ``horizon`` - 1, shape (horizon, states)."""
+    weight = np.zeros((horizon, len(chain.count)))
+    weight[0, chain.index(count)] = 1.0
+    for h in range(1, horizon):
+        weight[h] = weight[h - 1] @ chain.transition
+    return weight
+
 
 # ---
 # Price of the budget, learned while the budget is spent: dual prices for an average budget (M10).

@@ -24,7 +24,8 @@ from slackwater.optimization.selection.contract import (
     play,
     weigh,
 )
-from slackwater.optimization.selection.learners import LEARNERS, learner_named
+from slackwater.optimization.selection.learners import learner_named
+from slackwater.studies.learners import INFORMED
 from slackwater.studies.learners.contract import BanditFeedback, BanditLearner, play_bandit
 from slackwater.warehouse.errors import SettingsError
 
@@ -190,7 +191,7 @@ def compare_learners(
     """
     values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     rows = []
-    for name, learner in (LEARNERS if learners is None else learners).items():
+    for name, learner in (INFORMED if learners is None else learners).items():
         played = play(learner, names, values)
         rows.append(
             {
@@ -224,7 +225,7 @@ def train_learners(
         )
         earned = compare_learners(values, raw, names, learners=learners).set_index("learner")
         table[name] = earned["sampled_utility"]
-    known = list(LEARNERS if learners is None else learners)
+    known = list(INFORMED if learners is None else learners)
     table = table.loc[known].assign(mean=lambda frame: frame.mean(axis=1)).rename_axis("learner")
     return table.reset_index().sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 

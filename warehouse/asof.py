@@ -57,14 +57,13 @@ GAPS_UNTIL_STALE = 3
 class SlotGrid:
     """Slots ``first_us``, + ``step_us``, ... ``last_us`` in microseconds since the epoch, read as known at ``known_at``.
 
-    ``first_us`` None: start at the first observation. ``max_age_us`` None: the default of M1.3.
+    ``first_us`` None: start at the first observation.
     """
 
     first_us: int | None
     last_us: int
     step_us: int
     known_at: dt.datetime
-    max_age_us: int | None
 
     def whole(self) -> SlotGrid:
         """Return the same grid, starting at the first observation."""
@@ -72,11 +71,7 @@ class SlotGrid:
 
     def price_age(self) -> int:
         """Return the age in microseconds beyond which a price is a gap."""
-        return self.max_age_us or max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
-
-    def count_age(self, nominal_us: float | None) -> int:
-        """Return the age in microseconds beyond which a count is a gap."""
-        return self.max_age_us or max(int(GAPS_UNTIL_STALE * (nominal_us or 0)), self.step_us)
+        return max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +103,9 @@ class KnownSeries:
 
     def age(self, grid: SlotGrid) -> int:
         """Return the age in microseconds beyond which a value of this series is a gap."""
-        return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
+        if self.kind == "price":
+            return grid.price_age()
+        return max(int(GAPS_UNTIL_STALE * (self.nominal_us or 0)), grid.step_us)
 
     def reaches(self, grid: SlotGrid) -> bool:
         """Return whether the series has a value in any slot of the grid."""
@@ -167,20 +164,19 @@ def pick_series(
     *,
     preferred: str | None,
     trust: Sequence[str],
-    product: str | None = None,
 ) -> KnownSeries | None:
     """Return the series used for a variable (``kind``), None if there is none.
 
     It is the series of the preferred source if that has any, else of the most trusted source that
     has a value in the grid. Without a preferred source, a source that does not reach the grid is
-    used as a last resort: it yields gaps. Within a source the requested ``product`` is used, else
-    the product used for planning; sources without such a product are ignored.
+    used as a last resort: it yields gaps. Within a source the product used for planning is taken;
+    sources without such a product are ignored.
     """
     past: dict[str, list[KnownSeries]] = {}
     for series in known:
         if series.kind == kind and series.latest_us is not None:
             past.setdefault(series.source, []).append(series)
-    chosen = [one for own in past.values() if (one := own[0] if product else pick_product(own)) is not None]
+    chosen = [one for own in past.values() if (one := pick_product(own)) is not None]
     own = next((one for one in chosen if one.source == preferred), None)
     if own is not None:
         return own
@@ -232,9 +228,7 @@ def contradicting_sources(
         "GROUP BY ALL HAVING count(DISTINCT source) > 1 ORDER BY ALL"
     )
     last_us, step_us = microseconds(at, "time"), microseconds(step, "step")
-    grid = SlotGrid(
-        first_us=None, last_us=last_us, step_us=step_us, known_at=moment(at, "time"), max_age_us=None
-    )
+    grid = SlotGrid(first_us=None, last_us=last_us, step_us=step_us, known_at=moment(at, "time"))
     markets = [Market(provider=p, region=r, zone=z, instance_type=t) for p, r, z, t, _ in rows]
     told = []
     for market, known in zip(
@@ -334,19 +328,6 @@ def not_known_yet(
 
 def _minute(at_us: int) -> str:
     return f"{pd.Timestamp(at_us, unit='us'):%Y-%m-%d %H:%M} UTC"
-
-
-def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
-    """Return the series without prices of other products; raises `MarketError` if the requested product has no price."""
-    if product is None:
-        return list(known)
-    products = sorted({s.product for s in known if s.kind == "price"})
-    if product not in products:
-        raise MarketError(
-            f"product {product!r} of {market.key} has no price",
-            expected=f"one of {', '.join(products) or 'none'}",
-        )
-    return [s for s in known if s.kind != "price" or s.product == product]
 
 
 # ---
@@ -514,49 +495,21 @@ USUAL_SPOT_SHARE = 0.30
 HELD_CONSTANT = "catalogue price held constant"
 
 
-_NO_SHIFT = pd.Timedelta(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BorrowedPath:
-    """Path of another market: the value in slot t is its value at t + ``shift``, as known at known_at + ``shift``.
-
-    ``source`` None: its most trusted source. ``product`` None: the product used for planning.
-    """
-
-    market: Market
-    source: str | None = None
-    product: str | None = None
-    shift: pd.Timedelta = _NO_SHIFT
-
-    @property
-    def words(self) -> str:
-        """Text ``market (source), shifted by ...``."""
-        label = self.market.key + (f" ({self.source})" if self.source else "")
-        return f"{label}, shifted by {self.shift}" if self.shift else label
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryAssumptions:
     """Assumptions allowed in `load_history`; without any, a variable that was not observed is an error.
 
-    For a market without price: ``constant_price_usd`` (USD per instance-hour), else ``spot_share``
-    of the on-demand price. For a market without counts: ``always_available`` instances. If no
-    on-demand price is known: ``on_demand_usd``. ``price_from`` / ``counts_from`` use another
-    market's path, even if the market was observed itself (a synthetic pairing, M7).
+    For a market without price: ``spot_share`` of the on-demand price. For a market without counts:
+    ``always_available`` instances. If no on-demand price is known: ``on_demand_usd``, in USD per
+    instance-hour.
     """
 
-    constant_price_usd: float | None = None
     spot_share: float | None = None
-    price_from: BorrowedPath | None = None
     always_available: int | None = None
-    counts_from: BorrowedPath | None = None
     on_demand_usd: float | None = None
 
     def __post_init__(self) -> None:
         """Raise `SettingsError` on a value out of range."""
-        if self.constant_price_usd is not None and not 0 <= self.constant_price_usd < float("inf"):
-            raise SettingsError(f"constant price {self.constant_price_usd}", expected="USD per hour >= 0")
         if self.spot_share is not None and not 0 < self.spot_share <= 1:
             raise SettingsError(f"spot share {self.spot_share}", expected="a share of on-demand in (0, 1]")
         if self.always_available is not None and self.always_available < 1:
@@ -579,31 +532,25 @@ def find_on_demand(
     market: Market,
     grid: SlotGrid,
     *,
-    prices: tuple[KnownSeries | None, KnownSeries | None],
+    prices: KnownSeries | None,
     assumptions: HistoryAssumptions,
     trust: Sequence[str],
     terms: Sequence[OnDemandTerms] = (),
 ) -> OnDemand:
-    """Return the on-demand price of a market; ``prices`` are the market's series and a borrowed series.
+    """Return the on-demand price of a market; ``prices`` is its series of spot prices.
 
     The first available price is used, in this order (M1.1): the ``terms`` of the job and of the
-    settings; the latest price stated in the borrowed series; in the market's series; elsewhere for
-    the same provider and instance type; the assumed price; the catalogue. If there is none, or
-    nothing is sold on demand, a stand-in is computed. Raises `MarketError` if there is no spot
-    price to compute it from.
+    settings; the latest price stated in the market's series; elsewhere for the same provider and
+    instance type; the assumed price; the catalogue. If there is none, or nothing is sold on demand,
+    a stand-in is computed. Raises `MarketError` if there is no spot price to compute it from.
     """
-    own, borrowed = prices
     stated = terms_for(market.key, terms)
     if stated is not None and stated.usd is not None:
         return OnDemand(usd=stated.usd, origin=OnDemandOrigin(kind=stated.stated_in))
     if stated is not None:
         return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
-    if borrowed is not None and borrowed.on_demand_usd is not None:
-        usd = borrowed.on_demand_usd
-        words = f"on-demand price {usd:g} USD of the borrowed price path"
-        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="borrowed"), assumed=(words,))
-    if own is not None and own.on_demand_usd is not None:
-        return OnDemand(usd=own.on_demand_usd, origin=OBSERVED)
+    if prices is not None and prices.on_demand_usd is not None:
+        return OnDemand(usd=prices.on_demand_usd, origin=OBSERVED)
     elsewhere = _elsewhere(reader, market, grid, trust)
     if elsewhere is not None:
         usd, place = elsewhere
@@ -626,16 +573,13 @@ def find_on_demand(
 
 def _stand_in(
     market: Market,
-    prices: tuple[KnownSeries | None, KnownSeries | None],
+    prices: KnownSeries | None,
     assumptions: HistoryAssumptions,
     origin: OnDemandOrigin,
 ) -> OnDemand:
     """Return a price to plan with if none is known: newest spot price / usual share, at least the highest spot price."""
-    own, borrowed = prices
-    series = borrowed or own
     share = assumptions.spot_share or USUAL_SPOT_SHARE
-    newest = series.newest if series is not None else assumptions.constant_price_usd
-    usd = max((newest or 0.0) / share, series.highest if series is not None else 0.0)
+    usd = 0.0 if prices is None else max((prices.newest or 0.0) / share, prices.highest)
     if not usd > 0:
         raise MarketError(
             f"{market.key} has no on-demand price and no spot price: none observed, none in the catalogue",
@@ -701,8 +645,6 @@ class HistoryRequest:
     start: pd.Timestamp | None = None
     source: str | None = None
     trust: Sequence[str] = ()
-    product: str | None = None
-    max_age: pd.Timedelta | None = None
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS
     within: bool = False
     on_demand: tuple[OnDemandTerms, ...] = ()
@@ -720,7 +662,6 @@ class HistoryRequest:
             last_us=last_us // step_us * step_us,
             step_us=step_us,
             known_at=moment(self.known_at, "known_at"),
-            max_age_us=None if self.max_age is None else microseconds(self.max_age, "max_age"),
         )
 
 
@@ -734,8 +675,6 @@ def load_history(
     start: pd.Timestamp | None = None,
     source: str | None = None,
     trust: Sequence[str] = (),
-    product: str | None = None,
-    max_age: pd.Timedelta | None = None,
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS,
     within: bool = False,
     on_demand: Sequence[OnDemandTerms] = (),
@@ -745,8 +684,8 @@ def load_history(
     Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at).
     ``start`` None: from the first observation of the counts, else of the price. The value of a slot
     is the newest known version of the last observation at or before its start (M1.3); if it is
-    older than ``max_age`` the slot is a gap, NaN. Default maximal ages: counts 3 nominal gaps,
-    prices 36 h, at least one slot. A price that its source read at every probe (`Conventions`)
+    older than its maximal age the slot is a gap, NaN. Maximal ages: counts 3 nominal gaps, prices
+    36 h, at least one slot. A price that its source read at every probe (`Conventions`)
     holds while the probes continue; a price that never changed and was never repeated is assumed
     constant.
 
@@ -754,8 +693,8 @@ def load_history(
     patterns for labels, most trusted first; unlisted sources last, alphabetical). The price is from
     the same source if it has any, else from the most trusted source that overlaps, which is
     recorded as an assumption; likewise the counts if the requested source has only prices. A
-    variable never mixes two sources. ``product``: by default the product used for planning
-    (`slackwater.warehouse.catalogue`); prices of another product, e.g. Windows, are used only on request.
+    variable never mixes two sources. Prices are of the product used for planning
+    (`slackwater.warehouse.catalogue`).
     ``on_demand``: terms of a job or of settings, which take precedence over any observed or listed
     on-demand price (`find_on_demand`).
 
@@ -769,7 +708,7 @@ def load_history(
     """
     request = HistoryRequest(
         market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
-        product=product, max_age=max_age, assumptions=assumptions, within=within, on_demand=tuple(on_demand),
+        assumptions=assumptions, within=within, on_demand=tuple(on_demand),
     )  # fmt: skip
     return load_histories(store, [request])[0]
 
@@ -804,13 +743,13 @@ def load_histories(
 def _paths_asked(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> list[SeriesRequest]:
-    """Return the requests for the paths of a history that belong to the market itself."""
+    """Return the requests for the paths of a history."""
     asked: list[SeriesRequest] = []
-    if chosen.counts is not None and request.assumptions.counts_from is None:
+    if chosen.counts is not None:
         asked.append(_count_asked(grid, chosen.counts))
         asked += _read_asked(grid, chosen.counts)
         asked += within_asked(grid, chosen.counts) if request.within else []
-    if chosen.price is not None and request.assumptions.price_from is None:
+    if chosen.price is not None:
         asked.append(_price_asked(reader, grid, chosen.price, chosen.known))
     return asked
 
@@ -819,12 +758,11 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     market, assumptions = request.market, request.assumptions
     counts, capacity, stated = _counts_of(reader, request, grid, chosen)
     price = _measured_price(reader, request, grid, chosen)
-    borrowed = price.series if assumptions.price_from is not None and price is not None else None
     on_demand = find_on_demand(
         reader,
         market,
         grid,
-        prices=(chosen.price, borrowed),
+        prices=chosen.price,
         assumptions=assumptions,
         trust=request.trust,
         terms=request.on_demand,
@@ -834,10 +772,8 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
-    within = request.within and counts.series is chosen.counts
-    between = within_asked(grid, chosen.counts) if within else []
-    own = chosen.counts if counts.series is chosen.counts else None
-    read = [reader.path(one) for one in (_read_asked(grid, own) if own is not None else [])]
+    between = within_asked(grid, chosen.counts) if request.within else []
+    read = [] if chosen.counts is None else [reader.path(one) for one in _read_asked(grid, chosen.counts)]
     return History(
         market=market,
         step=request.step,
@@ -885,14 +821,13 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenSeries:
     known = reader.known(request.market, grid)
     require_source(reader.store, known, request.market, request.source, grid)
-    known = only_product(known, request.market, request.product)
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
         _require_counts(request.market, counts)
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
+    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
     return _ChosenSeries(known=known, counts=counts, price=price)
 
 
@@ -1033,40 +968,31 @@ def _counts_of(
 
     Raises `MarketError` if there are no counts and none may be assumed.
     """
-    assumptions = request.assumptions
-    path: GridPath | None = None
-    if assumptions.counts_from is not None:
-        path = _borrow(reader, grid, assumptions.counts_from, "availability", request.trust)
-    elif chosen.counts is not None:
-        path = reader.path(_count_asked(grid, chosen.counts))
-    if path is not None and path.series is not None:
-        series = path.series
+    series, count = chosen.counts, request.assumptions.always_available
+    if series is not None:
+        path = reader.path(_count_asked(grid, series))
         if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
             return path, series.capacity, True
         return path, max(1, int(series.highest)), False
-    if assumptions.always_available is not None:
-        count = assumptions.always_available
+    if count is not None:
         return _constant(grid, count, f"{UNOBSERVED}: up to {count} instances assumed"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
-        remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",
+        remedy="allow an assumption: always_available (instances that are always there)",
     )
 
 
 def _measured_price(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> GridPath | None:
-    """Return the price of the market or a borrowed price; None if it may be assumed, else raises `MarketError`."""
-    assumptions = request.assumptions
-    if assumptions.price_from is not None:
-        return _borrow(reader, grid, assumptions.price_from, "price", request.trust)
+    """Return the price of the market; None if it may be assumed, else raises `MarketError`."""
     if chosen.price is not None:
         return _price_path(reader, grid, chosen.price, chosen.known)
-    if assumptions.constant_price_usd is None and assumptions.spot_share is None:
+    if request.assumptions.spot_share is None:
         lack = f"no price ({unplanned_words(chosen.unplanned)})" if chosen.unplanned else "no price"
         raise MarketError(
             f"{request.market.key} has counts but {lack}",
-            remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
+            remedy="allow an assumption: spot_share (of the on-demand price)",
         )
     return None
 
@@ -1081,37 +1007,9 @@ def _assumed_price(
 ) -> GridPath:
     """Return a constant price and its description; ``unplanned``: products with prices that are not used for planning."""
     lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
-    if assumptions.constant_price_usd is not None:
-        usd = assumptions.constant_price_usd
-        return _constant(grid, usd, f"{lack}: constant {usd:g} USD")
     share = assumptions.spot_share or 0.0
     usd = share * on_demand
     return _constant(grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
-
-
-def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
-    """Return another market's path on this grid, read at the shifted time, so that nothing later than known_at + shift is used."""
-    shift_us = microseconds(path.shift, "shift")
-    there = replace(
-        grid,
-        first_us=None if grid.first_us is None else grid.first_us + shift_us,
-        last_us=grid.last_us + shift_us,
-        known_at=grid.known_at + path.shift.to_pytimedelta(),
-    )
-    known = reader.known(path.market, there)
-    require_source(reader.store, known, path.market, path.source, there)
-    known = only_product(known, path.market, path.product)
-    wanted = path.product if kind == "price" else None
-    series = pick_series(known, kind, there, preferred=path.source, trust=trust, product=wanted)
-    if series is None or (path.source is not None and series.source != path.source):
-        raise MarketError(
-            f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"
-        )
-    price = kind == "price"
-    found = _price_path(reader, there, series, known) if price else reader.path(_count_asked(there, series))
-    known_us = np.where(found.known_us == NEVER, NEVER, found.known_us - shift_us)
-    name = "price" if kind == "price" else "counts"
-    return replace(found, known_us=known_us, words=(f"{name} of another market: {path.words}", *found.words))
 
 
 # ---

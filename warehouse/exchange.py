@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +24,7 @@ from slackwater.warehouse.errors import (
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
 from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
-from slackwater.warehouse.store.connection import Store, attach_new, compacted_file, open_store
+from slackwater.warehouse.store.connection import Store, attach_new, compacted_file
 from slackwater.warehouse.store.files import sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
     ABOUT_VIEWS,
@@ -47,13 +46,11 @@ from slackwater.warehouse.store.folders import (
     table_file,
 )
 from slackwater.warehouse.store.schema import (
-    DESCRIBED,
     INTERNAL,
     TABLES,
     TableRule,
     as_name,
     changes_of_rows,
-    description,
     sql_literal,
     views_over,
     with_needs,
@@ -432,18 +429,11 @@ class _TableRows:
 
 
 # ---
-# Publication for many readers on shared storage: generations of Parquet files with a pointer, or a DuckLake.
+# Publication for many readers on shared storage: generations of Parquet files with a pointer.
 #
 # A shared folder (`slackwater.warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is
 # replaced atomically. Published files never change, so readers need no locks, not even on network file systems.
 # The last ``keep`` generations are preserved.
-#
-# A DuckLake is a catalogue over immutable Parquet files. A catalogue in a DuckDB file allows one process at a time;
-# here a copy is changed and renamed, so that readers continue with the file they opened. The DuckLake extension is
-# loaded offline from a Python package (``slackwater[ducklake]``).
-
-CATALOGUE = "catalog.ducklake"
-_PACKAGE = "duckdb_extension_ducklake"
 
 
 def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generation:
@@ -495,142 +485,6 @@ def point_to(folder: Path, number: int) -> None:
     sync_file(part)
     os.replace(part, folder / POINTER)
     sync_folder(folder)
-
-
-def extension_file(version: str) -> Path:
-    """Return the DuckLake extension for a DuckDB ``version`` ("v1.5.5").
-
-    Raises `StoreError` naming the extra that installs it.
-    """
-    found = find_spec(_PACKAGE)
-    remedy = "pip install 'slackwater[ducklake]', or publish with --form parquet"
-    if found is None or not found.submodule_search_locations:
-        raise StoreError("the DuckLake extension is not installed", remedy=remedy)
-    folder = Path(found.submodule_search_locations[0]) / "extensions"
-    path = folder / version / "ducklake.duckdb_extension"
-    if not path.is_file():
-        there = ", ".join(sorted(one.name for one in folder.iterdir()))
-        raise StoreError(
-            f"the DuckLake extension that is installed is for DuckDB {there}", expected=version, remedy=remedy
-        )
-    return path
-
-
-def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
-    """Update the DuckLake in ``folder`` to the state of a store opened for reading, as a single snapshot.
-
-    New rows are added; a table that lost rows is rewritten; without changes there is no new
-    snapshot. The last ``keep`` snapshots remain readable (``AT (VERSION => n)``). Raises
-    `StoreLockedError` while another process publishes there, `StoreError` for a store without a
-    file or a folder that cannot be written.
-    """
-    ((source,),) = store.execute(
-        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-    )
-    if source is None:
-        raise StoreError(f"warehouse {store.name} is no file", remedy="publish from the warehouse itself")
-    try:
-        (folder / "data").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="name another place") from error
-    part = folder / f".{CATALOGUE}.part"
-    with publishing(folder):
-        try:
-            return _publish_folder(Path(source), folder, part, keep)
-        except OSError as error:
-            raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="make room there") from error
-        finally:
-            for path in (part, part.with_name(f"{part.name}.wal")):
-                with suppress(OSError):
-                    path.unlink()
-
-
-def _publish_folder(source: Path, folder: Path, part: Path, keep: int) -> Generation:
-    catalogue = folder / CATALOGUE
-    if catalogue.exists():
-        shutil.copyfile(catalogue, part)
-    before, after = _brought_up(source, folder, part, keep)
-    if before == after:
-        return Generation(number=after, folder=folder, new=False)
-    sync_file(part)
-    os.replace(part, catalogue)
-    sync_folder(folder)
-    return Generation(number=after, folder=folder, new=True)
-
-
-def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
-    """Update the catalogue at ``part``; return the numbers of its newest snapshot before and after."""
-    with open_store(":memory:", sealed=False) as store:
-        (version,) = store.execute("SELECT version()")[0]
-        store.execute(f"LOAD {sql_literal(extension_file(str(version)))}")
-        store.execute(f"ATTACH {sql_literal(source)} AS source (READ_ONLY)")
-        data = folder.resolve() / "data"
-        store.execute(
-            f"ATTACH {sql_literal(f'ducklake:{part}')} AS lake (DATA_PATH {sql_literal(f'{data}/')})"
-        )
-        try:
-            before = _newest(store)
-            with store.transaction():
-                for table in (*TABLES, "schema_steps"):
-                    _bring_up(store, table)
-                _describe(store)
-            after = _newest(store)
-            if after != before:
-                _expire(store, after - keep)
-        finally:
-            store.execute("DETACH lake")
-    return before, after
-
-
-def _describe(store: Store) -> None:
-    """Update the views and comments of the lake."""
-    there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {sql_literal(DESCRIBED)}"
-    known = store.execute(f"SELECT digest, views FROM lake.{DESCRIBED}") if store.execute(there) else [None]
-    store.execute("USE lake")
-    try:
-        description(columns_of_views=False).bring_up(store.execute, known[0])
-    finally:
-        store.execute("USE memory")
-
-
-def _newest(store: Store) -> int:
-    return int(store.execute("SELECT coalesce(max(snapshot_id), 0) FROM lake.snapshots()")[0][0])
-
-
-def _expire(store: Store, oldest: int) -> None:
-    """Expire snapshots up to ``oldest`` and delete the files used by them only."""
-    rows = store.execute("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id <= ?", [oldest])
-    if rows:
-        numbers = ", ".join(str(int(row[0])) for row in rows)
-        store.execute(f"CALL ducklake_expire_snapshots('lake', versions => [{numbers}])")
-        store.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
-
-
-def _columns(store: Store, database: str, table: str) -> list[tuple[str, str]]:
-    return [
-        (str(row[0]), str(row[1]))
-        for row in store.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND table_name = ? "
-            "ORDER BY column_index",
-            [database, table],
-        )
-    ]
-
-
-def _bring_up(store: Store, table: str) -> None:
-    here, there = _columns(store, "source", table), _columns(store, "lake", table)
-    if here != there:
-        store.execute(f"CREATE OR REPLACE TABLE lake.{table} AS SELECT * FROM source.{table}")
-        return
-    new, gone = (
-        f"SELECT * FROM {one}.{table} EXCEPT ALL SELECT * FROM {other}.{table}"
-        for one, other in (("source", "lake"), ("lake", "source"))
-    )
-    if store.execute(f"SELECT count(*) FROM ({gone})") != [(0,)]:
-        store.execute(f"DELETE FROM lake.{table}")
-        store.execute(f"INSERT INTO lake.{table} SELECT * FROM source.{table}")
-    elif store.execute(f"SELECT count(*) FROM ({new})") != [(0,)]:
-        store.execute(f"INSERT INTO lake.{table} {new}")
 
 
 # ---

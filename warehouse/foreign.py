@@ -268,14 +268,10 @@ def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) ->
             if not text or reasons[row] is not None:
                 continue
             if text not in judged:
-                judged[text] = why_unreadable(text, form) or judges.get(column, _accept)(text)
+                judged[text] = why_unreadable(text, form) or judges.get(column, lambda _: "")(text)
             if judged[text]:
                 reasons[row] = f"{column}: {judged[text]}"[:_LONGEST_REASON]
     return pa.array(reasons, pa.string())
-
-
-def _accept(text: str) -> str:
-    return ""
 
 
 def unreadable_rows(store: Store, *, measured_since: datetime) -> list[str]:

@@ -57,7 +57,7 @@ UNOBSERVED = "counts not observed"
 class OnDemandOrigin:
     """Origin of the on-demand price of a history (M1.1).
 
-    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue",
+    ``kind`` is "job", "settings", "observed", "elsewhere", "assumed", "catalogue",
     "unknown" or "not sold"; ``words`` adds place, date and source. A price of kind "unknown" or
     "not sold" is a stand-in used for plans only; no saving is computed from it.
     """

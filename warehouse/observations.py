@@ -618,15 +618,10 @@ def _hash_batches(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
     """Yield the batches and add their content to a digest."""
     for batch in batches:
         digest.update(batch.kind.encode())
-        for chunk in _serialise(batch.table):
-            digest.update(chunk)
+        digest.update(str(batch.table.schema.remove_metadata()).encode())
+        for chunk in batch.table.to_batches():
+            digest.update(memoryview(chunk.serialize()))
         yield batch
-
-
-def _serialise(table: pa.Table) -> Iterator[bytes]:
-    yield str(table.schema.remove_metadata()).encode()
-    for chunk in table.to_batches():
-        yield memoryview(chunk.serialize()).tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,6 @@ def expected_updates(
         last_us=microseconds(at, "at"),
         step_us=microseconds(step, "step"),
         known_at=moment(at, "at"),
-        max_age_us=None,
     )
     asked = [(Market.parse(market), grid) for market, _ in pairs]
     found = []

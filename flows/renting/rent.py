@@ -358,7 +358,7 @@ def _rental_row(name: str, question: Question, rental: Rental) -> dict[str, Any]
     types = [one.kind for one in rental.types]
 
     def play(rng: np.random.Generator) -> StreamMeans:
-        stream = job_stream(types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng)
+        stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
         return play_widths(types, drawn_widths(rental, stream, rng), stream)
 
     simulated = estimate(play, streams=STREAMS, seed=question.seed)
@@ -388,7 +388,7 @@ def _sharing_row(question: Question, cluster: int) -> dict[str, Any]:
     name = f"cluster of {cluster}, equal sharing"
 
     def play(rng: np.random.Generator) -> StreamMeans:
-        stream = job_stream(types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng)
+        stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
         return play_sharing(types, cluster, stream)
 
     try:
@@ -404,9 +404,7 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     for width in _group_sizes(cluster):
 
         def play(rng: np.random.Generator, width: int = width) -> StreamMeans:
-            stream = job_stream(
-                types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng
-            )
+            stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
             return play_fifo(types, cluster, width, stream)
 
         try:

@@ -86,12 +86,12 @@ def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.
     return found.low, found.high
 
 
-def skills_by_block(losses: pd.DataFrame, keys: Sequence[str], *, block: str = "day") -> pd.DataFrame:
+def skills_by_block(losses: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return `SKILL_COLUMNS` by ``keys`` from rows with ``loss`` and ``floor``, the losses of a model and of last value.
 
-    Rows with the same keys and block are summed. Last value is not compared with itself: its ``verdict`` is empty.
+    Rows with the same keys and ``day`` are summed. Last value is not compared with itself: its ``verdict`` is empty.
     """
-    sums = losses.groupby([*keys, block], sort=False)[["loss", "floor"]].sum().reset_index()
+    sums = losses.groupby([*keys, "day"], sort=False)[["loss", "floor"]].sum().reset_index()
     groups = sums.groupby(list(keys), sort=False)
     of = groups.ngroup().to_numpy()
     names = groups.size().index

@@ -48,23 +48,9 @@ class Architecture:
     matrices: int = 3
     tied: bool = False
     experts: int = 1
-    active_experts: int = 1
     kind: str = "dense"
     learned_positions: bool = False
     assumed: bool = False
-
-    @property
-    def counted_params_b(self) -> float:
-        """Parameters in billions counted from the shape (attention, feed-forward, embeddings); not for hybrids.
-
-        >>> round(architecture("llama3.1-70b").counted_params_b, 2)
-        70.55
-        """
-        width, head = self.width, self.width // self.heads
-        attention = 2 * width * width + 2 * width * self.key_heads * head
-        block = attention + self.matrices * width * self.feed_forward * self.experts
-        embedding = self.vocabulary * width * (1 if self.tied else 2)
-        return (self.layers * block + embedding) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

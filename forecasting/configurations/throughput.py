@@ -115,7 +115,8 @@ class Process:
         cross = covariance(self.theta, points, self.points)
         mean = cross @ self.weights
         half = solve_triangular(self.factor, cross.T, lower=True)
-        variance = prior_variance(self.theta) - (half**2).sum(axis=0)
+        far = float(np.exp(2 * self.theta[: len(TERMS)]).sum())  # the variance far from all measurements
+        variance = far - (half**2).sum(axis=0)
         return mean, np.sqrt(np.maximum(variance, 0.0) + _noise(self.theta))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -166,11 +167,6 @@ def covariance(theta: np.ndarray, left: Points, right: Points) -> np.ndarray:
     for term, shape, _ in _terms(theta, squares):
         total += np.exp(2 * theta[term]) * shape * same_groups(left, right, TERMS[term][1])
     return total
-
-
-def prior_variance(theta: np.ndarray) -> float:
-    """Return the variance of the residual far from all measurements."""
-    return float(np.exp(2 * theta[: len(TERMS)]).sum())
 
 
 def _noise(theta: np.ndarray) -> float:

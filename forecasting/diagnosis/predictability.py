@@ -366,7 +366,6 @@ class Alternation:
     part: str
     probes: int
     per_slot: int
-    correlations: tuple[float, ...]
     share: float
     one_slot: float
     two_slots: float
@@ -408,7 +407,6 @@ def alternation(
         part=part,
         probes=int((~np.isnan(values)).sum()),
         per_slot=per_slot,
-        correlations=tuple(float(r) for r in rho),
         share=float(np.mean(stands)) / 2.0,
         one_slot=mean_change(values, per_slot),
         two_slots=mean_change(values, 2 * per_slot),
@@ -460,5 +458,5 @@ def alternations(series: Sequence[Series]) -> list[Alternation]:
 
 
 def alternation_table(found: Sequence[Alternation]) -> pd.DataFrame:
-    """Return one row per series and part, in order: the fields of `Alternation` except ``correlations``, plus found and inverts."""
+    """Return one row per series and part, in order: the fields of `Alternation`, plus found and inverts."""
     return pd.DataFrame([{name: getattr(one, name) for name in TABLE} for one in found], columns=list(TABLE))

@@ -333,10 +333,6 @@ def _over_steps(law: np.ndarray, at: Situation) -> np.ndarray:
     return np.repeat(law[at.places][:, None, :], at.steps.size, axis=1)
 
 
-def _stay(at: Situation) -> np.ndarray:
-    return _over_steps(_certain(at.present, at.states), at)
-
-
 def _certain(values: np.ndarray, states: int) -> np.ndarray:
     law = indicator(values, states)
     empty = law.sum(axis=-1) == 0
@@ -391,7 +387,7 @@ def _hour(at: Situation) -> np.ndarray:
 
 #: Name -> member. Half-lives are in hours, with a minimum in slots.
 MEMBERS: dict[str, Member] = {
-    "stay": _stay,
+    "stay": lambda at: _over_steps(_certain(at.present, at.states), at),
     "recent_half_hour": _recent(0.5, 1),
     "recent_90_minutes": _recent(1.5, 2),
     "recent_4_hours": _recent(4.0, 4),

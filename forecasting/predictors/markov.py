@@ -84,8 +84,8 @@ class FittedMarkovChain:
             previous = value
             yield slot, counts
 
-    def _matrix(self, counts: np.ndarray, only: int | None = None) -> np.ndarray:
-        """Return the transition matrix (states, states), or one row of it, from counts and ``prior`` pseudo-transitions.
+    def _matrix(self, counts: np.ndarray) -> np.ndarray:
+        """Return the transition matrix (states, states) from counts and ``prior`` pseudo-transitions.
 
         The prior of row i stays at i with the share s of all transitions that stayed (smoothed). The rest 1 - s is distributed
         in proportion to the transitions into each state plus one transition spread evenly, so no step is impossible (ours).
@@ -94,12 +94,8 @@ class FittedMarkovChain:
         stayed = (np.trace(counts) + 4.0) / (total + 5.0)
         visits = counts.sum(axis=0) + 1.0 / self.states
         elsewhere = (1.0 - stayed) * visits / visits.sum()
-        rows = counts if only is None else counts[only : only + 1]
-        prior = np.repeat(elsewhere[None, :], rows.shape[0], axis=0)
-        places = np.arange(self.states) if only is None else np.array([only])
-        prior[np.arange(rows.shape[0]), places] += stayed
-        out = (rows + self.prior * prior) / (rows.sum(axis=1, keepdims=True) + self.prior)
-        return np.asarray(out if only is None else out[0])
+        prior = elsewhere + stayed * np.eye(self.states)
+        return np.asarray((counts + self.prior * prior) / (counts.sum(axis=1, keepdims=True) + self.prior))
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         """Return the distribution age + k steps after the newest value; stale values and unseen states fall back to last value."""

@@ -203,7 +203,10 @@ def at_prices(
     until no job improves elsewhere. Remaining instances go, in the order of ``contenders``, to jobs
     that gain from them.
     """
-    place = [_only_market(one, claim) for one, claim in zip(contenders, begin, strict=True)]
+    place = [
+        one.markets[0] if len(one.markets) == 1 else claim.market
+        for one, claim in zip(contenders, begin, strict=True)
+    ]
     choosing = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
     # The jobs together could not use more than this, so no table needs to be longer.
     wanted: Counter[str] = Counter()
@@ -239,11 +242,6 @@ def at_prices(
             for j, claim in zip(group, _traced(own, market, tables, count), strict=True):
                 taken[j] = claim
     return _filled(contenders, taken, there), prices
-
-
-def _only_market(one: Contender, claim: Claim) -> str | None:
-    """Return the initial market of a job: that of ``claim``, or its only market if it has just one."""
-    return one.markets[0] if len(one.markets) == 1 else claim.market
 
 
 def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:

@@ -141,14 +141,10 @@ class Workload(_Part):
     unit: WorkUnit
 
 
-def _is_default_per(value: object) -> bool:
-    return value == "instance"
-
-
 class _Form(_Part):
     """Throughput H(n) of n instances, or of n GPUs with ``per`` = "gpu": k instances of g GPUs then run at H(k g) (M2.2)."""
 
-    per: Literal["instance", "gpu"] = Field("instance", exclude_if=_is_default_per)
+    per: Literal["instance", "gpu"] = Field("instance", exclude_if=lambda value: value == "instance")
 
 
 class LinearForm(_Form):
@@ -301,10 +297,6 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
-def _is_true(value: object) -> bool:
-    return value is True
-
-
 def _is_none(value: object) -> bool:
     return value is None
 
@@ -378,7 +370,7 @@ class JobRequest(_Part):
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
     on_demand_usd: Price | Mapping[str, Price] | None = Field(None, exclude_if=_is_empty)
-    on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=_is_true)
+    on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=lambda value: value is True)
     max_spot_usd: Price | None = Field(None, exclude_if=_is_empty)
     max_hourly_usd: Price | None = Field(None, exclude_if=_is_empty)
     budget_usd: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = Field(
@@ -945,15 +937,12 @@ def hourly_note(request: JobRequest, job: Job, history: History) -> str:
     )
 
 
-def run_on(
-    request: JobRequest, market: Market, form: ThroughputForm | None = None
-) -> tuple[int, int, Throughput]:
+def run_on(request: JobRequest, market: Market) -> tuple[int, int, Throughput]:
     """Return the smallest and largest number of instances of a request on a market, and H(n) there.
 
-    ``form`` replaces the request's throughput if given. Raises `JobError` if the GPUs of an
-    instance are needed and unknown.
+    Raises `JobError` if the GPUs of an instance are needed and unknown.
     """
-    form = form or request.throughput_on.get(market.instance_type, request.throughput)
+    form = request.throughput_on.get(market.instance_type, request.throughput)
     least, most = instance_range(request, market)
     gpus = required_gpus(request, market, PER_GPU) if form.per == "gpu" else 1
     return least, most, form.build(gpus)

@@ -20,7 +20,6 @@ POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
         "MSU": "baselines:MaximalSpot",
         "MSU-trim": "baselines:trimmed_spot",
         "UP": "baselines:UniformProgress",
-        "UP-single": "single_cluster:SingleCluster",
         "AHANP": "reactive:Ahanp",
         "AHAP": "committed_horizon:Ahap",
         "Reserve": "reserve:Reserve",

@@ -119,7 +119,7 @@ class UniformProgress:
     running. Apart from this only the safety net acts in a gap (ours).
 
     The published form of the policy, a single cluster of N instances, is
-    `slackwater.optimization.policies.single_cluster`. The state is the number of on-demand instances in the
+    `slackwater.studies.policies.single_cluster`. The state is the number of on-demand instances in the
     previous slot.
     """
 

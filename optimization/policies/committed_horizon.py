@@ -143,7 +143,10 @@ class Ahap:
         plans = kept
         if self._plans_now(kept, far):
             plans = (*kept, (view.slot, self._plan(view)))
-        wish = self._spot_only(view) if far else self._committed(view, plans)
+        if far:
+            wish = all_spot(view) if view.price <= self.sigma * view.on_demand_usd else HOLD_NOTHING
+        else:
+            wish = self._committed(view, plans)
         enough = finishing_size(view)
         if enough is not None and wish.total > enough:
             wish = split(view, enough)
@@ -201,9 +204,6 @@ class Ahap:
         job = view.job
         target = expected_progress(job, view.slot + self.omega)
         return view.progress.done >= target - WORK_TOLERANCE * job.workload
-
-    def _spot_only(self, view: View) -> Allocation:
-        return all_spot(view) if view.price <= self.sigma * view.on_demand_usd else HOLD_NOTHING
 
     def _committed(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
         covering = [made[view.slot - at] for at, made in plans if view.slot - at < len(made)]

@@ -135,13 +135,6 @@ def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
     )
 
 
-def work_price(view: View) -> float:
-    """Return the least on-demand price of a work unit, USD: p_o Delta min over n of n / (H(n) Delta)."""
-    gain = pace(view.job, view.slot_hours).gain
-    least = min(n / gain[n] for n in range(view.job.n_min, view.job.n_max + 1))
-    return view.on_demand_usd * view.slot_hours * least
-
-
 def least_size(view: View, target: float) -> int:
     """Return the least n with which the work after this slot is at least ``target``.
 

@@ -201,11 +201,6 @@ class TypeRental:
     spend: float
     loss_per_hour: float
 
-    @property
-    def mean_width(self) -> float:
-        """Mean of the widths of arriving jobs."""
-        return sum(share.width * share.probability for share in self.shares)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rental:

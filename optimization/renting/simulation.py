@@ -15,7 +15,7 @@ from numba import njit
 from scipy.optimize import brentq
 
 from slackwater.optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
-from slackwater.optimization.renting.speedup import ArrivalLaw, SizeLaw, Speedup, TableSpeedup, arrival_times
+from slackwater.optimization.renting.speedup import SizeLaw, Speedup, TableSpeedup
 from slackwater.warehouse.errors import SettingsError
 
 #: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady
@@ -56,11 +56,21 @@ class Estimate:
     gpus_error: float
 
 
-def job_stream(
-    types: Sequence[JobType], *, hours: float, arrivals: ArrivalLaw, sizes: SizeLaw, rng: np.random.Generator
+def job_stream(types: Sequence[JobType], *, hours: float, sizes: SizeLaw, rng: np.random.Generator) -> Stream:
+    """Return a stream of all types over ``hours``; the types arrive independently, in Poisson streams."""
+    times = [np.sort(rng.uniform(0.0, hours, rng.poisson(kind.rate_per_hour * hours))) for kind in types]
+    return stream_of(types, times, hours=hours, sizes=sizes, rng=rng)
+
+
+def stream_of(
+    types: Sequence[JobType],
+    times: Sequence[np.ndarray],
+    *,
+    hours: float,
+    sizes: SizeLaw,
+    rng: np.random.Generator,
 ) -> Stream:
-    """Return a stream of all types over ``hours``; the types arrive independently."""
-    times = [arrival_times(arrivals, kind.rate_per_hour, hours, rng) for kind in types]
+    """Return the stream of the given arrival ``times`` of each type, in [0, ``hours``), with drawn sizes."""
     size = [kind.mean_hours * sizes.draw(rng, len(own)) for kind, own in zip(types, times, strict=True)]
     index = np.repeat(np.arange(len(types)), [len(own) for own in times])
     joined = np.concatenate(times)

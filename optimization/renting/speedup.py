@@ -1,10 +1,10 @@
-"""Properties of a job type: its speedup, its size distribution, and its arrivals (M8.1, M8.5)."""
+"""Properties of a job type: its speedup and its size distribution (M8.1, M8.5)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from slackwater.warehouse.errors import SettingsError
 # ---
 # Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).
 
-#: Number of points at which a speedup function is checked.
-PROBES = 200
 #: Rounding tolerance of s(1) = 1 and of concavity.
 ROUNDING = 1e-9
 
@@ -182,10 +180,7 @@ def _check_increasing(widths: np.ndarray, values: np.ndarray) -> None:
 
 
 # ---
-# Distributions of job sizes and arrivals, for simulations of renting and for deadlines (M8.5).
-
-ArrivalLaw = Literal["poisson", "batches", "modulated"]
-ARRIVAL_LAWS: tuple[ArrivalLaw, ...] = ("poisson", "batches", "modulated")
+# Distributions of job sizes, for simulations of renting and for deadlines (M8.5).
 
 
 class SizeLaw(Protocol):
@@ -260,38 +255,3 @@ class HeavyTailed:
 
 #: Size distributions by their name in a file of types.
 SIZE_LAWS: dict[str, SizeLaw] = {law.name: law for law in (Exponential(), Deterministic(), HeavyTailed())}
-
-#: Bursts: mean batch size; rates of the two states of a modulated stream relative to the mean; mean
-#: duration of a state in mean gaps between arrivals.
-BATCH, CALM, BUSY, STAY = 4.0, 0.25, 1.75, 20.0
-
-
-def arrival_times(
-    law: ArrivalLaw, rate_per_hour: float, hours: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Return ascending arrival times in [0, ``hours``) at mean rate ``rate_per_hour``, shape (n,).
-
-    "poisson"; "batches": a Poisson stream of batches of geometric size, mean `BATCH`; "modulated":
-    Poisson at `CALM` or `BUSY` times the rate in turns of exponential length, mean `STAY` gaps. All
-    are stationary. Raises `SettingsError` for another distribution.
-    """
-    if law == "poisson":
-        return np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour * hours)))
-    if law == "batches":
-        starts = np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour / BATCH * hours)))
-        return np.repeat(starts, rng.geometric(1.0 / BATCH, len(starts)))
-    if law == "modulated":
-        return _modulated(rate_per_hour, hours, rng)
-    raise SettingsError(f"arrivals {law!r}", expected=f"one of {', '.join(ARRIVAL_LAWS)}")
-
-
-def _modulated(rate_per_hour: float, hours: float, rng: np.random.Generator) -> np.ndarray:
-    """Return a modulated stream; the initial state is random and both last equally long on average: stationary."""
-    turn = STAY / rate_per_hour
-    ends = np.cumsum(rng.exponential(turn, int(2 * hours / turn) + 50))
-    while ends[-1] < hours:
-        ends = np.concatenate([ends, ends[-1] + np.cumsum(rng.exponential(turn, 50))])
-    first = int(rng.integers(2))
-    fastest = np.sort(rng.uniform(0.0, hours, rng.poisson(BUSY * rate_per_hour * hours)))
-    busy = (np.searchsorted(ends, fastest, side="right") + first) % 2 == 1
-    return np.asarray(fastest[busy | (rng.random(len(fastest)) < CALM / BUSY)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
 from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
 from slackwater.warehouse.errors import MarketError
-
-S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

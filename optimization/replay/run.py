@@ -325,13 +325,12 @@ def replay_pool(
     window: MarketWindow,
     *,
     forecasts: Forecasts | None = None,
-    progress: Callable[[int, int], None] | None = None,
     memo: PlanMemo | None = None,
     record: Record | None = None,
 ) -> list[Outcome]:
     """Run `replay` for every policy on a job; each horizon program is solved only once, with the same results (M5.1).
 
-    ``progress(done, total)`` is called after each policy. ``memo`` reuses plans from another replay
+    ``memo`` reuses plans from another replay
     of the same job (on any market, since plans are identified by content), and tables from a replay
     of the same job, market and forecasts.
     """
@@ -341,8 +340,6 @@ def replay_pool(
     for policy in policies:
         shared = with_shared_plans(policy, memo)
         outcomes.append(run_from(shared, shared.start(job), job, seen, (0, Progress())))
-        if progress is not None:
-            progress(len(outcomes), len(policies))
     return outcomes
 
 

@@ -33,7 +33,7 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import market_record
-from slackwater.optimization.replay.run import Case, PlanMemo, replay, see, settle
+from slackwater.optimization.replay.run import Case, PlanMemo, see, settle
 from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
 from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Model, Outcome
 from slackwater.optimization.window.twin import solve_window
@@ -63,11 +63,6 @@ class Bracket:
     high: float
     allocations: tuple[Allocation, ...]
     cost_usd: float
-
-    @property
-    def exact(self) -> bool:
-        """Whether the two ends of the bracket meet."""
-        return self.high <= self.low
 
 
 def hindsight(job: Job, window: MarketWindow) -> Bracket:
@@ -163,14 +158,6 @@ class LedgerRow:
     gap_to_hindsight_usd: float
     gap_to_hindsight: float
     lost_to_forecast_error_usd: float
-
-
-def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
-    """Return the total cost in USD of OD-only for the job in the slot model, also after d.
-
-    Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
-    """
-    return replay(OnDemandOnly(), job, unit_window(window)).total_cost_usd
 
 
 def on_demand_only_in_world(job: Job, window: MarketWindow) -> tuple[int, float]:

@@ -99,27 +99,9 @@ def update(weights: Weights, utilities: np.ndarray, *, rate: Rate, share: float 
     return Weights(log_weight=log_weight, rounds=rounds, names=weights.names)
 
 
-def replay_weights(
-    names: Sequence[str], utilities: np.ndarray, *, rate: Rate, share: float = 0.0
-) -> list[Weights]:
-    """Rebuild the weights before round 1, 2, ..., K and after K from stored utilities of shape (K, M) (M5.3).
-
-    The utilities are normalised. Equal utilities in equal order give bitwise equal weights.
-    """
-    history = [even_weights(names)]
-    for row in np.asarray(utilities, dtype=float):
-        history.append(update(history[-1], row, rate=rate, share=share))
-    return history
-
-
 def leader(weights: Weights) -> str:
     """Return the policy of the largest weight, the first of ties."""
     return weights.names[int(np.argmax(weights.log_weight))]
-
-
-def sample(weights: Weights, rng: np.random.Generator) -> str:
-    """Return a policy drawn by weight; the regret bounds hold for this choice, in expectation (M5.3)."""
-    return weights.names[int(rng.choice(len(weights.names), p=weights.probability))]
 
 
 def static_bound(policies: int, rounds: int, *, rate: Rate) -> float:

@@ -12,13 +12,9 @@ import pandas as pd
 from slackwater.optimization.selection.contract import (
     Learner,
     Played,
-    Rate,
     Weights,
     best_sequence,
     leader,
-    replay_weights,
-    shifting_bound,
-    static_bound,
     weigh,
 )
 from slackwater.optimization.selection.learners import learner_named
@@ -169,14 +165,16 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
 # Regret of the selection over its rounds, and the jobs that changed the leader (M5.2-M5.5).
 
 
-def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFrame:
-    """Pivot ledger rows (job, policy, ``value``) to a row per round and a column per policy.
+def round_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Pivot ledger rows (job, policy, ``normalised``) to a row per round and a column per policy.
 
     Both are in order of first appearance. Raises `SettingsError` if a job lacks a policy, since the
     bounds require full information (M5.1).
     """
     jobs, policies = list(dict.fromkeys(rows["job"])), list(dict.fromkeys(rows["policy"]))
-    table = rows.pivot(index="job", columns="policy", values=value).reindex(index=jobs, columns=policies)
+    table = rows.pivot(index="job", columns="policy", values="normalised").reindex(
+        index=jobs, columns=policies
+    )
     holes = np.flatnonzero(table.isna().to_numpy().any(axis=1))
     if holes.size:
         raise SettingsError(
@@ -185,57 +183,16 @@ def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFram
     return table
 
 
-def regret(
-    ledger: pd.DataFrame, *, rate: Rate, share: float = 0.0, shifts: int = 0, value: str = "normalised"
-) -> pd.DataFrame:
+def learner_regret(ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0) -> pd.DataFrame:
     """Return the cumulative regret per round of selection by weight and of following the leader (M5.3, M5.4).
 
-    ``ledger`` has rows (job, policy, ``value`` in [0, 1]), jobs in the order of the rounds.
+    ``ledger`` has rows (job, policy, ``normalised`` in [0, 1]), jobs in the order of the rounds.
     Columns: round, job, leader, expected (mean utility under the weights), followed (utility of the
     leader), static_regret and static_regret_leader (against the best single policy so far),
-    static_bound (without a share only, else NaN), shifting_regret (against the best sequence with
-    ``shifts`` changes so far) and shifting_bound (with a share only, else NaN).
+    shifting_regret (against the best sequence with ``shifts`` changes so far), static_bound and
+    shifting_bound (infinite if none is proven for the learner).
     """
-    table = round_table(ledger, value=value)
-    utilities = table.to_numpy(dtype=float)
-    history = replay_weights(list(table.columns), utilities, rate=rate, share=share)
-    chances = np.array([weights.probability for weights in history[:-1]])
-    leaders = [leader(weights) for weights in history[:-1]]
-    expected = (chances * utilities).sum(axis=1)
-    columns = [history[0].names.index(name) for name in leaders]
-    followed = utilities[np.arange(len(table)), columns]
-    best = utilities.cumsum(axis=0).max(axis=1)
-    sequence = best_sequence(utilities, shifts)
-    rounds, size = np.arange(1, len(table) + 1), utilities.shape[1]
-    plain = [np.nan if share else static_bound(size, int(k), rate=rate) for k in rounds]
-    moving = [
-        shifting_bound(size, int(k), rate=float(rate), share=share, shifts=shifts) if share else np.nan
-        for k in rounds
-    ]
-    return pd.DataFrame(
-        {
-            "round": rounds,
-            "job": list(table.index),
-            "leader": leaders,
-            "expected": expected,
-            "followed": followed,
-            "static_regret": best - expected.cumsum(),
-            "static_regret_leader": best - followed.cumsum(),
-            "static_bound": plain,
-            "shifting_regret": sequence - expected.cumsum(),
-            "shifting_bound": moving,
-        }
-    )
-
-
-def learner_regret(
-    ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0, value: str = "normalised"
-) -> pd.DataFrame:
-    """Return the columns of `regret` for any learner, with the bounds of the learner.
-
-    shifting_bound is infinite if the learner has none.
-    """
-    table = round_table(ledger, value=value)
+    table = round_table(ledger)
     utilities = table.to_numpy(dtype=float)
     history = weigh(learner, list(table.columns), utilities)
     led = np.array([int(np.argmax(weights.log_weight)) for weights in history[:-1]])
@@ -274,9 +231,9 @@ class LeaderChange:
     after: str
     moved: tuple[tuple[str, float], ...]
 
-    def sentence(self, most: int = 3) -> str:
+    def sentence(self) -> str:
         """Return, for example, ``AHANP(0.7) overtook UP after job j4, mostly by j4 (+0.31), j2 (+0.12)``."""
-        named = ", ".join(f"{job} ({by:+.2f})" for job, by in self.moved[:most] if by > 0)
+        named = ", ".join(f"{job} ({by:+.2f})" for job, by in self.moved[:3] if by > 0)
         return f"{self.after} overtook {self.before} after job {self.job}, mostly by {named or 'small steps'}"
 
 
@@ -284,17 +241,16 @@ def why_leader_changed(
     ledger: pd.DataFrame,
     history: Sequence[Weights],
     *,
-    value: str = "normalised",
     memory: float | None = None,
 ) -> list[LeaderChange]:
     """Return every change of the leader, with the jobs that caused it (M5.5).
 
-    ``ledger`` as for `regret`; ``history`` holds the weights before each round and after the last
-    (`weigh`, `replay_weights`). With ``memory`` g (`Learner.memory`) the lead is attributed to the
+    ``ledger`` as for `learner_regret`; ``history`` holds the weights before each round and after the
+    last (`weigh`). With ``memory`` g (`Learner.memory`) the lead is attributed to the
     jobs in proportion to g^age (u_after - u_before), its exact components; otherwise job k is
     attributed the change of log w_after - log w_before in its round.
     """
-    table = round_table(ledger, value=value)
+    table = round_table(ledger)
     jobs, utilities = [str(job) for job in table.index], table.to_numpy(dtype=float)
     if len(history) != len(jobs) + 1:
         raise SettingsError(f"{len(history)} weights for {len(jobs)} rounds", expected="one more than rounds")

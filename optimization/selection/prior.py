@@ -60,19 +60,6 @@ def _world(row: Mapping[str, Any]) -> MeasuredWorld:
     )
 
 
-def write_prior(path: Path, worlds: Sequence[MeasuredWorld]) -> None:
-    """Write worlds in the format of `read_prior`, best policy first."""
-    lines = [
-        "# What was measured of policies before the first job, in the slot model (M5.6): see optimization/selection/prior.py."
-    ]
-    for world in worlds:
-        lines += ["", "[[world]]", f'source = "{world.source}"', f"command = '{world.command}'"]
-        lines += [f"jobs = {world.jobs}", "[world.share]"]
-        best = sorted(world.share.items(), key=lambda item: (-item[1], item[0]))
-        lines += [f'"{name}" = {share:.6f}' for name, share in best]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def prior_rounds(names: Sequence[str], worlds: Sequence[MeasuredWorld], *, jobs: int) -> np.ndarray:
     """Return the rounds that represent the measurements, worlds in turn, shape (at most ``jobs``, policies).
 

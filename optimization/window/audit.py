@@ -1,6 +1,6 @@
-"""Checks of plans and outcomes against their own numbers: a function per invariant (M3.5).
+"""Checks of plans against their own numbers: a function per invariant (M3.5).
 
-The checks share no code with the computation of plans and outcomes: they recompute every number
+The checks share no code with the computation of plans: they recompute every number
 from the allocations by the arithmetic of M2. A failed check raises `AuditError` with the found and
 the expected value.
 """
@@ -51,24 +51,6 @@ def audit_plan(problem: HorizonProblem, plan: Plan) -> None:
     check_plan_progress(name, problem, plan, walked)
     check_objective(name, problem, plan, walked)
     check_bound(name, problem, plan)
-
-
-def audit_outcome(job: Job, window: MarketWindow, outcome: Outcome) -> None:
-    """Recompute a whole run from slot 0: cost, progress, finish, termination, value, utility (M2.4-M2.6).
-
-    ``window`` covers at least the outcome's slots. Raises `AuditError` on the first mismatch.
-    """
-    name = f"outcome of {outcome.policy} on job {job.name!r}"
-    check_within_window(name, window, outcome)
-    check_counts(name, job, window, outcome.allocations)
-    check_spot_allowed(name, job, outcome.allocations)
-    walked = walk(job, window, outcome.allocations, done=0.0, before=0)
-    check_end_slot(name, job, outcome, walked)
-    check_outcome_cost(name, outcome, walked)
-    check_outcome_progress(name, job, outcome, walked)
-    check_termination(name, job, window, outcome, walked)
-    check_value(name, job, outcome)
-    check_utility(name, outcome)
 
 
 def walk(
@@ -144,7 +126,7 @@ def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], wal
 
 def check_plan_cost(name: str, plan: Plan, walked: Walked) -> None:
     """Check that the plan's cost is the cost of its allocations (M2.4)."""
-    _agree(f"{name}: cost", plan.cost_usd, walked.cost_usd, scale=walked.cost_usd)
+    agree(f"{name}: cost", plan.cost_usd, walked.cost_usd, scale=walked.cost_usd)
 
 
 def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
@@ -153,7 +135,7 @@ def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: 
     cap = job.workload
     if problem.end_rule is EndRule.TARGET:
         cap *= min(1.0, (problem.slot + len(problem.window)) / job.deadline_slots)
-    _agree(f"{name}: progress", plan.end_progress, min(walked.done, cap), scale=job.workload)
+    agree(f"{name}: progress", plan.end_progress, min(walked.done, cap), scale=job.workload)
 
 
 def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
@@ -161,7 +143,7 @@ def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walk
     expected = walked.cost_usd
     if problem.end_rule is not EndRule.TARGET:
         expected = _end_worth(problem, walked) - walked.cost_usd
-    _agree(f"{name}: objective", plan.objective, expected, scale=problem.job.value + walked.cost_usd)
+    agree(f"{name}: objective", plan.objective, expected, scale=problem.job.value + walked.cost_usd)
 
 
 def check_bound(name: str, problem: HorizonProblem, plan: Plan) -> None:
@@ -182,72 +164,24 @@ def check_bound(name: str, problem: HorizonProblem, plan: Plan) -> None:
         )
 
 
-def check_within_window(name: str, window: MarketWindow, outcome: Outcome) -> None:
-    """Check that every slot of the outcome has a price and a count."""
-    if len(outcome.allocations) > len(window):
-        raise AuditError(
-            f"{name}: {len(outcome.allocations)} slots on a window of {len(window)}", expected="no more"
-        )
-
-
-def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
-    """Check that the run ends in the slot that finishes the job, or at the deadline with work left (M2.4, M2.6)."""
-    if outcome.finished_slot != walked.finished_after:
-        raise AuditError(
-            f"{name}: finished_slot {outcome.finished_slot}", expected=f"{walked.finished_after}"
-        )
-    end = job.deadline_slots if walked.finished_after is None else walked.finished_after
-    if len(outcome.allocations) != end or end > job.deadline_slots:
-        raise AuditError(
-            f"{name}: {len(outcome.allocations)} slots", expected=f"{end}, of at most {job.deadline_slots}"
-        )
-
-
-def check_outcome_cost(name: str, outcome: Outcome, walked: Walked) -> None:
-    """Check that the outcome's cost is the cost of its allocations (M2.4)."""
-    _agree(f"{name}: cost", outcome.cost_usd, walked.cost_usd, scale=walked.cost_usd)
-
-
-def check_outcome_progress(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
-    """Check that the outcome's progress is that of its allocations, capped at the workload (M2.4)."""
-    _agree(f"{name}: progress", outcome.progress, walked.done, scale=job.workload)
-
-
-def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcome, walked: Walked) -> None:
-    """Check that the cost after d and the total slots used are those of the best on-demand ending (M2.6)."""
-    cost, finish = 0.0, walked.finished_after
-    if finish is None:
-        end = _to_go(job, window, walked, job.deadline_slots)
-        cost = end.n * end.slots * window.on_demand_usd * window.slot_hours
-        finish = job.deadline_slots + end.slots if end.n else None
-    if outcome.finish_slots != finish:
-        raise AuditError(f"{name}: finish_slots {outcome.finish_slots}", expected=f"{finish}")
-    _agree(f"{name}: termination cost", outcome.termination_cost_usd, cost, scale=cost)
-
-
-def check_value(name: str, job: Job, outcome: Outcome) -> None:
-    """Check that the value is V of the slots used, 0 if the job was given up (M2.5)."""
-    check_value_after(name, job, outcome, outcome.finish_slots)
-
-
 def check_value_after(name: str, job: Job, outcome: Outcome, slots: float | None) -> None:
     """Check that the value is V of a finish after ``slots`` slots, 0 if the job was given up (M2.5)."""
     value = 0.0 if slots is None else job.completion_value(slots)
-    _agree(f"{name}: value", outcome.value_usd, value, scale=job.value)
+    agree(f"{name}: value", outcome.value_usd, value, scale=job.value)
 
 
 def check_utility(name: str, outcome: Outcome) -> None:
     """Check that U = V(T) - cost - termination cost (M2.5)."""
     utility = outcome.value_usd - outcome.cost_usd - outcome.termination_cost_usd
     scale = outcome.value_usd + outcome.cost_usd + outcome.termination_cost_usd
-    _agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
+    agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
 
 
 def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
     """Return W of M3.3 (b) or (c) in USD at the end of the allocations."""
     job, table, end = problem.job, problem.expected, problem.slot + len(problem.window)
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO or table is None:
-        return _to_go(job, problem.window, walked, end).value_usd
+        return to_go(job, problem.window, walked, end).value_usd
     if walked.finished_after is not None:
         return job.completion_value(end)
     z = min(max(walked.done, float(table.work[0])), float(table.work[-1]))
@@ -259,7 +193,8 @@ def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
     return float((1.0 - share) * column[above - 1] + share * column[above])
 
 
-def _to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:
+def to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:
+    """Return the best on-demand ending of the walked slots at ``slot``, or at the end of a plan (M2.6)."""
     return on_demand_to_go(
         job,
         done=walked.done,
@@ -270,7 +205,8 @@ def _to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:
     )
 
 
-def _agree(what: str, found: float, expected: float, *, scale: float) -> None:
+def agree(what: str, found: float, expected: float, *, scale: float) -> None:
+    """Raise `AuditError` unless two amounts agree up to `AGREEMENT` of ``scale``."""
     if not abs(found - expected) <= AGREEMENT * max(scale, abs(expected), 1e-9):
         raise AuditError(
             f"{what} {found}", expected=f"{expected}", remedy="its own allocations do not add up to it"

@@ -355,7 +355,6 @@ class Solution:
     ``objective`` is None without an incumbent, ``bound`` None without a proof. ``gap`` is |bound -
     objective| relative to the larger absolute value, infinite where either is missing. ``seconds``
     is the time reported by the solver. The model's variables contain the incumbent, if any.
-    ``detail`` is the solver's description of the result.
     """
 
     status: PlanStatus
@@ -363,7 +362,6 @@ class Solution:
     bound: float | None
     gap: float = 0.0
     seconds: float = 0.0
-    detail: str = ""
 
 
 def solve(model: Any, limits: Limits) -> Solution:
@@ -389,14 +387,13 @@ def solve(model: Any, limits: Limits) -> Solution:
             )
             if results.incumbent_objective is not None:
                 results.solution_loader.load_vars()
-    except (PyomoException, RuntimeError, ValueError, ArithmeticError) as error:
+    except (PyomoException, RuntimeError, ValueError, ArithmeticError):
         return Solution(
             status=PlanStatus.ERROR,
             objective=None,
             bound=None,
             gap=float("inf"),
             seconds=0.0,
-            detail=f"{type(error).__name__}: {error}",
         )
     return solution_of(results)
 
@@ -412,7 +409,6 @@ def solution_of(results: Results) -> Solution:
         bound=bound,
         gap=relative_gap(objective, bound),
         seconds=float(results.timing_info.highs_time),
-        detail=results.termination_condition.name,
     )
 
 

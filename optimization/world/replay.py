@@ -51,7 +51,6 @@ class WorldOutcome(Outcome):
     instance-hours cover the whole run; ``restarts`` counts how often the group formed.
     """
 
-    launcher: Launcher
     finish: float | None
     on_demand_usd: float
     spot_usd: float
@@ -170,7 +169,7 @@ def replay_in_world(
         run = WorldRun(markets, case.readings)
         shared = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
         targets = _run_policy(shared, grounds, run, decisions, guard=guard, ahead=ahead)
-        outcomes.append(_outcome(policy.name, job, run, targets, windows[0].slot_hours, launcher))
+        outcomes.append(_outcome(policy.name, job, run, targets, windows[0].slot_hours))
     return outcomes
 
 
@@ -242,7 +241,6 @@ def _outcome(
     run: WorldRun,
     targets: Sequence[Placement],
     slot_hours: float,
-    launcher: Launcher,
 ) -> WorldOutcome:
     several = len(job.runs) > 1
     slot_seconds = slot_hours * SECONDS_PER_HOUR
@@ -270,7 +268,6 @@ def _outcome(
         moves=run.moves,
         moving_usd=run.moving_usd,
         ended_in=run.market if several and finish is not None and not on_time else None,
-        launcher=launcher,
         finish=finish,
         on_demand_usd=on_demand_usd,
         spot_usd=spot_usd,

@@ -564,15 +564,3 @@ class WorldRun:
     def _sizes(self, kind: int) -> np.ndarray:
         sizes: np.ndarray = self._batches[kind, : self._counts[world.BATCHES + kind], world.SIZE]
         return sizes
-
-
-def simulate(
-    terms: WorldTerms, readings: Readings, decisions: Sequence[tuple[float, Allocation]], until: float
-) -> WorldRun:
-    """Return the run of a job under given decisions, (second, target) ascending, up to ``until`` seconds."""
-    run = WorldRun(terms, readings)
-    for at, target in decisions:
-        run.advance(at)
-        run.decide(target)
-    run.advance(until)
-    return run

@@ -37,7 +37,7 @@ from slackwater.optimization.replay.score import (
     replay_ended,
     with_perfect_forecasts,
 )
-from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
+from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.terms import planned_job
 from slackwater.studies.experiments.material import (
@@ -51,6 +51,7 @@ from slackwater.studies.experiments.material import (
     read_table,
 )
 from slackwater.studies.experiments.pool import FAST_PLANNER
+from slackwater.studies.experiments.selection import write_prior
 from slackwater.studies.experiments.study import StudyOptions, quick_look
 from slackwater.studies.trials.comparison import day_blocks, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape

@@ -21,8 +21,8 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.run import replay_pool, spread
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.selection.contract import utility_bounds
-from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import Outcome
+from slackwater.studies.audit import audit_outcome
 from slackwater.studies.trials.comparison import day_blocks
 from slackwater.studies.trials.scenarios import (
     Draw,

@@ -16,7 +16,7 @@ from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import interval_words
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.renting.budget import JobType, Rental
-from slackwater.optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
+from slackwater.optimization.renting.price import DeadlineDelay, PricedDelay, affordable
 from slackwater.optimization.renting.simulation import Stream, job_stream
 from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
 from slackwater.studies.experiments.material import read_tapes
@@ -27,6 +27,7 @@ from slackwater.studies.renting_market import (
     EffectiveRenter,
     FixedRenter,
     MultiplierRenter,
+    Outlooks,
     PlanRenter,
     Rented,
     Renter,
@@ -116,9 +117,7 @@ def make_trial(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Trial
     types, step = experiment_types(), counts.step.total_seconds() / 3600.0
     slots = len(counts) - WARM_SLOTS
     rng = np.random.default_rng(seed)
-    stream = job_stream(
-        types, hours=ARRIVING * slots * step, arrivals="poisson", sizes=Exponential(), rng=rng
-    )
+    stream = job_stream(types, hours=ARRIVING * slots * step, sizes=Exponential(), rng=rng)
     return Trial(
         counts=counts, path=path, stream=stream, types=tuple(types), outlooks=outlooks, slots=slots, step=step
     )

@@ -20,12 +20,12 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.selection.contract import Learner, normalised, weigh
 from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
-from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
-from slackwater.optimization.selection.prior import MeasuredWorld, read_prior, write_prior
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER
+from slackwater.optimization.selection.prior import MeasuredWorld, read_prior
 from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
 from slackwater.studies.experiments.study import StudyOptions, joins, quick_look
-from slackwater.studies.learners import BANDITS
+from slackwater.studies.learners import BANDITS, INFORMED
 from slackwater.studies.rounds import (
     BanditRuns,
     JobOrder,
@@ -235,7 +235,7 @@ def selection_experiment(
     The choice uses the mean utility over the same orders of the training jobs, because the order of future jobs is unknown. Each
     bandit runs with ``bandit_seeds`` seeds, from ``seed`` on.
     """
-    known = LEARNERS if learners is None else learners
+    known = INFORMED if learners is None else learners
     trained = train_learners(
         train.wide, train.raw, train.names, orders=orders_of(train.raw, train.kinds), learners=known
     )
@@ -929,3 +929,16 @@ def _bounds_section(answer: Mapping[str, Any]) -> Section:
         ],
         "bounds",
     )
+
+
+def write_prior(path: Path, worlds: Sequence[MeasuredWorld]) -> None:
+    """Write worlds in the format of `read_prior`, best policy first."""
+    lines = [
+        "# What was measured of policies before the first job, in the slot model (M5.6): see optimization/selection/prior.py."
+    ]
+    for world in worlds:
+        lines += ["", "[[world]]", f'source = "{world.source}"', f"command = '{world.command}'"]
+        lines += [f"jobs = {world.jobs}", "[world.share]"]
+        best = sorted(world.share.items(), key=lambda item: (-item[1], item[0]))
+        lines += [f'"{name}" = {share:.6f}' for name, share in best]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

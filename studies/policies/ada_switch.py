@@ -18,8 +18,9 @@ from slackwater.optimization.policies.committed_horizon import (
     solve_by_labels,
 )
 from slackwater.optimization.policies.contract import NameForm, Policy, View
-from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
+from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step
 from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.studies.policies.trust import work_price
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import SettingsError
 

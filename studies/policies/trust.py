@@ -23,7 +23,6 @@ from slackwater.optimization.policies.pace import (
     safety_net,
     slots_left,
     split,
-    work_price,
 )
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
@@ -125,3 +124,10 @@ def _rents(view: View, small: int, large: int) -> tuple[float, ...]:
             break
         rents.append(max(0.0, saved))
     return tuple(rents)
+
+
+def work_price(view: View) -> float:
+    """Return the least on-demand price of a work unit, USD: p_o Delta min over n of n / (H(n) Delta)."""
+    gain = pace(view.job, view.slot_hours).gain
+    least = min(n / gain[n] for n in range(view.job.n_min, view.job.n_max + 1))
+    return view.on_demand_usd * view.slot_hours * least

@@ -20,7 +20,9 @@ from slackwater.optimization.market.window import (
     market_window,
     record_of,
 )
-from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.policies.baselines import OnDemandOnly
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import unit_window
 from slackwater.studies.trials.comparison import day_blocks
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market
@@ -379,3 +381,11 @@ def _join(tape: Tape, path: Tape, at: np.ndarray, begins: np.ndarray) -> _Join:
         if len(both):
             return _Join(counts=tape, path=path, count_starts=both - shift, path_starts=both, measured=True)
     return _Join(counts=tape, path=path, count_starts=at, path_starts=begins, measured=False)
+
+
+def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
+    """Return the total cost in USD of OD-only for the job in the slot model, also after d.
+
+    Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
+    """
+    return replay(OnDemandOnly(), job, unit_window(window)).total_cost_usd

@@ -801,15 +801,13 @@ class Store:
             except BaseException:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._rollback()
+                    # The failure may already have ended the transaction.
+                    with suppress(duckdb.TransactionException):
+                        self._connection.execute("ROLLBACK")
                 raise
             self._depth -= 1
             if self._depth == 0:
                 self.execute("COMMIT")
-
-    def _rollback(self) -> None:
-        with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction
-            self._connection.execute("ROLLBACK")
 
 
 def open_store(

@@ -128,28 +128,27 @@ def is_shared(folder: Path) -> bool:
     return (folder / POINTER).is_file()
 
 
-def current_generation(folder: Path, number: int | None = None) -> Generation:
-    """Return the newest generation, or generation ``number`` if it still exists; raises `StoreError`."""
+def current_generation(folder: Path) -> Generation:
+    """Return the newest generation; raises `StoreError` if it does not exist."""
     path = folder / POINTER
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != SHARED or found["version"] != SHARED_VERSION:
             raise ValueError(f"format {found['format']!r} version {found['version']!r}")
-        newest = int(found["generation"])
+        number = int(found["generation"])
     except OSError as error:
         raise StoreError(
             f"{path}: {error.strerror}", expected="a folder written by `slackwater publish`"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStoreError(f"{path}: {error!r}", remedy="publish again") from error
-    wanted = newest if number is None else number
-    place = place_of(folder, wanted)
+    place = place_of(folder, number)
     if not place.is_dir():
         raise StoreError(
-            f"{folder} has no generation {wanted}",
+            f"{folder} has no generation {number}",
             expected=f"one of {', '.join(str(one) for one in generations(folder))}",
         )
-    return Generation(number=wanted, folder=place, new=False)
+    return Generation(number=number, folder=place, new=False)
 
 
 def generations(folder: Path) -> list[int]:

@@ -195,17 +195,10 @@ class Description:
         return True
 
 
-def description(*, columns_of_views: bool = True) -> Description:
-    """Return the current views and comments; a DuckLake accepts no comments on columns of views."""
-    found = _description_of(read_sql(__package__, DESCRIPTION))
-    if columns_of_views:
-        return found
-    own = tuple(f"COMMENT ON COLUMN {name}." for name in found.views)
-    return _description_of("\n".join(line for line in found.text.splitlines() if not line.startswith(own)))
-
-
-@lru_cache(maxsize=2)
-def _description_of(text: str) -> Description:
+@lru_cache(maxsize=1)
+def description() -> Description:
+    """Return the current views and comments."""
+    text = read_sql(__package__, DESCRIPTION)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Description(text=text, digest=digest, views=tuple(_VIEW.findall(text)))
 

@@ -10,18 +10,20 @@ from slackwater.warehouse.plugins import Registry
 if TYPE_CHECKING:
     from slackwater.optimization.selection.contract import Learner
 
+#: Entry points of learners in other packages: a function or class without parameters that creates one.
+GROUP = "slackwater.learners"
 #: Name -> learner with its default parameters, imported at first use. None of them needs the number
 #: of rounds; fixed share is tuned for 1,000 rounds with three changes.
 LEARNERS: Registry[Learner[Any]] = Registry(
     {
         "adahedge": "adahedge:AdaHedge",
-        "squint": "squint:Squint",
         "anytime": "exponentiated:ExponentiatedGradient",
         "fixed-share": "exponentiated:FixedShare",
         "discounted": "exponentiated:Discounted",
         "blend": "blend:default_blend",
     },
     package=__name__,
+    group=GROUP,
     make=lambda create: create(),
 )
 #: Default learner of the selection: the best on the training part of the open data over jobs in

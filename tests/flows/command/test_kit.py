@@ -122,7 +122,7 @@ def test_the_version_is_told():
     [
         (("forecast", "--horizon", "99"), "--horizon"),
         (("forecast", "--horizon", "many"), "--horizon"),
-        (("publish", "folder", "--form", "paper"), "--form"),
+        (("publish", "folder", "--keep", "1"), "--keep"),
         (("replay", "--market", "m"), "--job"),
         (("plan",), "JOB"),
         (("jobs",), "jobs"),

@@ -22,9 +22,18 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+def counted_params_b(shape):
+    """Return the parameters in billions counted from the shape (attention, feed-forward, embeddings); not for hybrids."""
+    width, head = shape.width, shape.width // shape.heads
+    attention = 2 * width * width + 2 * width * shape.key_heads * head
+    block = attention + shape.matrices * width * shape.feed_forward * shape.experts
+    embedding = shape.vocabulary * width * (1 if shape.tied else 2)
+    return (shape.layers * block + embedding) / 1e9
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_shape_of_a_model_counts_its_published_parameters(name):
-    assert architecture(name).counted_params_b == pytest.approx(PUBLISHED[name], rel=0.015)
+    assert counted_params_b(architecture(name)) == pytest.approx(PUBLISHED[name], rel=0.015)
     assert architecture(name).params_b == pytest.approx(PUBLISHED[name], rel=0.015)
 
 
@@ -42,7 +51,7 @@ def test_a_shape_is_assumed_from_a_size(size):
     shape = architecture(f"ours@{size}b")
     assert shape.assumed
     assert shape.params_b == size
-    assert shape.counted_params_b == pytest.approx(size, rel=0.35)
+    assert counted_params_b(shape) == pytest.approx(size, rel=0.35)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pace import fastest_size, pace, soonest_size
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay
-from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.window.audit import audit_outcome
+from slackwater.studies.audit import audit_outcome
+from slackwater.studies.trials.scenarios import on_demand_only_cost
 from slackwater.warehouse.errors import JobError
 
 NAMES = (

@@ -28,9 +28,9 @@ from slackwater.optimization.replay.run import (
     step,
     with_shared_plans,
 )
-from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import EndRule
 from slackwater.optimization.window.twin import solve_window
+from slackwater.studies.audit import audit_outcome
 from slackwater.warehouse.errors import JobError, SettingsError
 
 NAN = float("nan")

@@ -21,9 +21,9 @@ from slackwater.optimization.renting.simulation import (
     play_sharing,
     play_widths,
     sensitivity,
+    stream_of,
 )
 from slackwater.optimization.renting.speedup import (
-    ARRIVAL_LAWS,
     SIZE_LAWS,
     AmdahlSpeedup,
     Deterministic,
@@ -31,9 +31,41 @@ from slackwater.optimization.renting.speedup import (
     HeavyTailed,
     PowerSpeedup,
     TableSpeedup,
-    arrival_times,
 )
 from slackwater.warehouse.errors import SettingsError
+
+ARRIVAL_LAWS = ("poisson", "batches", "modulated")
+#: Bursts: mean batch size; rates of the two states of a modulated stream relative to the mean; mean
+#: duration of a state in mean gaps between arrivals.
+BATCH, CALM, BUSY, STAY = 4.0, 0.25, 1.75, 20.0
+
+
+def arrival_times(law, rate_per_hour, hours, rng):
+    """Return ascending arrival times in [0, ``hours``) at mean rate ``rate_per_hour``, shape (n,).
+
+    "poisson"; "batches": a Poisson stream of batches of geometric size, mean `BATCH`; "modulated":
+    Poisson at `CALM` or `BUSY` times the rate in turns of exponential length, mean `STAY` gaps. All
+    are stationary.
+    """
+    if law == "poisson":
+        return np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour * hours)))
+    if law == "batches":
+        starts = np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour / BATCH * hours)))
+        return np.repeat(starts, rng.geometric(1.0 / BATCH, len(starts)))
+    return _modulated(rate_per_hour, hours, rng)
+
+
+def _modulated(rate_per_hour, hours, rng):
+    """Return a modulated stream; the initial state is random and both last equally long on average: stationary."""
+    turn = STAY / rate_per_hour
+    ends = np.cumsum(rng.exponential(turn, int(2 * hours / turn) + 50))
+    while ends[-1] < hours:
+        ends = np.concatenate([ends, ends[-1] + np.cumsum(rng.exponential(turn, 50))])
+    first = int(rng.integers(2))
+    fastest = np.sort(rng.uniform(0.0, hours, rng.poisson(BUSY * rate_per_hour * hours)))
+    busy = (np.searchsorted(ends, fastest, side="right") + first) % 2 == 1
+    return np.asarray(fastest[busy | (rng.random(len(fastest)) < CALM / BUSY)])
+
 
 TYPES = [
     JobType(name="amdahl", rate_per_hour=0.4, mean_hours=1.0, speedup=AmdahlSpeedup(parallel=0.8)),
@@ -53,7 +85,8 @@ STREAMS, HOURS, SEED = 24, 4000.0, 5
 
 def played(types, rental, arrivals, sizes, *, streams=STREAMS, hours=HOURS, seed=SEED):
     def play(rng):
-        stream = job_stream(types, hours=hours, arrivals=arrivals, sizes=sizes, rng=rng)
+        times = [arrival_times(arrivals, kind.rate_per_hour, hours, rng) for kind in types]
+        stream = stream_of(types, times, hours=hours, sizes=sizes, rng=rng)
         return play_widths(types, drawn_widths(rental, stream, rng), stream)
 
     return estimate(play, streams=streams, seed=seed)
@@ -99,8 +132,6 @@ def test_arrivals_have_their_rate_and_bursts_are_bursty(law):
     assert (np.diff(times) >= 0).all()
     assert times.min() >= 0.0
     assert times.max() < 100.0
-    with pytest.raises(SettingsError, match="one of poisson"):
-        arrival_times("weekly", 2.0, 100.0, rng)
 
 
 def test_equal_sharing_of_one_gpu_is_processor_sharing():
@@ -109,7 +140,7 @@ def test_equal_sharing_of_one_gpu_is_processor_sharing():
     for law in (Exponential(), Deterministic()):
 
         def play(rng, law=law):
-            stream = job_stream(one, hours=3000.0, arrivals="poisson", sizes=law, rng=rng)
+            stream = job_stream(one, hours=3000.0, sizes=law, rng=rng)
             return play_sharing(one, 1, stream)
 
         found = estimate(play, streams=16, seed=2)
@@ -122,7 +153,7 @@ def test_fifo_on_one_group_is_the_single_server_queue():
     for law, second in ((Exponential(), 2.0), (Deterministic(), 1.0)):
 
         def play(rng, law=law):
-            stream = job_stream(four, hours=6000.0, arrivals="poisson", sizes=law, rng=rng)
+            stream = job_stream(four, hours=6000.0, sizes=law, rng=rng)
             return play_fifo(four, 4, 4, stream)
 
         found = estimate(play, streams=16, seed=2)
@@ -148,9 +179,7 @@ def test_equal_sharing_by_hand():
 
 
 def test_clusters_that_cannot_keep_up_are_refused():
-    stream = job_stream(
-        TYPES, hours=100.0, arrivals="poisson", sizes=Exponential(), rng=np.random.default_rng(1)
-    )
+    stream = job_stream(TYPES, hours=100.0, sizes=Exponential(), rng=np.random.default_rng(1))
     for play in (
         lambda: play_sharing(TYPES, 0, stream),
         lambda: play_fifo(TYPES, 3, 3, stream) and play_fifo(TYPES, 1, 2, stream),

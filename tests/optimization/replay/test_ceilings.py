@@ -20,7 +20,7 @@ from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
-from slackwater.optimization.window.audit import audit_outcome
+from slackwater.studies.audit import audit_outcome
 from slackwater.studies.policies import published_policies
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import OnDemandOrigin

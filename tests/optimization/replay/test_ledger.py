@@ -15,12 +15,12 @@ from slackwater.optimization.replay.run import Case, replay, replay_pool
 from slackwater.optimization.replay.score import (
     leaderboard,
     ledger_frame,
-    on_demand_only_cost,
     perfect_forecasts,
     score,
     with_perfect_forecasts,
 )
 from slackwater.optimization.selection.contract import even_weights, update, utility_bounds
+from slackwater.studies.trials.scenarios import on_demand_only_cost
 from slackwater.warehouse.errors import SettingsError
 
 JOB = make_job(workload=12, deadline_slots=6, n_max=4, value=30)

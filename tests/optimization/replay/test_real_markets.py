@@ -16,12 +16,12 @@ from slackwater.optimization.replay.run import replay, replay_pool
 from slackwater.optimization.replay.score import (
     hindsight,
     leaderboard,
-    on_demand_only_cost,
     perfect_forecasts,
     score,
 )
 from slackwater.optimization.selection.contract import utility_bounds
-from slackwater.optimization.window.audit import audit_outcome
+from slackwater.studies.audit import audit_outcome
+from slackwater.studies.trials.scenarios import on_demand_only_cost
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
 POOL = [

@@ -17,8 +17,8 @@ from slackwater.optimization.selection.prior import (
     informed,
     prior_rounds,
     read_prior,
-    write_prior,
 )
+from slackwater.studies.experiments.selection import write_prior
 from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c", "d")

@@ -17,8 +17,6 @@ from slackwater.optimization.selection.contract import (
     leader,
     normalised,
     play,
-    replay_weights,
-    sample,
     shifting_bound,
     shifting_rates,
     static_bound,
@@ -26,8 +24,9 @@ from slackwater.optimization.selection.contract import (
     utility_bounds,
     weigh,
 )
-from slackwater.optimization.selection.learned import learner_regret, regret, why_leader_changed
+from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
 from slackwater.optimization.selection.learners import LEARNERS
+from slackwater.optimization.selection.learners.exponentiated import ExponentiatedGradient, FixedShare
 from slackwater.warehouse.errors import SettingsError
 
 M, K = 12, 400
@@ -67,6 +66,17 @@ def switching_sequence(rng: np.random.Generator) -> np.ndarray:
 SEQUENCES = [random_sequence, adversarial_sequence, alternating_sequence, switching_sequence]
 
 
+KNOWN, ANY, SHARED = ExponentiatedGradient(rounds=K), ExponentiatedGradient(), FixedShare(rounds=K, shifts=3)
+
+
+def weights_after(names, utilities, *, rate, share=0.0):
+    """Return the weights before each round and after the last, at a fixed rate and share."""
+    history = [even_weights(names)]
+    for row in utilities:
+        history.append(update(history[-1], row, rate=rate, share=share))
+    return history
+
+
 def table(utilities: np.ndarray) -> pd.DataFrame:
     rounds = [(f"j{k}", NAMES[i], u) for k, row in enumerate(utilities) for i, u in enumerate(row)]
     return pd.DataFrame(rounds, columns=["job", "policy", "normalised"])
@@ -76,7 +86,7 @@ def table(utilities: np.ndarray) -> pd.DataFrame:
 @pytest.mark.parametrize("seed", range(3))
 def test_known_rounds_keep_the_bound(sequence, seed):
     utilities = sequence(np.random.default_rng(seed))
-    result = regret(table(utilities), rate=known_rate(M, K))
+    result = learner_regret(table(utilities), KNOWN)
     assert static_bound(M, K, rate=known_rate(M, K)) == pytest.approx(math.sqrt(K * math.log(M) / 2))
     assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
 
@@ -84,7 +94,7 @@ def test_known_rounds_keep_the_bound(sequence, seed):
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("seed", range(3))
 def test_anytime_keeps_its_bound_at_every_round(sequence, seed):
-    result = regret(table(sequence(np.random.default_rng(seed))), rate=ANYTIME)
+    result = learner_regret(table(sequence(np.random.default_rng(seed))), ANY)
     assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
     assert result["static_bound"].iloc[-1] == pytest.approx(
         2 * math.sqrt(K * math.log(M) / 2) + math.sqrt(math.log(M) / 8)
@@ -93,20 +103,21 @@ def test_anytime_keeps_its_bound_at_every_round(sequence, seed):
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_fixed_share_keeps_the_shifting_bound(sequence):
-    rate, share = shifting_rates(M, K, 3)
     utilities = sequence(np.random.default_rng(1))
-    result = regret(table(utilities), rate=rate, share=share, shifts=3)
+    result = learner_regret(table(utilities), SHARED, shifts=3)
     against = best_sequence(utilities, 3) - result["expected"].cumsum()
     assert result["shifting_regret"].tolist() == pytest.approx(against.tolist())
     assert result["shifting_regret"].iloc[-1] <= result["shifting_bound"].iloc[-1] + 1e-9
-    assert result["static_bound"].isna().all()
+    assert result["shifting_bound"].iloc[-1] == pytest.approx(
+        shifting_bound(M, K, rate=SHARED.rates(M)[0], share=SHARED.rates(M)[1], shifts=3)
+    )
 
 
 def test_the_bound_is_not_slack_by_orders():
     """The adversary reaches a sizeable part of the bound, so a wrong bound would show."""
-    result = regret(table(adversarial_sequence(np.random.default_rng(0))), rate=known_rate(M, K))
+    result = learner_regret(table(adversarial_sequence(np.random.default_rng(0))), KNOWN)
     assert result["static_regret"].iloc[-1] > -0.05 * result["static_bound"].iloc[-1]
-    trap = regret(table(alternating_sequence(np.random.default_rng(0))), rate=known_rate(M, K))
+    trap = learner_regret(table(alternating_sequence(np.random.default_rng(0))), KNOWN)
     assert trap["static_regret_leader"].iloc[-1] > trap["static_bound"].iloc[-1], (
         "the leader has no guarantee"
     )
@@ -115,16 +126,15 @@ def test_the_bound_is_not_slack_by_orders():
 
 def test_fixed_share_follows_a_switch_that_plain_weights_miss():
     utilities = switching_sequence(np.random.default_rng(3))
-    rate, share = shifting_rates(M, K, 3)
-    plain = regret(table(utilities), rate=known_rate(M, K), shifts=3)
-    shared = regret(table(utilities), rate=rate, share=share, shifts=3)
+    plain = learner_regret(table(utilities), KNOWN, shifts=3)
+    shared = learner_regret(table(utilities), SHARED, shifts=3)
     assert shared["shifting_regret"].iloc[-1] < 0.7 * plain["shifting_regret"].iloc[-1]
 
 
 def test_weights_are_the_formula():
     utilities = np.random.default_rng(0).uniform(size=(30, M))
-    fixed = replay_weights(NAMES, utilities, rate=0.7)[-1]
-    anytime = replay_weights(NAMES, utilities, rate=ANYTIME)[-1]
+    fixed = weights_after(NAMES, utilities, rate=0.7)[-1]
+    anytime = weights_after(NAMES, utilities, rate=ANYTIME)[-1]
     for weights, eta in ((fixed, 0.7), (anytime, math.sqrt(8 * math.log(M) / 31))):
         expected = np.exp(eta * utilities.sum(axis=0))
         np.testing.assert_allclose(weights.probability, expected / expected.sum(), rtol=1e-12)
@@ -138,39 +148,16 @@ def test_fixed_share_is_the_formula():
     for row in utilities:
         weight = weight * np.exp(0.9 * row)
         weight = 0.95 * weight + 0.05 * weight.sum() / M
-    weights = replay_weights(NAMES, utilities, rate=0.9, share=0.05)[-1]
+    weights = weights_after(NAMES, utilities, rate=0.9, share=0.05)[-1]
     np.testing.assert_allclose(weights.probability, weight / weight.sum(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(("rate", "share"), [(0.4, 0.0), (ANYTIME, 0.0), (0.4, 0.02)])
-def test_rebuilt_weights_are_the_same_bits(rate, share):
-    utilities = np.random.default_rng(2).uniform(size=(200, M))
-    live = even_weights(NAMES)
-    kept = [live]
-    for row in utilities:
-        live = update(live, row, rate=rate, share=share)
-        kept.append(live)
-    stored = np.frombuffer(utilities.tobytes()).reshape(utilities.shape)
-    rebuilt = replay_weights(NAMES, stored, rate=rate, share=share)
-    assert [w.log_weight.tobytes() for w in rebuilt] == [w.log_weight.tobytes() for w in kept]
-    half = replay_weights(NAMES, stored[:100], rate=rate, share=share)[-1]
-    assert half.log_weight.tobytes() == kept[100].log_weight.tobytes()
 
 
 def test_thousands_of_rounds_stay_finite():
     utilities = np.zeros((5000, 3))
     utilities[:, 0] = 1.0
-    weights = replay_weights(("a", "b", "c"), utilities, rate=1.0)[-1]
+    weights = weights_after(("a", "b", "c"), utilities, rate=1.0)[-1]
     assert weights.probability == pytest.approx([1, 0, 0])
     assert np.isfinite(weights.log_weight).all()
-
-
-def test_sampling_follows_the_weights():
-    weights = replay_weights(("a", "b"), np.array([[1.0, 0.0]]), rate=math.log(3))[-1]
-    rng = np.random.default_rng(0)
-    share = np.mean([sample(weights, rng) == "a" for _ in range(4000)])
-    assert share == pytest.approx(0.75, abs=4 * math.sqrt(0.75 * 0.25 / 4000))
-    assert sample(weights, np.random.default_rng(5)) == sample(weights, np.random.default_rng(5))
 
 
 def test_best_sequence_is_the_best_by_enumeration():
@@ -214,7 +201,7 @@ def test_wrong_rounds_are_refused():
     with pytest.raises(SettingsError, match="each once"):
         even_weights(("a", "a"))
     with pytest.raises(SettingsError, match="replay the whole pool"):
-        regret(table(np.ones((2, M)) * 0.5).iloc[1:], rate=1.0)
+        learner_regret(table(np.ones((2, M)) * 0.5).iloc[1:], KNOWN)
 
 
 def test_one_policy_has_nothing_to_learn():
@@ -229,7 +216,7 @@ def test_why_the_leader_changed_names_the_jobs():
         [(job, name, u) for job, *pair in rows for name, u in zip(("A", "B"), pair, strict=True)],
         columns=["job", "policy", "normalised"],
     )
-    history = replay_weights(("A", "B"), np.array([pair for _, *pair in rows]), rate=1.0)
+    history = weights_after(("A", "B"), np.array([pair for _, *pair in rows]), rate=1.0)
     changes = why_leader_changed(ledger, history)
     assert [(c.round, c.job, c.before, c.after) for c in changes] == [
         (3, "j2", "A", "B"),
@@ -257,14 +244,6 @@ def test_the_regret_of_any_learner_beside_its_bound(name, sequence):
     assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
     assert (result["shifting_regret"] <= result["shifting_bound"] + 1e-9).all()
     assert (result["shifting_regret"] >= result["static_regret"] - 1e-9).all()
-
-
-def test_a_learner_of_selection_has_the_regret_of_selection():
-    ledger = table(random_sequence(np.random.default_rng(2))[:60])
-    pd.testing.assert_frame_equal(
-        learner_regret(ledger, LEARNERS["anytime"]),
-        regret(ledger, rate=ANYTIME).assign(shifting_bound=lambda frame: frame["static_bound"]),
-    )
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -7,9 +7,10 @@ import pytest
 from make import make_job, make_window
 from window_cases import programs
 
-from slackwater.optimization.window.audit import audit_outcome, audit_plan
+from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus
 from slackwater.optimization.window.twin import solve_window
+from slackwater.studies.audit import audit_outcome
 from slackwater.warehouse.errors import AuditError
 
 JOB = make_job(workload=20, deadline_slots=6, n_min=2, n_max=5, mu_up=0.9, mu_down=0.95, value=60)

@@ -8,8 +8,18 @@ import pytest
 from make import RestartByGroup
 
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms, simulate
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
 from slackwater.warehouse.errors import JobError
+
+
+def simulate(terms, readings, decisions, until):
+    run = WorldRun(terms, readings)
+    for at, target in decisions:
+        run.advance(at)
+        run.decide(target)
+    run.advance(until)
+    return run
+
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "world.json").read_text(encoding="utf-8"))["cases"]
 

@@ -15,7 +15,7 @@ from slackwater.forecasting.origins import forecast
 from slackwater.optimization.policies.committed_horizon import Commit
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.run import replay, spread
-from slackwater.optimization.replay.score import on_demand_only_cost, perfect_forecasts
+from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.experiments.material import (
     HORIZON,
@@ -42,7 +42,7 @@ from slackwater.studies.experiments.pool import (
     run_variants,
     variant_rows,
 )
-from slackwater.studies.trials.scenarios import Grid, Tape, peers_of, scenario_of
+from slackwater.studies.trials.scenarios import Grid, Tape, on_demand_only_cost, peers_of, scenario_of
 from slackwater.warehouse.errors import SettingsError
 
 GRID = Grid(deadlines=(6, 10), loads=(0.3, 0.7), mu_ups=(0.6,), n_maxes=(4, 8))

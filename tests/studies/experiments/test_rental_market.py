@@ -8,7 +8,6 @@ from make import make_record, make_window
 
 from slackwater.optimization.renting.budget import JobType
 from slackwater.optimization.renting.price import (
-    Outlooks,
     PricedDelay,
     PriceOutlook,
     affordable,
@@ -23,6 +22,7 @@ from slackwater.studies.renting_market import (
     EffectiveRenter,
     FixedRenter,
     MultiplierRenter,
+    Outlooks,
     PlanRenter,
     Renter,
     Rules,
@@ -67,9 +67,7 @@ def outlooks(price, count):
 
 
 def stream(seed=3, hours=120.0):
-    return job_stream(
-        TYPES, hours=hours, arrivals="poisson", sizes=Exponential(), rng=np.random.default_rng(seed)
-    )
+    return job_stream(TYPES, hours=hours, sizes=Exponential(), rng=np.random.default_rng(seed))
 
 
 def played(renter, price, count, jobs=None, looks=None):

@@ -6,7 +6,6 @@ import pytest
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
 from slackwater.warehouse.asof import (
-    BorrowedPath,
     HistoryAssumptions,
     HistoryRequest,
     load_histories,
@@ -51,15 +50,14 @@ def request(zone, **other):
 
 
 def test_they_are_the_histories_read_one_by_one(store):
-    borrowed = BorrowedPath(market=HERE, shift=pd.Timedelta(hours=2))
     requests = [
         request("us-west-2a", within=True),
         request("us-west-2b", start=T0 + 3 * HOUR),
         request("us-west-2a", end=T0 + 9 * HOUR, known_at=T0 + 10 * HOUR, within=True),
         request("us-west-2c", step=HOUR, end=T0 + 2 * DAY),
-        request("us-west-2c", assumptions=HistoryAssumptions(price_from=borrowed), end=T0 + 20 * HOUR),
+        request("us-west-2c", assumptions=HistoryAssumptions(spot_share=0.4), end=T0 + 20 * HOUR),
         request("us-west-2d", assumptions=HistoryAssumptions(always_available=4)),
-        request("us-west-2b", max_age=HOUR, step=15 * MINUTE, within=True),
+        request("us-west-2b", step=15 * MINUTE, within=True),
         request("us-west-2a", within=True),
     ]
     together = load_histories(store, requests)

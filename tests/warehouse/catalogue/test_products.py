@@ -98,9 +98,6 @@ def test_windows_alone_is_said_and_its_prices_are_used_nowhere():
         found = history(store, spot_share=0.5, on_demand_usd=3.0)
         assert set(found.price) == {1.5}  # relative to the stated on-demand price, not that of Windows
         assert any("only Windows" in words for words in found.assumptions)
-        # A query that names the product returns it.
-        own = load_history(store, MARKET, end=T0, step=HOUR, known_at=T0 + DAY, product="Windows")
-        assert set(own.price) == {1.6}
 
 
 def test_an_on_demand_price_of_windows_elsewhere_is_not_borrowed():

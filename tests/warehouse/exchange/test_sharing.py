@@ -1,20 +1,15 @@
-"""Many readers on shared storage: whole generations behind one pointer, and the same as a DuckLake."""
+"""Many readers on shared storage: whole generations behind one pointer."""
 
 import json
 import shutil
-from importlib.util import find_spec
 
-import duckdb
 import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices
 
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
 from slackwater.warehouse.exchange import (
-    CATALOGUE,
-    extension_file,
     publish_generation,
-    publish_to_lake,
     publishing,
 )
 from slackwater.warehouse.history import Market
@@ -22,7 +17,7 @@ from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import append, list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.folders import POINTER, current_generation, generations
-from slackwater.warehouse.store.schema import TABLES, sql_literal
+from slackwater.warehouse.store.schema import TABLES
 
 MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")
 
@@ -94,8 +89,6 @@ def test_generations_are_whole_kept_and_swept(path, tmp_path):
     assert current_generation(folder).number == 4
     with open_reader(folder) as shared:
         assert len(read_rows(shared, "price")) == 40
-    with pytest.raises(StoreError, match="no generation 2; expected one of 3, 4"):
-        current_generation(folder, 2)
     assert sorted(p.name for p in folder.iterdir()) == [".publishing", POINTER, "generations"]
 
 
@@ -164,75 +157,3 @@ def test_a_pointer_to_nothing(shared):
         open_reader(shared)
     with pytest.raises(StoreError, match="is a folder"):
         open_reader(shared.parent)
-
-
-lake = pytest.mark.skipif(
-    find_spec("duckdb_extension_ducklake") is None, reason="the DuckLake extension is not installed"
-)
-
-
-def to_lake(path, folder, **options):
-    with open_reader(path) as store:
-        return publish_to_lake(store, folder, **options)
-
-
-def lake_counts(folder, version=None):
-    with open_store(":memory:") as store:
-        store.execute(f"LOAD {sql_literal(extension_file(store.execute('SELECT version()')[0][0]))}")
-        store.execute(f"ATTACH {sql_literal(f'ducklake:{folder / CATALOGUE}')} AS lake (READ_ONLY)")
-        at = "" if version is None else f" AT (VERSION => {version})"
-        return [
-            store.execute(f"SELECT count(*) FROM lake.{name}{at}")[0][0] for name in ("price", "availability")
-        ]
-
-
-@lake
-@pytest.mark.slow
-def test_a_lake_follows_the_warehouse(path, tmp_path):
-    folder = tmp_path / "lake's"
-    first = to_lake(path, folder)
-    assert first.new
-    assert not to_lake(path, folder).new
-    add(path, 1)
-    second = to_lake(path, folder)
-    assert second.new
-    assert lake_counts(folder) == [20, 20]
-    assert lake_counts(folder, first.number) == [10, 10]
-    with open_store(path) as store:
-        store.execute("DELETE FROM price WHERE price_usd > 5")
-    to_lake(path, folder)
-    assert lake_counts(folder) == [10, 20]
-    assert sorted(p.name for p in folder.iterdir()) == [".publishing", CATALOGUE, "data"]
-
-
-@lake
-def test_a_lake_has_the_views(path, tmp_path):
-    to_lake(path, tmp_path / "lake")
-    with duckdb.connect() as reader:
-        reader.execute(f"LOAD '{extension_file('v' + duckdb.__version__)}'")
-        reader.execute(f"ATTACH 'ducklake:{tmp_path}/lake/catalog.ducklake' AS lake (READ_ONLY)")
-        asked = "SELECT count(*), count(price_usd) FROM lake.market_prices"
-        assert reader.execute(asked).fetchall() == [(10, 10)]
-        assert reader.execute("SELECT count(*) FROM lake.forecast_errors").fetchall() == [(0,)]
-        told = "SELECT comment FROM duckdb_columns() WHERE table_name = 'price' AND column_name = 'price_usd'"
-        assert reader.execute(told).fetchall() == [("Spot price, USD per instance-hour.",)]
-
-
-@lake
-@pytest.mark.slow
-def test_a_lake_forgets_old_snapshots(path, tmp_path):
-    folder = tmp_path / "lake"
-    numbers = []
-    for number in range(1, 6):
-        numbers.append(to_lake(path, folder, keep=2).number)
-        add(path, number)
-    assert lake_counts(folder) == [50, 50]
-    assert lake_counts(folder, numbers[-2]) == [40, 40]
-    with pytest.raises(StoreError):
-        lake_counts(folder, numbers[0])
-
-
-@pytest.mark.skipif(find_spec("duckdb_extension_ducklake") is not None, reason="the extension is installed")
-def test_without_the_extension_the_extra_is_named(path, tmp_path):
-    with pytest.raises(StoreError, match=r"slackwater\[ducklake\]"):
-        to_lake(path, tmp_path / "lake")

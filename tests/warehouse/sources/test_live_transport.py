@@ -133,7 +133,7 @@ def test_too_large_an_answer_is_refused(large):
     with serve(lambda seen: large) as server:
         made, _ = transport(largest=100_000)
         with pytest.raises(FetchError, match="more than 100,000 bytes"):
-            made.ask("GET", server.url)
+            made.ask_json("GET", server.url)
         assert len(server.seen) == 1
 
 
@@ -142,10 +142,10 @@ def test_nobody_there_is_told_without_the_parameters():
     with pytest.raises(
         FetchError, match=r"http://127.0.0.1:9/x cannot be reached \(ConnectError\)"
     ) as raised:
-        made.ask("GET", "http://127.0.0.1:9/x", params={"key": "hidden-key"})
+        made.ask_json("GET", "http://127.0.0.1:9/x", params={"key": "hidden-key"})
     assert "hidden-key" not in str(raised.value)
     with pytest.raises(FetchError, match="not a URL that can be asked"):
-        made.ask("GET", "ftp://127.0.0.1/x")
+        made.ask_json("GET", "ftp://127.0.0.1/x")
 
 
 def test_secrets_come_from_the_environment_and_from_sources():
@@ -158,14 +158,14 @@ def test_a_server_that_echoes_a_secret_does_not_get_it_printed():
     with serve(lambda seen: Reply(f"bad key {seen.headers['x-key']}", status=400)) as server:
         made, _ = transport(secrets=Secrets({"X_KEY": "very-secret-value"}))
         with pytest.raises(FetchError, match=r"bad key \*\*\*") as raised:
-            made.ask("GET", server.url, headers={"X-Key": "very-secret-value"})
+            made.ask_json("GET", server.url, headers={"X-Key": "very-secret-value"})
         assert "very-secret-value" not in str(raised.value)
 
 
 def test_urls_are_not_logged(caplog):
     with serve(lambda seen: Reply({})) as server, caplog.at_level(logging.INFO):
         made, _ = transport()
-        made.ask("GET", server.url, params={"key": "hidden-key"})
+        made.ask_json("GET", server.url, params={"key": "hidden-key"})
     assert server.seen[0].query == {"key": "hidden-key"}
     assert "hidden-key" not in caplog.text
 

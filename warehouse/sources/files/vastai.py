@@ -211,10 +211,6 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
     )
 
 
-def _is_price(usd: float) -> bool:
-    return isfinite(usd) and usd > 0
-
-
 def _text(offer: _OfferLine) -> str:
     return f"{offer.day},{offer.instance_type},{offer.region},on_demand,{offer.median},{offer.offers}"
 
@@ -244,7 +240,9 @@ def _price_rows(
                 "product": MINIMUM,
                 # A country's placeholder price is no worldwide price; if all are placeholders, the
                 # store rejects the 0.
-                "price_usd": min((o.minimum for o in offers if _is_price(o.minimum)), default=0.0),
+                "price_usd": min(
+                    (o.minimum for o in offers if isfinite(o.minimum) and o.minimum > 0), default=0.0
+                ),
                 "observed_at": min(o.fetched_at for o in offers),
                 "known_at": max(o.fetched_at for o in offers),
                 "line": max(o.line for o in offers),

@@ -236,18 +236,6 @@ class Transport:
             self._line.client.close()
             self._line = None
 
-    def ask(
-        self,
-        method: str,
-        url: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: object = None,
-    ) -> Response:
-        """Send a request with retries; raises `FetchError` with the last reason."""
-        return self.patiently(lambda: self.ask_once(method, url, params=params, headers=headers, body=body))
-
     def ask_json(
         self,
         method: str,
@@ -276,7 +264,8 @@ class Transport:
                 return call()
             except FetchError as error:
                 floor = error.wait if isinstance(error, Throttled) else 0.0
-                wait = max(floor, self._random.uniform(0, self._ceiling(attempt)))
+                ceiling = min(self.retry.longest, self.retry.base * 2.0 ** (attempt - 1))
+                wait = max(floor, self._random.uniform(0, ceiling))
                 hopeless = not error.again or attempt >= self.retry.tries or floor > self.retry.longest
                 if hopeless or self.waited + wait > self.retry.total:
                     raise self.printable(error, tries=attempt) from error
@@ -308,9 +297,6 @@ class Transport:
         except (TypeError, ValueError, OverflowError):
             return
         self.first_date = self.first_date or self.server_date
-
-    def _ceiling(self, attempt: int) -> float:
-        return min(self.retry.longest, self.retry.base * 2.0 ** (attempt - 1))
 
     def ask_once(
         self,

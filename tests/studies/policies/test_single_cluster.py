@@ -12,9 +12,9 @@ from make import make_job, make_view, make_window
 from slackwater.optimization import Allocation, Job, Progress, View
 from slackwater.optimization.job.definition import Linear, RateTable
 from slackwater.optimization.policies.pool import expand, policy_named
-from slackwater.optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import replay
+from slackwater.studies.policies.single_cluster import Holding, SingleCluster, cluster_size
 from slackwater.warehouse.errors import SettingsError
 
 JOB = make_job(deadline_slots=20, n_max=4)
