@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, MarketName, Session, call_with_progress, option, say
+from slackwater.flows.command import Answer, MarketName, Session, option
 from slackwater.flows.show.blocks import Block, Notes
 from slackwater.flows.show.formats import utc
 
@@ -24,7 +24,7 @@ def plan(
     from slackwater.flows.fleet.plan import fleet_answer, request_on
     from slackwater.flows.ledger.headline import over_since
     from slackwater.flows.plans.query import fleet_moment
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.report.command import decided_blocks
 
     config = session.config
@@ -33,7 +33,7 @@ def plan(
         folder = session.data is not None
         clock = now()
         at = fleet_moment(store, config, requests, given=session.time, clock=clock, folder=folder)
-        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=call_with_progress)
+        turn = query_turn(session, store, at, "fleet")
         value = fleet_answer(turn, requests)
     rows = value["decisions"]
     title = f"{len(rows)} jobs for the slot of {utc(value['slot'])}"

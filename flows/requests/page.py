@@ -203,8 +203,7 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
     return Section(
         "How it came out",
         [
-            f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
-            "were expected; "
+            f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} were expected; "
             + (
                 "no on-demand price is known; "
                 if score["saved_share"] is None
@@ -219,7 +218,6 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
 
 
 def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
-    """Plot the instances of each slot, spot below on-demand, with the available spot instances of the market."""
     step = pd.Timedelta(minutes=minutes)
     rows = [
         {"x": slot["slot"], "x2": slot["slot"] + step, "spot": slot["spot"], "on-demand": slot["on_demand"]}
@@ -232,7 +230,7 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
     ]
     there.append({"x": rows[-1]["x2"], "y": there[-1]["y"]})
     spec = stacks(
-        rows, {"spot": "band50", "on-demand": "on-demand"}, over=there, time=True, x=Axis(title="UTC"),
+        rows, {"spot": "band50", "on-demand": "on-demand"}, over=there, x=Axis(title="UTC"),
         y=Axis(title="instances", low=0, high=top, whole=True),
     )  # fmt: skip
     told = (
