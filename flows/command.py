@@ -677,7 +677,10 @@ class Program:
         for place, (words, command) in enumerate(self.commands.items()):
             group, _, second = words.partition(" ")
             if group in self.groups and group not in inner:
-                summary = self.groups[group] or (_module_summary(command.function) if known else "")
+                summary = self.groups[group]
+                if known and not summary:  # that of the module of its commands
+                    module = sys.modules[_function(command.function).__module__]
+                    summary = (module.__doc__ or "").partition("\n")[0]
                 inner[group] = App(name=group, help=summary, version_flags=(), sort_key=place, **settings)
                 app.command(inner[group])
             if group in inner and not second:
@@ -697,7 +700,6 @@ class Program:
         return app
 
     def _example(self, words: str) -> str:
-        """Return an example call of a command."""
         return f"Example: {' '.join(filter(None, (self.name, words, self.commands[words].example)))}"
 
     def _help_for(self, words: Sequence[str]) -> str:
@@ -744,11 +746,6 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
-def _module_summary(path: str) -> str:
-    """Return the first line of the docstring of the module in ``module:function``."""
-    return (sys.modules[_function(path).__module__].__doc__ or "").partition("\n")[0]
-
-
 def _no_memory(error: MemoryError) -> str:
     from slackwater.warehouse.errors import why_raised
 
@@ -759,16 +756,3 @@ def _user_errors() -> type[Exception]:
     from slackwater.warehouse.errors import SlackwaterError
 
     return SlackwaterError
-
-
-__all__ = [
-    "Answer",
-    "Command",
-    "Output",
-    "Program",
-    "Query",
-    "QueryAt",
-    "Session",
-    "Warehouse",
-    "option",
-]

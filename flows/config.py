@@ -10,10 +10,19 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
@@ -32,6 +41,11 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+")
 SECTION_NAME, RECIPIENT_NAME = r"^[a-z0-9][a-z0-9._-]{0,59}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
+def setting(default: Any, words: str, **limits: Any) -> Any:
+    """Return the declaration of a setting: its default, its meaning, and the limits of its value."""
+    return Field(default, description=words, **limits)
+
+
 class Section(BaseModel):
     """Section of ``slackwater.toml``: a value that knows no other keys than its own."""
 
@@ -48,37 +62,25 @@ class Sink(Section):
 
     name: str = Field(pattern=RECIPIENT_NAME, description="name under which deliveries are recorded")
     kind: Literal["file", "webhook"]
-    folder: Path | None = Field(None, description="file: folder for <job>/<slot>.json and <job>/latest.json")
-    url: str | None = Field(
-        None, repr=False, description="webhook: address that receives the document by POST"
+    folder: Path | None = setting(None, "file: folder for <job>/<slot>.json and <job>/latest.json")
+    url: str | None = setting(None, "webhook: address that receives the document by POST", repr=False)
+    timeout_seconds: float = setting(10.0, "webhook: time limit of an attempt, seconds", gt=0, le=300)
+    token_env: str | None = setting(None, "webhook: environment variable with the token")
+    token_header: str = setting("Authorization", "webhook: header for the token")
+    token_prefix: str = setting("Bearer ", "webhook: text before the token in the header")
+    secret_env: str | None = setting(None, "webhook: environment variable with the secret for the signature")
+    attempts: int = setting(3, "attempts per turn", ge=1, le=10)
+    backoff_seconds: float = setting(
+        1.0, "wait before the second attempt, seconds; doubled before each further attempt", ge=0, le=60
     )
-    timeout_seconds: float = Field(
-        10.0, gt=0, le=300, description="webhook: time limit of an attempt, seconds"
-    )
-    token_env: str | None = Field(None, description="webhook: environment variable with the token")
-    token_header: str = Field("Authorization", description="webhook: header for the token")
-    token_prefix: str = Field("Bearer ", description="webhook: text before the token in the header")
-    secret_env: str | None = Field(
-        None, description="webhook: environment variable with the secret for the signature"
-    )
-    attempts: int = Field(3, ge=1, le=10, description="attempts per turn")
-    backoff_seconds: float = Field(
-        1.0,
-        ge=0,
-        le=60,
-        description="wait before the second attempt, seconds; doubled before each further attempt",
-    )
-    budget_seconds: float = Field(
+    budget_seconds: float = setting(
         60.0,
+        "time limit per turn for this sink, seconds; remaining deliveries wait for the next turn",
         gt=0,
         le=86_400,
-        description="time limit per turn for this sink, seconds; remaining deliveries wait for the next turn",
     )
-    give_up_after: int = Field(
-        12,
-        ge=1,
-        le=10_000,
-        description="number of turns that try to deliver a decision before it is given up",
+    give_up_after: int = setting(
+        12, "number of turns that try to deliver a decision before it is given up", ge=1, le=10_000
     )
 
     @field_validator("url")
@@ -139,14 +141,11 @@ class Feed(Section):
 
     name: str = Field(pattern=SECTION_NAME, description="name of the feed, unique")
     source: str = Field(description="live source; `slackwater ingest --list` lists them")
-    every_minutes: int = Field(60, ge=1, le=10_080, description="minutes between fetches")
-    timeout_seconds: float = Field(60.0, gt=0, le=3600, description="time limit of a request, seconds")
-    tries: int = Field(5, ge=1, le=20, description="attempts per request, with increasing waits")
-    budget_seconds: float = Field(
-        600.0,
-        gt=0,
-        le=86_400,
-        description="time limit per turn for this feed, seconds; the rest waits for the next turn",
+    every_minutes: int = setting(60, "minutes between fetches", ge=1, le=10_080)
+    timeout_seconds: float = setting(60.0, "time limit of a request, seconds", gt=0, le=3600)
+    tries: int = setting(5, "attempts per request, with increasing waits", ge=1, le=20)
+    budget_seconds: float = setting(
+        600.0, "time limit per turn for this feed, seconds; the rest waits for the next turn", gt=0, le=86_400
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the source")
 
@@ -170,15 +169,6 @@ class Feed(Section):
         return self
 
 
-def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
-    """Return the feeds; raise `ValueError` if two have the same name."""
-    names = [feed.name for feed in feeds]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two feeds named {name!r}, expected different names")
-    return feeds
-
-
 # ---
 # Drivers of `slackwater act`.
 
@@ -188,9 +178,7 @@ class DriverSettings(Section):
 
     name: str = Field(pattern=SECTION_NAME, description="name of the driver, unique")
     kind: str = Field(description="kind of driver, or module:Name of a package")
-    jobs: tuple[str, ...] = Field(
-        ("*",), description="jobs, by shell patterns; a job has the first driver that fits"
-    )
+    jobs: tuple[str, ...] = setting(("*",), "jobs, by shell patterns; a job has the first driver that fits")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the kind")
 
 
@@ -202,10 +190,8 @@ class OnDemandSettings(Section):
     """On-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``; overrides observed and listed prices."""
 
     market: str = Field(description="provider/region/zone/type; * matches any part")
-    usd: float | None = Field(
-        None, gt=0, le=1e6, allow_inf_nan=False, description="USD per on-demand instance-hour"
-    )
-    on_demand: bool = Field(True, description="false: no on-demand instances are sold there")
+    usd: float | None = setting(None, "USD per on-demand instance-hour", gt=0, le=1e6, allow_inf_nan=False)
+    on_demand: bool = setting(True, "false: no on-demand instances are sold there")
 
     @model_validator(mode="after")
     def _says_something(self) -> OnDemandSettings:
@@ -228,14 +214,11 @@ class OnDemandSettings(Section):
 class BoundSettings(Section):
     """Bounds beyond which an ingest rejects rows, ``[bounds]`` in ``slackwater.toml``."""
 
-    future_hours: float = Field(
-        24.0,
-        ge=0,
-        le=876_000,
-        description="rows dated later than so many hours after their import are rejected",
+    future_hours: float = setting(
+        24.0, "rows dated later than so many hours after their import are rejected", ge=0, le=876_000
     )
-    price_times_on_demand: float = Field(
-        1000.0, gt=1, le=1e9, description="prices above so many times the on-demand price are rejected"
+    price_times_on_demand: float = setting(
+        1000.0, "prices above so many times the on-demand price are rejected", gt=1, le=1e9
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:
@@ -291,6 +274,16 @@ ALARM_KINDS: dict[str, AlarmKind] = {
 }
 
 
+def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in ALARM_KINDS:
+            raise ValueError(f"unknown alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
+    return names
+
+
+AlarmNames = Annotated[tuple[str, ...], AfterValidator(_alarm_kinds)]
+
+
 class Alert(Section):
     """Destination of alarms, ``[[alerts]]`` in ``slackwater.toml``; addresses are read from environment variables."""
 
@@ -298,24 +291,18 @@ class Alert(Section):
 
     name: str = Field(pattern=RECIPIENT_NAME, description="name under which sent alarms are recorded")
     kind: Literal["slack", "webhook", "email", "command"]
-    address_env: str | None = Field(
-        None,
-        description="environment variable with the address of the webhook, or with comma-separated mail addresses",
+    address_env: str | None = setting(
+        None, "environment variable with the address of the webhook, or with comma-separated mail addresses"
     )
-    smtp_env: str = Field(
-        "SMTP_URL", description="email: environment variable with smtps://USER:PASSWORD@HOST or smtp://HOST"
+    smtp_env: str = setting(
+        "SMTP_URL", "email: environment variable with smtps://USER:PASSWORD@HOST or smtp://HOST"
     )
-    command: tuple[str, ...] = Field(
-        (), description="command: program and arguments; it receives the alarm as JSON on standard input"
+    command: tuple[str, ...] = setting(
+        (), "command: program and arguments; it receives the alarm as JSON on standard input"
     )
-    only: tuple[str, ...] = Field((), description="kinds of alarms that are sent (default: all)")
-    severity: Literal["serious", "all"] = Field("serious", description="severity of the alarms that are sent")
-    timeout_seconds: float = Field(10.0, gt=0, le=300, description="time limit of an attempt, seconds")
-
-    @field_validator("only")
-    @classmethod
-    def _known_kinds(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _alarm_kinds(names)
+    only: AlarmNames = setting((), "kinds of alarms that are sent (default: all)")
+    severity: Literal["serious", "all"] = setting("serious", "severity of the alarms that are sent")
+    timeout_seconds: float = setting(10.0, "time limit of an attempt, seconds", gt=0, le=300)
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Alert:
@@ -332,100 +319,72 @@ class Alert(Section):
         return self.severity == "all" or severity == "serious"
 
 
-def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if name not in ALARM_KINDS:
-            raise ValueError(f"unknown alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
-    return names
-
-
 class RetentionSettings(Section):
     """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``."""
 
-    forecasts_days: float = Field(
+    forecasts_days: float = setting(
         60.0,
-        ge=0,
-        le=36_600,
-        description="days of all issued forecasts; of older days one forecast of each model and market stays, and those of jobs "
+        "days of all issued forecasts; of older days one forecast of each model and market stays, and those of jobs "
         "that are replayed",
-    )
-    accuracy_days: float = Field(
-        60.0,
         ge=0,
         le=36_600,
-        description="days of all measured errors; of older days the last measurement stays",
     )
-    fitted_days: float = Field(
-        14.0, ge=0, le=36_600, description="days of estimated forecasters; older ones are dropped"
+    accuracy_days: float = setting(
+        60.0, "days of all measured errors; of older days the last measurement stays", ge=0, le=36_600
+    )
+    fitted_days: float = setting(
+        14.0, "days of estimated forecasters; older ones are dropped", ge=0, le=36_600
     )
 
 
 class AlarmSettings(Section):
     """Thresholds of the alarms, ``[alarms]`` in ``slackwater.toml``."""
 
-    off: tuple[str, ...] = Field((), description="kinds of alarms that are switched off")
-    grace_minutes: float = Field(
-        15.0,
-        ge=0,
-        le=10_080,
-        description="minutes after the start of a slot until unfinished work counts as missing",
+    off: AlarmNames = setting((), "kinds of alarms that are switched off")
+    grace_minutes: float = setting(
+        15.0, "minutes after the start of a slot until unfinished work counts as missing", ge=0, le=10_080
     )
-    recent_hours: float = Field(
+    recent_hours: float = setting(
         24.0,
+        "hours for which a jump, an impossible price, a drift or rejected rows remain an alarm",
         gt=0,
         le=8784,
-        description="hours for which a jump, an impossible price, a drift or rejected rows remain an alarm",
     )
-    empty_gaps: float = Field(
+    empty_gaps: float = setting(
         2.0,
+        "sampling intervals without a new observation after which an ingest that adds nothing is an alarm",
         ge=1,
         le=1e6,
-        description="sampling intervals without a new observation after which an ingest that adds nothing is an alarm",
     )
-    flat_factor: float = Field(
-        4.0,
-        gt=1,
-        le=1e6,
-        description="a flat line is longer than so many times the longest constant stretch before",
+    flat_factor: float = setting(
+        4.0, "a flat line is longer than so many times the longest constant stretch before", gt=1, le=1e6
     )
-    flat_least: int = Field(10, ge=2, le=10**6, description="constant stretches needed to detect a flat line")
-    price_times_on_demand: float = Field(
-        3.0, gt=0, le=1e9, description="a price above so many times the on-demand price is impossible"
+    flat_least: int = setting(10, "constant stretches needed to detect a flat line", ge=2, le=10**6)
+    price_times_on_demand: float = setting(
+        3.0, "a price above so many times the on-demand price is impossible", gt=0, le=1e9
     )
-    jump_factor: float = Field(
-        3.0, gt=1, le=1e6, description="a price jump is larger than so many times the largest change before"
+    jump_factor: float = setting(
+        3.0, "a price jump is larger than so many times the largest change before", gt=1, le=1e6
     )
-    jump_least: int = Field(20, ge=2, le=10**6, description="changes needed to detect a jump")
-    rejected_share: float = Field(
-        0.01, ge=0, lt=1, description="largest share of recent rows that may be rejected without an alarm"
+    jump_least: int = setting(20, "changes needed to detect a jump", ge=2, le=10**6)
+    rejected_share: float = setting(
+        0.01, "largest share of recent rows that may be rejected without an alarm", ge=0, lt=1
     )
-    risk: float = Field(
-        0.1, gt=0, le=1, description="probability of missing the deadline from which a job is at risk"
-    )
-    report_slots: int = Field(
+    risk: float = setting(0.1, "probability of missing the deadline from which a job is at risk", gt=0, le=1)
+    report_slots: int = setting(
         8,
+        "slots without a report that raise an alarm for a job with earlier reports (0: never)",
         ge=0,
         le=100_000,
-        description="slots without a report that raise an alarm for a job with earlier reports (0: never)",
     )
-    gone_hours: float = Field(
-        36.0,
-        gt=0,
-        le=8_784,
-        description="hours without observations after which the market of a job counts as gone",
+    gone_hours: float = setting(
+        36.0, "hours without observations after which the market of a job counts as gone", gt=0, le=8_784
     )
-    coverage_days: float = Field(
-        7.0, gt=0, le=366, description="days of forecasts over which coverage is measured"
+    coverage_days: float = setting(7.0, "days of forecasts over which coverage is measured", gt=0, le=366)
+    coverage_least: int = setting(24, "independent values needed to test coverage", ge=5, le=10**6)
+    coverage_chance: float = setting(
+        0.001, "false-alarm probability of the coverage test, each side", gt=0, lt=0.5
     )
-    coverage_least: int = Field(24, ge=5, le=10**6, description="independent values needed to test coverage")
-    coverage_chance: float = Field(
-        0.001, gt=0, lt=0.5, description="false-alarm probability of the coverage test, each side"
-    )
-
-    @field_validator("off")
-    @classmethod
-    def _known_kinds(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _alarm_kinds(names)
 
 
 # ---
@@ -438,110 +397,89 @@ SETTINGS_FILE = "slackwater.toml"
 class Settings(Section):
     """All settings; each has a default and can be set in ``slackwater.toml`` or by an environment variable."""
 
-    step_minutes: int = Field(30, ge=3, le=1440, description="slot length, minutes (M1.3)")
-    horizon: int = Field(
-        12, ge=1, le=48, description="largest lead time at which forecasts are measured, slots"
+    step_minutes: int = setting(30, "slot length, minutes (M1.3)", ge=3, le=1440)
+    horizon: int = setting(12, "largest lead time at which forecasts are measured, slots", ge=1, le=48)
+    models: tuple[str, ...] = setting(predictor_names(TURN), "forecasters to measure")
+    planner: str = setting(DEFAULT, "forecaster used for plans")
+    planning_horizon: int = setting(48, "planning horizon of plans and risks, slots", ge=1, le=96)
+    history_days: float = setting(14.0, "days of history used by a forecaster", ge=0.125, le=3660)
+    refit_hours: float = setting(
+        24.0, "hours between two estimations of the forecasters (M6.4)", ge=0.05, le=8784
     )
-    models: tuple[str, ...] = Field(predictor_names(TURN), description="forecasters to measure")
-    planner: str = Field(DEFAULT, description="forecaster used for plans")
-    planning_horizon: int = Field(48, ge=1, le=96, description="planning horizon of plans and risks, slots")
-    history_days: float = Field(14.0, ge=0.125, le=3660, description="days of history used by a forecaster")
-    refit_hours: float = Field(
-        24.0, ge=0.05, le=8784, description="hours between two estimations of the forecasters (M6.4)"
+    price_history_days: float | None = setting(
+        None, "`history_days` for prices, if different", ge=0.125, le=3660
     )
-    price_history_days: float | None = Field(
-        None, ge=0.125, le=3660, description="`history_days` for prices, if different"
+    price_refit_hours: float | None = setting(
+        None, "`refit_hours` for prices, if different", ge=0.05, le=8784
     )
-    price_refit_hours: float | None = Field(
-        None, ge=0.05, le=8784, description="`refit_hours` for prices, if different"
-    )
-    measured_origins: int = Field(32, ge=0, le=5000, description="forecast origins measured on a new market")
-    max_markets: int = Field(
+    measured_origins: int = setting(32, "forecast origins measured on a new market", ge=0, le=5000)
+    max_markets: int = setting(
         24,
+        "number of markets followed, markets of jobs first; of up to 24, at most 2 with counts of kind held and 2 of "
+        "kind offers",
         ge=1,
         le=5000,
-        description="number of markets followed, markets of jobs first; of up to 24, at most 2 with counts of kind held and 2 of "
-        "kind offers",
     )
-    first_policy: str = Field(
-        "UP", description="policy used until the first job has ended, if there is no prior"
+    first_policy: str = setting("UP", "policy used until the first job has ended, if there is no prior")
+    prior: Path | None = setting(
+        None, "file with earlier measurements of policies, the prior; default: the built-in file (M5.6)"
     )
-    prior: Path | None = Field(
-        None,
-        description="file with earlier measurements of policies, the prior; default: the built-in file (M5.6)",
-    )
-    prior_jobs: int = Field(60, ge=0, le=10**6, description="weight of the prior in jobs; 0: no prior (M5.6)")
-    learner: str = Field("blend", description="method that learns the weights of the policies (M5)")
-    risk_paths: int = Field(
+    prior_jobs: int = setting(60, "weight of the prior in jobs; 0: no prior (M5.6)", ge=0, le=10**6)
+    learner: str = setting("blend", "method that learns the weights of the policies (M5)")
+    risk_paths: int = setting(
         100,
+        "number of sampled scenarios for expected cost and risk of missing the deadline",
         ge=10,
         le=10_000,
-        description="number of sampled scenarios for expected cost and risk of missing the deadline",
     )
-    solver_seconds: float = Field(
-        10.0, ge=0.01, le=3600, description="time limit of a live solve, seconds (M3.4)"
+    solver_seconds: float = setting(10.0, "time limit of a live solve, seconds (M3.4)", ge=0.01, le=3600)
+    report_token_env: str | None = setting(
+        None, "environment variable with the token for reports by HTTP; without it `slackwater ui` takes none"
     )
-    report_token_env: str | None = Field(
-        None,
-        description="environment variable with the token for reports by HTTP; without it `slackwater ui` takes none",
-    )
-    report_behind_tls: bool = Field(
+    report_behind_tls: bool = setting(
         False,
-        description="a proxy with TLS is in front of `slackwater ui`: it takes reports at addresses other than loopback",
+        "a proxy with TLS is in front of `slackwater ui`: it takes reports at addresses other than loopback",
     )
-    seed: int = Field(
-        7, ge=0, lt=2**63, description="random seed of the simulated market and of the sampled scenarios"
-    )
-    simulated_days: float = Field(
-        21.0, gt=1, le=366, description="days of simulated history before the first turn"
-    )
-    late_slots: int = Field(
+    seed: int = setting(7, "random seed of the simulated market and of the sampled scenarios", ge=0, lt=2**63)
+    simulated_days: float = setting(21.0, "days of simulated history before the first turn", gt=1, le=366)
+    late_slots: int = setting(
         96,
+        "most missing slots that a scheduled turn makes before its own; if more are missing it makes none",
         ge=0,
         le=20_000,
-        description="most missing slots that a scheduled turn makes before its own; if more are missing it makes none",
     )
-    backfill_memory_mb: int = Field(
+    backfill_memory_mb: int = setting(
         512,
+        "memory limit of DuckDB in a backfill, MB, in addition to that of its worker processes",
         ge=64,
         le=1_000_000,
-        description="memory limit of DuckDB in a backfill, MB, in addition to that of its worker processes",
     )
-    trust: tuple[str, ...] = Field((), description="source labels (shell patterns), most trusted first")
-    assumed_spot_share: float = Field(
+    trust: tuple[str, ...] = setting((), "source labels (shell patterns), most trusted first")
+    assumed_spot_share: float = setting(
         0.30,
+        "assumed spot price as a share of the on-demand price, for markets with counts but no price",
         gt=0,
         le=1,
-        description="assumed spot price as a share of the on-demand price, for markets with counts but no price",
     )
-    assumed_capacity: int = Field(
+    assumed_capacity: int = setting(
         8,
+        "instances assumed always available in markets with a price but no counts; 0: such markets are not used",
         ge=0,
         le=LARGEST_COUNT,
-        description="instances assumed always available in markets with a price but no counts; 0: such markets are not used",
     )
-    stale_hours: float = Field(
-        2.0,
-        gt=0,
-        le=8784,
-        description="no longer used: data are stale once older than their maximal age",
+    bounds: BoundSettings = setting(BoundSettings.model_validate({}), "bounds beyond which rows are rejected")
+    alarms: AlarmSettings = setting(AlarmSettings.model_validate({}), "thresholds of the alarms")
+    retention: RetentionSettings = setting(
+        RetentionSettings.model_validate({}), "ages up to which rows are kept in full"
     )
-    bounds: BoundSettings = Field(
-        BoundSettings.model_validate({}), description="bounds beyond which rows are rejected"
+    on_demand: tuple[OnDemandSettings, ...] = setting(
+        (), "on-demand prices by market, which override observed and listed prices; the first match is used"
     )
-    alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
-    retention: RetentionSettings = Field(
-        RetentionSettings.model_validate({}), description="ages up to which rows are kept in full"
-    )
-    on_demand: tuple[OnDemandSettings, ...] = Field(
-        (),
-        description="on-demand prices by market, which override observed and listed prices; the first match is used",
-    )
-    feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when due")
-    sinks: tuple[Sink, ...] = Field((), description="destinations of decisions")
-    drivers: tuple[DriverSettings, ...] = Field((), description="where `slackwater act` launches instances")
-    alerts: tuple[Alert, ...] = Field((), description="destinations of alarms")
-    pool: Path | None = Field(None, description="TOML file of the policy pool; default: the built-in pool")
+    feeds: tuple[Feed, ...] = setting((), "live feeds, fetched when due")
+    sinks: tuple[Sink, ...] = setting((), "destinations of decisions")
+    drivers: tuple[DriverSettings, ...] = setting((), "where `slackwater act` launches instances")
+    alerts: tuple[Alert, ...] = setting((), "destinations of alarms")
+    pool: Path | None = setting(None, "TOML file of the policy pool; default: the built-in pool")
 
     @property
     def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
@@ -550,17 +488,14 @@ class Settings(Section):
             OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
         )
 
-    @field_validator("sinks", "alerts", "drivers")
+    @field_validator("feeds", "sinks", "alerts", "drivers")
     @classmethod
     def _named_apart(
-        cls, named: tuple[Sink | Alert | DriverSettings, ...]
-    ) -> tuple[Sink | Alert | DriverSettings, ...]:
+        cls, named: tuple[Feed | Sink | Alert | DriverSettings, ...], info: ValidationInfo
+    ) -> tuple[Feed | Sink | Alert | DriverSettings, ...]:
         names = [one.name for one in named]
         if doubled := [name for name in names if names.count(name) > 1]:
-            raise ValueError(
-                f"two sinks, alerts or drivers named {doubled[0]!r}, expected different names, as they are recorded "
-                "by name"
-            )
+            raise ValueError(f"two {info.field_name} named {doubled[0]!r}, expected different names")
         return named
 
     @field_validator("learner")
@@ -571,11 +506,6 @@ class Settings(Section):
         if name not in LEARNERS:
             raise ValueError(f"unknown learner {name!r}, expected one of {', '.join(LEARNERS)}")
         return name
-
-    @field_validator("feeds")
-    @classmethod
-    def _distinct_feeds(cls, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
-        return distinct(feeds)
 
 
 #: Examples of the settings that are lists of tables.
@@ -620,7 +550,6 @@ def _words(field: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a plain value as TOML text."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -56,7 +56,9 @@ def document(decision: Mapping[str, Any]) -> dict[str, Any]:
     """
     row = whole_row(decision)
     if lacking := [
-        name for name, value in row.items() if value is None and name in DECISION and not _may_lack(name)
+        name
+        for name, value in row.items()
+        if value is None and name in DECISION and type(None) not in get_args(DECISION[name].kind)
     ]:
         raise InputError(
             f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",
@@ -80,10 +82,6 @@ def document(decision: Mapping[str, Any]) -> dict[str, Any]:
     }
     whole: dict[str, Any] = plain({name: (added | row)[name] for name in DECISION} | row)
     return whole
-
-
-def _may_lack(name: str) -> bool:
-    return type(None) in get_args(DECISION[name].kind)
 
 
 def key_of(decision: Mapping[str, Any]) -> str:
@@ -274,14 +272,7 @@ class Delivery:
 
     def row(self) -> dict[str, Any]:
         """Return the delivery as plain values."""
-        return {
-            "sink": self.sink,
-            "job": self.job,
-            "slot": self.slot,
-            "status": self.status,
-            "attempts": self.attempts,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -348,12 +339,13 @@ class _Due:
 
 def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp) -> list[_Due]:
     """Return the undelivered decisions of a sink: of this turn, of failed deliveries and of killed turns; newest first."""
-    failed = _known_deliveries(store, {"sink": sink.name, "status": FAILED})
+    failed = known_deliveries(store, {"sink": sink.name, "status": FAILED})
     wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
-    stored = _store_delivery(store, sorted({slot for _, slot in failed}))
+    slots = sorted({slot for _, slot in failed})
+    stored = [row for _, row in stored_decisions(store, {"slot": slots})] if slots else []
     for earlier in [row for row in stored if _name(row) in failed] + _left_behind(store, sink, at):
         wanted.setdefault(_name(earlier), earlier)
-    known = _known_deliveries(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
+    known = known_deliveries(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
     due = []
     for (job, slot), row in wanted.items():
         before = known.get((job, slot))
@@ -362,19 +354,14 @@ def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: p
     return sorted(due, key=lambda one: (-one.slot.value, str(one.decision["job"])))
 
 
-def _known_deliveries(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
+def known_deliveries(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
+    """Return stored deliveries by job (or subject of an alarm) and slot."""
     found = map(_delivery, rows_of(read_rows(store, "deliveries", where=where)))
     return {(one.job, one.slot): one for one in found}
 
 
 def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
     return str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")
-
-
-def _store_delivery(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
-    if not slots:
-        return []
-    return [row for _, row in stored_decisions(store, {"slot": list(slots)})]
 
 
 def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
@@ -414,12 +401,13 @@ def _handed_over(
             attempts=turns,
             reason=answer.reason,
         )
-        _remember(store, delivery, at)
+        remember(store, delivery, at)
         done.append(delivery)
     return done
 
 
-def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+def remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+    """Store a delivery in place of an earlier one of the same decision or alarm."""
     with store.transaction():
         store.execute(
             "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
@@ -477,7 +465,6 @@ def _write_files(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> De
 
 
 def _is_later(file: Path, slot: pd.Timestamp) -> bool:
-    """Return whether a file contains the decision of a later slot; False for a missing or invalid file."""
     try:
         return bool(pd.Timestamp(json.loads(file.read_text(encoding="utf-8"))["slot"]) > slot)
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -15,11 +15,9 @@ from slackwater.flows.command import (
     QueryAt,
     Session,
     all_fit,
-    call_with_progress,
     option,
     parsed_time,
     progress,
-    say,
 )
 from slackwater.flows.show.blocks import Block, Column, Table, keyed
 from slackwater.flows.show.formats import plural, price, utc, whole
@@ -113,20 +111,13 @@ def ingest(
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:
-    """Return a table with the number of rejected rows by reason."""
     rows = [{"reason": reason, "rows": count} for reason, count in reasons.items()]
     return Table(
         "Rejected rows, by reason", rows, {"reason": "reason", "rows": Column(heading="rows", format=whole)}
     )
 
 
-def _count_columns(first: str) -> dict[str, Column | str]:
-    """Return columns for numbers of rows, after the column ``first``."""
-    return {first: first} | {name: Column(heading=name, format=whole) for name in COUNTED}
-
-
 def _sources() -> Answer:
-    """List the file sources and the live sources with their options."""
     from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
@@ -174,14 +165,12 @@ def rejected(
         found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
-    rows = [{**row, "found": _abridge(str(row["raw"]))} for row in found.rows]
+    raw = [str(row["raw"]) for row in found.rows]
+    short = [text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..." for text in raw]
+    rows = [{**row, "found": text} for row, text in zip(found.rows, short, strict=True)]
     title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
     blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
     return Answer(title="Rejected rows", value=value, blocks=blocks)
-
-
-def _abridge(text: str) -> str:
-    return text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..."
 
 
 def markets(
@@ -276,21 +265,13 @@ def _rank_markets(job: str, session: Session) -> Answer:
     from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.plans.query import asked_job, named_moment
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
 
     with session.market_data() as store:
         moment = named_moment(
             store, session.config, job, given=session.time, clock=now(), folder=session.data is not None
         )
-        turn = Turn(
-            store=store,
-            at=moment.at,
-            settings=session.config,
-            run_id="markets",
-            own_end=moment.own_end,
-            say=say,
-            fan=call_with_progress,
-        )
+        turn = query_turn(session, store, moment.at, "markets", own_end=moment.own_end)
         asked = asked_job(turn, job)
         rows = ranked_rows(turn, asked)
     title = f"Markets for {asked.name} at {utc(asked.at)}"
@@ -371,7 +352,13 @@ def import_(
         for name, one in done.items()
         for reason, count in one.reasons.items()
     ]
-    blocks: list[Block] = [Table(f"Imported from {folder}", rows, _count_columns("table"))]
+    blocks: list[Block] = [
+        Table(
+            f"Imported from {folder}",
+            rows,
+            {"table": "table", **{name: Column(heading=name, format=whole) for name in COUNTED}},
+        )
+    ]
     if reasons:
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}

@@ -10,7 +10,7 @@ import atexit
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,9 +107,7 @@ def process_fan(
         initargs=(os.getpid(),),
     )
     try:
-        yield _in_parcels(
-            lambda *work: _ProcessResult(pool.submit(_parcel, *work)), workers, together, whole=whole
-        )
+        yield _in_parcels(lambda *work: pool.submit(_parcel, *work).result, workers, together, whole=whole)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -129,14 +127,6 @@ def _in_parcels(submit: Submit, workers: int, together: Sequence[Callable[..., A
         return [done[i % many][i // many] for i in range(size)]
 
     return fan
-
-
-@dataclass(frozen=True, slots=True)
-class _ProcessResult:
-    made: Future[list[Any]]
-
-    def __call__(self) -> list[Any]:
-        return self.made.result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,5 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first few names and the number of the others."""
     more = len(names) - _EXAMPLES
     return ", ".join(names[:_EXAMPLES]) + (f" and {more:,} more" if more > 0 else "")

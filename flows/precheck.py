@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     paths, and names of stored jobs and of markets.
     """
     session = next((value for value in arguments.values() if hasattr(value, "db")), None)
-    given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
-    for name, text in given.items():
+    parts = [vars(value) if is_dataclass(value) else {name: value} for name, value in arguments.items()]
+    arguments = {name: value for part in parts for name, value in part.items()}
+    for name, text in arguments.items():
         if name in TIMES and isinstance(text, str):
             from slackwater.flows.clock import check_written
 
@@ -41,7 +43,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
         _check_predictors(models)
     if arguments.get("policy"):
         _check_policies(arguments["policy"])
-    data = getattr(session, "data", None) or arguments.get("data")
+    data = arguments.get("data")
     paths: tuple[Path, ...] = (*(arguments.get("paths") or ()), *([data] if isinstance(data, Path) else []))
     for path in paths:
         if not str(path).startswith("-") and not path.exists():

@@ -53,7 +53,6 @@ def begun(db: Path) -> bool:
 
 
 def _console() -> PrefectConsoleHandler | None:
-    """Return the handler that writes Prefect's log to standard error, if there is such a handler."""
     handlers = logging.getLogger().handlers
     return next((one for one in handlers if isinstance(one, PrefectConsoleHandler)), None)
 

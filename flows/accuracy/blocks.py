@@ -84,8 +84,7 @@ def facts_of(accuracy: Accuracy, data: str) -> list[str]:
     spans = accuracy.periods.groupby("source").agg(start=("start", "min"), end=("end", "max"))
     return [
         f"Data: {data}; series: {listed}; {origins:,} origins",
-        f"Forecasts of {plural(horizon, 'slot')} of {duration(accuracy.step)}; "
-        f"default model: {accuracy.default}",
+        f"Forecasts of {plural(horizon, 'slot')} of {duration(accuracy.step)}; default model: {accuracy.default}",
         *(
             f"Origins of {source}: {utc(row['start'])} to {utc(row['end'])}"
             for source, row in spans.sort_index().iterrows()
@@ -208,7 +207,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         rows.append(
             {"class": kind, "choice": choice, "model": each[0]["model"]}
             | {key: most(each, key) for key in ("markets", "n", "blocks")}
-            | {f"step_{row['step']}": _chosen(row) for row in each}
+            | {f"step_{row['step']}": compared({**row, "days": row["blocks"]}) for row in each}
             | {"worst": MISSING if worst is None else _worst(worst)}
         )
     steps = shown_steps(table["step"].tolist())
@@ -237,16 +236,9 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
     ]
 
 
-def _chosen(row: Mapping[str, Any]) -> str:
-    return compared({**row, "days": row["blocks"]})
-
-
 def _worst(row: Mapping[str, Any]) -> str:
     low, high = (float(row[key]) for key in ("worst_low", "worst_high"))
-    return (
-        f"{percent(row['worst_skill_pinball'])} at {row['step']} "
-        f"({interval_words(low, high, '.0%')}), {row['worst_market']}"
-    )
+    return f"{percent(row['worst_skill_pinball'])} at {row['step']} ({interval_words(low, high, '.0%')}), {row['worst_market']}"
 
 
 def fallback_tables(reasons: pd.DataFrame, variable: str) -> list[Block]:

@@ -6,45 +6,53 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, Session, option
+from slackwater.flows.command import Answer, Session, option, shared
 
 TITLE = "Forecast accuracy"
 
 
-def accuracy(
-    *,
+@shared
+class AccuracyOptions:
+    """Options of the command as given; None means the default."""
+
     market: Annotated[
         str | None,
         option(
             "Markets to measure: a pattern on provider/region/zone/type, or with @source after it.",
             metavar="GLOB",
         ),
-    ] = None,
-    since: Annotated[str | None, option("Forecasts issued from then on only.", metavar="TIME")] = None,
-    step: Annotated[
-        str | None, option("Slot length: 10min, 30min (default), 1h.", metavar="DURATION")
-    ] = None,
-    variable: Annotated[str | None, option("count or price (default: both).")] = None,
+    ] = None
+    since: Annotated[str | None, option("Forecasts issued from then on only.", metavar="TIME")] = None
+    step: Annotated[str | None, option("Slot length: 10min, 30min (default), 1h.", metavar="DURATION")] = None
+    variable: Annotated[str | None, option("count or price (default: both).")] = None
     models: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         option("A forecaster; may be repeated (default: all in the settings).", name="--model"),
-    ] = None,
+    ] = ()
     refit: Annotated[
         str | None,
         option("How often models are estimated again (default: as the settings say).", metavar="DURATION"),
-    ] = None,
-    horizon: Annotated[int, option("Slots ahead, 1 to 96.")] = 12,
+    ] = None
+    horizon: Annotated[int, option("Slots ahead, 1 to 96.")] = 12
     keep: Annotated[
         Path | None, option("Keep forecasts here; a run that was stopped goes on from them.", metavar="DIR")
-    ] = None,
-    workers: Annotated[int | None, option("Processes (default: one a core).", least=1, most=1024)] = None,
+    ] = None
+    workers: Annotated[int | None, option("Processes (default: one a core).", least=1, most=1024)] = None
     backtest: Annotated[
         bool, option("Of a warehouse: forecast its series anew, instead of scoring what it holds.")
-    ] = False,
+    ] = False
     leave_out: Annotated[
         str | None,
         option("zone or source: choose each market's model on the others' earlier halves.", metavar="WHAT"),
-    ] = None,
+    ] = None
+
+
+ALL_FORECASTS = AccuracyOptions()
+
+
+def accuracy(
+    *,
+    options: AccuracyOptions = ALL_FORECASTS,
     session: Session = Session(),
 ) -> Answer:
     """Measure forecast accuracy by lead time, compared with last value.
@@ -57,20 +65,7 @@ def accuracy(
     """
     # Set before NumPy is imported: further threads do not speed up the small matrices of a filter.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from slackwater.flows.accuracy.report import AccuracyOptions, measured_accuracy
+    from slackwater.flows.accuracy.report import measured_accuracy
 
-    options = AccuracyOptions(
-        market=market,
-        since=since,
-        step=step,
-        variable=variable,
-        models=tuple(models or ()),
-        refit=refit,
-        horizon=horizon,
-        keep=keep,
-        workers=workers,
-        backtest=backtest,
-        leave_out=leave_out,
-    )
     value, blocks = measured_accuracy(options, session)
     return Answer(title=TITLE, value=value, blocks=blocks)

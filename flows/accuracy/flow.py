@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from prefect.artifacts import create_markdown_artifact
 from pydantic import Field
 
-from slackwater.flows.accuracy.command import TITLE
+from slackwater.flows.accuracy.command import TITLE, AccuracyOptions
 from slackwater.flows.accuracy.report import (
-    AccuracyOptions,
     answer_blocks,
     answer_of,
     background_of,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from slackwater.flows.accuracy.blocks import Background, report_blocks
+from slackwater.flows.accuracy.command import AccuracyOptions
 from slackwater.flows.accuracy.series import (
     VARIABLES,
     Measured,
@@ -60,35 +60,16 @@ ABOUT_LEFT_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyOptions:
-    """Options of the command as given; None means the default. Raises `SettingsError` for an invalid horizon or ``leave_out``."""
-
-    market: str | None = None
-    since: str | None = None
-    step: str | None = None
-    variable: str | None = None
-    models: Sequence[str] = ()
-    refit: str | None = None
-    horizon: int = 12
-    keep: Path | None = None
-    workers: int | None = None
-    backtest: bool = False
-    leave_out: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.horizon <= LONGEST:
-            raise SettingsError(f"--horizon {self.horizon}", expected=f"1 to {LONGEST} slots")
-        if self.leave_out is not None and self.leave_out not in LEAVABLE:
-            raise SettingsError(f"--leave-out {self.leave_out}", expected=f"one of {', '.join(LEAVABLE)}")
-
-
 def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[str, Any], list[Block]]:
     """Measure every model, by market and step and pooled; return the values and the blocks of the answer.
 
     With ``--html`` the blocks also have the predictability and the changes of the series; with
     ``--json`` alone there are no blocks.
     """
+    if not 1 <= options.horizon <= LONGEST:
+        raise SettingsError(f"--horizon {options.horizon}", expected=f"1 to {LONGEST} slots")
+    if options.leave_out is not None and options.leave_out not in LEAVABLE:
+        raise SettingsError(f"--leave-out {options.leave_out}", expected=f"one of {', '.join(LEAVABLE)}")
     settings, data = _with_step(session.config, options.step), session.data
     anew = data is not None or options.backtest
     if options.leave_out is not None and not anew:

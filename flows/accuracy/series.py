@@ -137,7 +137,6 @@ def measured_panels(
 def _series_of_row(
     store: Store, settings: Settings, row: dict[str, Any], asked: SeriesChoice, left_out: _LeftOut
 ) -> list[Series]:
-    """Return the testable series of a market and source."""
     step = step_of(settings)
     wanted = [variable for variable in asked.variables if row[_HAS[variable]]]
     for variable in list(wanted):
@@ -210,7 +209,6 @@ def _on_time(history: History) -> tuple[History, int]:
 
 
 def _observed_part(series: Series) -> Series:
-    """Return the series from the first to the last observed slot."""
     seen = np.flatnonzero(~np.isnan(series.values))
     return series.part(int(seen[0]), int(seen[-1]) + 1) if seen.size else series.part(0, 0)
 

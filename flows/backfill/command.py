@@ -81,7 +81,6 @@ def backfill(
 
 
 def _as_flow(stretch: SlotRange, session: Session) -> dict[str, Any]:
-    """Run the backfill as a flow run on the embedded engine."""
     import pandas as pd
 
     from slackwater.flows.engine.run import no_heartbeat, prepare_engine
@@ -104,7 +103,6 @@ def _as_flow(stretch: SlotRange, session: Session) -> dict[str, Any]:
 
 
 def _directly(stretch: SlotRange, session: Session) -> dict[str, Any]:
-    """Run the backfill in this process, without Prefect."""
     from slackwater.flows.backfill.run import backfill_answer, changed_slots, run_backfill
 
     say(f"backfill of {len(stretch.slots())} slots")

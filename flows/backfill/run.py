@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import pandas as pd
 
@@ -109,13 +109,9 @@ def stretch_of(
         end=first + (last - first) // step * step,
         step=step,
         stages=tuple(stage for stage in STAGES if stage in stages) or STAGES,
-        reprocess=_rule(reprocess),
+        reprocess=cast("Reprocess", reprocess),
         backwards=backwards,
     )
-
-
-def _rule(text: str) -> Reprocess:
-    return "all" if text == "all" else "failed" if text == "failed" else "missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,12 @@ from slackwater.flows.command import (
     Answer,
     MarketName,
     Session,
-    call_with_progress,
     option,
     parsed_duration,
     parsed_time,
     progress,
-    say,
 )
-from slackwater.flows.ledger.fields import HINDSIGHT, SIMULATED
+from slackwater.flows.ledger.fields import HINDSIGHT, SIMULATED, in_hindsight
 from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
 from slackwater.flows.show.formats import percent, plural, usd, utc
@@ -25,8 +23,6 @@ from slackwater.warehouse.amounts import duration
 
 if TYPE_CHECKING:
     from slackwater.flows.backtest.run import Backtest, Summary
-
-#: Name of the row of the optimum with the market known in advance.
 
 
 def backtest(
@@ -62,7 +58,7 @@ def backtest(
     from slackwater.flows.backtest.run import length_of
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.jobs import find_job
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.job.request import read_request
     from slackwater.warehouse.documents import names_file
 
@@ -71,10 +67,7 @@ def backtest(
     request = read_request(Path(job)) if names_file(job) else None
     with session.market_data() as store:
         at, own_end = session.moment(store)
-        turn = Turn(
-            store=store, at=at, settings=session.config, run_id="backtest", own_end=own_end, say=say,
-            fan=call_with_progress,
-        )  # fmt: skip
+        turn = query_turn(session, store, at, "backtest", own_end=own_end)
         if request is None:
             request = find_job(store, job, known_at=turn.terms_at).request
         with progress("backtest") as tell:
@@ -115,7 +108,7 @@ def backtest_answer(found: Backtest) -> Answer:
         "starts": len(starts),
         "left_out": found.left_out,
         "gaps": found.gaps,
-        "blocks": _blocks_count(found),
+        "blocks": found.blocks,
         "leader": found.leader,
         "on_demand_only_usd": mean_alone,
         "hindsight_usd": mean_best,
@@ -132,12 +125,6 @@ def backtest_answer(found: Backtest) -> Answer:
         Fold("Every start", [_runs_table(found)]),
     ]
     return Answer(title=title, value=value, blocks=blocks)
-
-
-def _blocks_count(found: Backtest) -> int:
-    from slackwater.flows.backtest.run import blocks_of
-
-    return blocks_of(found)
 
 
 def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -> list[Block]:
@@ -165,14 +152,7 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
 
 def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
     shown: list[dict[str, Any]] = [asdict(row) | {"interval": _interval(row)} for row in rows]
-    shown.append(
-        {
-            "policy": HINDSIGHT,
-            "mean_cost_usd": best,
-            "saved_usd": None if alone is None else alone - best,
-            "saved_share": None if not alone else 1.0 - best / alone,
-        }
-    )
+    shown.append(in_hindsight(best, alone) | {"mean_cost_usd": best})
     columns: dict[str, Column | str] = {
         "policy": "policy",
         "mean_cost_usd": Column(heading="mean cost", unit="$", format=usd),
@@ -188,11 +168,9 @@ def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
             words="Share of the instances that were spot, mean over starts.",
         ),
     }
-    return Table("Policies, the lowest mean cost first", shown, columns, marked=_is_bound)
-
-
-def _is_bound(row: Any) -> bool:
-    return bool(row.get("policy") == HINDSIGHT)
+    return Table(
+        "Policies, the lowest mean cost first", shown, columns, marked=lambda row: row["policy"] == HINDSIGHT
+    )
 
 
 def _interval(row: Summary) -> str | None:
@@ -204,11 +182,9 @@ def _interval(row: Summary) -> str | None:
 def _notes(found: Backtest) -> list[str]:
     from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
 
-    blocks = _blocks_count(found)
     notes = [
-        f"The interval takes starts within {duration(found.block)} of each other as one block: "
-        f"{plural(blocks, 'block')}"
-        + (f". With fewer than {LEAST_BLOCKS} there is no interval." if blocks < LEAST_BLOCKS else "."),
+        f"The interval takes starts within {duration(found.block)} of each other as one block: {plural(found.blocks, 'block')}"
+        + (f". With fewer than {LEAST_BLOCKS} there is no interval." if found.blocks < LEAST_BLOCKS else "."),
         f"{SIMULATED[found.model]} A slot is {duration(found.step)}.",
         f"The {HINDSIGHT} knows the market in advance and pays for whole slots; no policy can know it.",
     ]
@@ -224,7 +200,6 @@ def _notes(found: Backtest) -> list[str]:
 
 
 def _figure(found: Backtest) -> Figure:
-    """Return the chart of cost by start, with a line per policy."""
     names = list(found.policies)
 
     def draw() -> list[dict[str, Any]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,6 @@ from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
-
-Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
 
 #: Default period of the starts, in days.
 DEFAULT_DAYS = 30
@@ -92,6 +90,15 @@ class Backtest:
     model: str
     proposal: str = ""
 
+    def block_of(self, start: pd.Timestamp) -> int:
+        """Return the number of the block of a start, from 0."""
+        return int((start - self.runs[0].start) // self.block)
+
+    @property
+    def blocks(self) -> int:
+        """Number of independent blocks of starts."""
+        return len({self.block_of(run.start) for run in self.runs})
+
 
 def backtest(
     turn: Turn,
@@ -128,11 +135,18 @@ def backtest(
         zip(places, read_all(turn, [(place, record_start(wanted[0])) for place in places]), strict=True)
     )
     spans = {place: _observed_span(history) for place, history in histories.items()}
-    starts = [start for start in wanted if _covers(start, (slots - 1) * step, spans.values())]
+    starts = [
+        start
+        for start in wanted
+        if all(span and span[0] <= start and start + (slots - 1) * step <= span[1] for span in spans.values())
+    ]
     if not starts:
         raise MarketError(
             f"none of the {len(wanted)} starts from {wanted[0]} to {wanted[-1]} has all its {slots} slots in the record",
-            expected=", ".join(f"{place.key}: {_span_text(spans[place])}" for place in places[:3]),
+            expected=", ".join(
+                f"{place.key}: {f'{span[0]} to {span[1]}' if (span := spans[place]) else 'nothing observed'}"
+                for place in places[:3]
+            ),
             remedy="choose another --from, or a shorter deadline",
         )
     leader, chosen = _choose_policies(turn, floating, policies)
@@ -233,14 +247,6 @@ def _observed_span(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None
     return (slots[0], slots[-1]) if len(slots) else None
 
 
-def _covers(start: pd.Timestamp, length: pd.Timedelta, spans: Iterable[Span | None]) -> bool:
-    return all(span is not None and span[0] <= start and start + length <= span[1] for span in spans)
-
-
-def _span_text(span: Span | None) -> str:
-    return f"{span[0]} to {span[1]}" if span else "nothing observed"
-
-
 def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
@@ -295,7 +301,6 @@ def _with_forecasts(
 
 
 def _runs(scored: Scored) -> Iterator[Run]:
-    """Yield the outcome of every policy at a start."""
     ended = scored.ended
     unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
     slot_seconds = ended.slot_hours * 3600.0
@@ -349,20 +354,11 @@ def summaries(found: Backtest) -> list[Summary]:
     return sorted(rows, key=lambda row: (row.late or 0, row.mean_cost_usd))
 
 
-def blocks_of(found: Backtest) -> int:
-    """Return the number of independent blocks of starts."""
-    return len({_block(run.start, found) for run in found.runs})
-
-
-def _block(start: pd.Timestamp, found: Backtest) -> int:
-    return int((start - found.runs[0].start) // found.block)
-
-
 def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
     cost = np.array([run.cost_usd for run in runs])
     alone = np.array([np.nan if run.on_demand_only_usd is None else run.on_demand_only_usd for run in runs])
     known = bool(np.isfinite(alone).all())
-    block = np.array([_block(run.start, found) for run in runs])
+    block = np.array([found.block_of(run.start) for run in runs])
     block -= block.min()
     paid = np.bincount(block, weights=cost)[:, None]
     base = np.bincount(block, weights=alone)[:, None]

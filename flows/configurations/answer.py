@@ -110,7 +110,6 @@ def _curve(curve: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _spread(values: pd.Series) -> float:
-    """Return the standard deviation over repeats; NaN for a single repeat."""
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 

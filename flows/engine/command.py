@@ -35,16 +35,7 @@ def run(
         shown.extend(decided_blocks(decisions) if decisions else ["No job is open: nothing to run."])
         session.show(shown)
 
-    value = run_turn(
-        data=session.data,
-        db=session.db,
-        at=session.time,
-        job_files=job or [],
-        report=report,
-        config=session.config,
-        settings=session.settings,
-        show=show,
-    )
+    value = run_turn(session, job_files=job or [], report=report, show=show)
     return Answer(
         title=f"Turn at {utc(value['at'])}",
         value=value,
@@ -109,7 +100,4 @@ def serve(
     """
     from slackwater.flows.engine.serving import serve_command
 
-    serve_command(
-        db=warehouse.db, data=data, settings=warehouse.settings, only=only or [], every=every, port=port,
-        names=allow_host or (),
-    )  # fmt: skip
+    serve_command(warehouse, data=data, only=only or [], every=every, port=port, names=allow_host or ())

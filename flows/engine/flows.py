@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -161,12 +160,22 @@ def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     return again
 
 
-def _slot_turn(
-    db: Path, at: datetime | None, settings: Path | None, *, own_end: bool = False
-) -> AbstractContextManager[Turn]:
-    """Open the warehouse for a turn on Prefect tasks; ``at`` defaults to the slot of the flow run."""
-    chosen = read_settings(settings)
-    return opened_turn(db, slot_of(at, chosen), settings=chosen, own_end=own_end, fan=tasks_of)
+def _on_turn(
+    work: Callable[[Turn], Result],
+    label: str,
+    db: Path,
+    at: datetime | None,
+    settings: Path | None,
+    own_end: bool = False,
+) -> Result:
+    """Run the work of a stage's flow on its turn, with retries; ``at`` defaults to the slot of the flow run."""
+
+    def whole() -> Result:
+        chosen = read_settings(settings)
+        with opened_turn(db, slot_of(at, chosen), settings=chosen, own_end=own_end, fan=tasks_of) as turn:
+            return work(turn)
+
+    return tried(whole, label=f"{label}-tries")
 
 
 def staged(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
@@ -179,12 +188,9 @@ def ingest(
     db: Db = DEFAULT_DB, at: Slot = None, data: Data = None, settings: SettingsFile = None
 ) -> dict[str, dict[str, int]]:
     """Ingest new data: the tidy tables in ``data``, or the simulated market up to ``at``."""
-
-    def work() -> dict[str, dict[str, int]]:
-        with _slot_turn(db, at, settings) as turn:
-            return staged(stages.ingest, turn, TurnProgress(data=data)).ingested
-
-    return tried(work, label="ingest-tries")
+    return _on_turn(
+        lambda turn: staged(stages.ingest, turn, TurnProgress(data=data)).ingested, "ingest", db, at, settings
+    )
 
 
 @named_flow("forecast", run_name=run_name("forecast"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
@@ -193,11 +199,10 @@ def forecast(
 ) -> list[dict[str, Any]]:
     """Issue the forecasts at ``at``, add those missing from past slots and score them; returns the errors."""
 
-    def work() -> list[dict[str, Any]]:
-        with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            return rows_of(staged(stages.forecast, turn, TurnProgress()).measured.accuracy)
+    def work(turn: Turn) -> list[dict[str, Any]]:
+        return rows_of(staged(stages.forecast, turn, TurnProgress()).measured.accuracy)
 
-    return tried(work, label="forecast-tries")
+    return _on_turn(work, "forecast", db, at, settings, own_end)
 
 
 @named_flow("allocate", run_name=run_name("allocate"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
@@ -206,12 +211,10 @@ def allocate(
 ) -> list[dict[str, Any]]:
     """Decide the slot at ``at`` for every running job and deliver the decisions; needs the forecasts of that time."""
 
-    def work() -> list[dict[str, Any]]:
-        with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            found = staged(stages.decide, turn, TurnProgress())
-            return list(staged(stages.deliver, turn, found).decisions)
+    def work(turn: Turn) -> list[dict[str, Any]]:
+        return list(staged(stages.deliver, turn, staged(stages.decide, turn, TurnProgress())).decisions)
 
-    return tried(work, label="allocate-tries")
+    return _on_turn(work, "allocate", db, at, settings, own_end)
 
 
 @named_flow("score", run_name=run_name("score"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
@@ -220,14 +223,11 @@ def score(
 ) -> list[dict[str, Any]]:
     """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
 
-    def work() -> list[dict[str, Any]]:
-        with _slot_turn(db, at, settings, own_end=own_end) as turn:
-            known = staged(stages.score, turn, TurnProgress()).known
-            return policy_results(
-                turn, read_board_facts(turn, None if known is None else known.pool)
-            ).leaderboard
+    def work(turn: Turn) -> list[dict[str, Any]]:
+        known = staged(stages.score, turn, TurnProgress()).known
+        return policy_results(turn, read_board_facts(turn, None if known is None else known.pool)).leaderboard
 
-    return tried(work, label="score-tries")
+    return _on_turn(work, "score", db, at, settings, own_end)
 
 
 @named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.flows.command import outlive_readers, say
+from slackwater.flows.command import Session, outlive_readers, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,15 +80,7 @@ def no_heartbeat() -> Iterator[None]:
 
 
 def run_turn(
-    *,
-    data: Path | None,
-    db: Path,
-    at: pd.Timestamp | None,
-    job_files: Sequence[Path],
-    report: Path | None,
-    config: Settings,
-    settings: Path | None,
-    show: Show,
+    session: Session, *, job_files: Sequence[Path], report: Path | None, show: Show
 ) -> dict[str, Any]:
     """Run a turn of the loop; calls ``show`` with the decisions as soon as they are issued.
 
@@ -100,9 +92,10 @@ def run_turn(
     from slackwater.warehouse.plugins import has_extra
     from slackwater.warehouse.store.files import check_place
 
+    db, data, config = session.db, session.data, session.config
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
-    when, own_end = _run_time(data, at, config)
+    when, own_end = _run_time(data, session.time, config)
     # The turn places jobs itself; this check reports errors before it starts.
     for one in requests:
         one.placed(at=when, market=one.market, source=one.source)
@@ -131,7 +124,7 @@ def run_turn(
             data=data,
             jobs=requests,
             report=place,
-            settings=settings,
+            settings=session.settings,
             own_end=own_end,
         )
 

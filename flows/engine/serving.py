@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import httpx
 import pandas as pd
 
-from slackwater.flows.command import say
-from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.command import Warehouse, say
+from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.paths import allow_paths
 from slackwater.warehouse.errors import SettingsError
@@ -501,7 +501,6 @@ def server_password(home: Path) -> str:
 
 
 def _password_words() -> str:
-    """Describe where to find the password of our server."""
     if os.environ.get(SERVER_PASSWORD):
         return f" (password: the value of {SERVER_PASSWORD})"
     return f" (password in {prefect_home() / PASSWORD_FILE})"
@@ -518,7 +517,6 @@ def _make_private(home: Path, log: Path) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in the environment of this process, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -581,10 +579,9 @@ SCHEDULED_STEP = pd.Timedelta(minutes=30)
 
 
 def serve_command(
+    warehouse: Warehouse,
     *,
-    db: Path,
     data: Path | None,
-    settings: Path | None,
     only: Sequence[str],
     every: str | None,
     port: int,
@@ -592,7 +589,8 @@ def serve_command(
 ) -> None:
     """Register the deployments and run them when due, until SIGTERM or SIGINT (``slackwater serve``)."""
     chosen = chosen_deployments(only)
-    served = Served(db=db, data=data, settings=settings, every=turn_interval(every, read_settings(settings)))
+    db, settings = warehouse.db, warehouse.settings
+    served = Served(db=db, data=data, settings=settings, every=turn_interval(every, warehouse.config))
     home = db.resolve().parent
     if not home.is_dir():
         raise SettingsError(f"--db {db}: no folder {home}", remedy="make it, or name another file")

@@ -36,7 +36,12 @@ def bill(
         missed, _ = missed_apart(missed_jobs(store, [one for one in known if one.request.name in scored]))
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
-    blocks: list[Block] = [*missed, _headline(jobs), _totals_table(jobs), _weeks_table(value["weeks"])]
+    blocks: list[Block] = [
+        *missed,
+        _headline(jobs),
+        _totals_table(jobs),
+        Table("By week", value["weeks"], {"week": "week from", **COMPARED, "slots": "slots"}),
+    ]
     if job is not None:
         blocks.append(_slots_table(slots))
     return Answer(title="Bill" if job is None else f"Bill of {job}", value=value, blocks=blocks)
@@ -137,31 +142,19 @@ def _headline(jobs: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _money() -> dict[str, Column | str]:
-    return {
-        "paid_usd": Column(heading="paid", unit="$", format=usd),
-        "on_demand_only_usd": Column(
-            heading="on-demand only",
-            unit="$",
-            format=usd,
-            words="What the same work costs on on-demand alone.",
-        ),
-        "saved_usd": Column(heading="saved", unit="$", format=usd),
-    }
-
-
-def _share() -> dict[str, Column | str]:
-    return {"saved_share": Column(heading="of on-demand only", format=percent)}
+#: Columns of sums of money, compared with on-demand only.
+MONEY: dict[str, Column | str] = {
+    "paid_usd": Column(heading="paid", unit="$", format=usd),
+    "on_demand_only_usd": Column(
+        heading="on-demand only", unit="$", format=usd, words="What the same work costs on on-demand alone."
+    ),
+    "saved_usd": Column(heading="saved", unit="$", format=usd),
+}
+COMPARED = MONEY | {"saved_share": Column(heading="of on-demand only", format=percent)}
 
 
 def _totals_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    columns: dict[str, Column | str] = {
-        "job": "job",
-        **_money(),
-        **_share(),
-        "slots": "slots",
-        "reported": "reported",
-    }
+    columns = {"job": "job", **COMPARED, "slots": "slots", "reported": "reported"}
     if any(row["unpriced"] for row in jobs):
         columns["unpriced"] = Column(
             heading="no price", words="Slots whose spot price is not known; they are in no sum."
@@ -169,13 +162,9 @@ def _totals_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
     return Table("By job", jobs, columns)
 
 
-def _weeks_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table("By week", rows, {"week": "week from", **_money(), **_share(), "slots": "slots"})
-
-
 def _slots_table(slots: Sequence[Mapping[str, Any]]) -> Table:
     columns: dict[str, Column | str] = {
-        "slot": Column(heading="slot", format=utc), "on_demand": "on-demand", "spot": "spot", "held_from": "from", **_money(),
+        "slot": Column(heading="slot", format=utc), "on_demand": "on-demand", "spot": "spot", "held_from": "from", **MONEY,
         "work_share": Column(heading="work done", format=percent), "markets": "market",
     }  # fmt: skip
     return Table("Slot by slot, the newest first", slots[::-1], columns, most=MOST_SLOTS)

@@ -20,6 +20,7 @@ from slackwater.flows.command import (
     option,
     parsed_duration,
     parsed_time,
+    shared,
 )
 from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
@@ -208,7 +209,6 @@ def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]]
 
 
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
-    """Return notes on the markets of a multi-market job, and on the hard deadline of a single-market job."""
     if request.may_move:
         free = "" if request.market else "; its first start is not a move and costs nothing extra"
         return [f"runs in the best of {len(runs)} markets and may move{free}"]
@@ -249,7 +249,6 @@ def _cannot(told: str | None) -> Banner | None:
 
 
 def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
-    """Return notes on the rounding of GPUs per instance type, and on named types that do not fit the sizes."""
     from slackwater.optimization.job.units import rounding_notes, types_without_room
 
     markets = {history.market.instance_type: history.market for history in histories}
@@ -463,17 +462,16 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     )  # fmt: skip
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (filter with a pattern: `slackwater job list running`)"
-    missed = [f"{row['job']}: {row['ending']}" for row in rows if has_missed(row)]
+    missed = [
+        f"{row['job']}: {row['ending']}"
+        for row in rows
+        if row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
+    ]
     told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
     blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
-
-
-def has_missed(row: Mapping[str, Any]) -> bool:
-    """Return whether a user job missed its deadline, finished later or not."""
-    return row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
@@ -614,92 +612,81 @@ def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
     )
 
 
-def report(
-    name: Annotated[str, option("Name of the job.", metavar="NAME")],
-    /,
-    *,
+@shared
+class GivenReport:
+    """A report as given: the options of ``job report``, or the JSON object of a request; None: not reported."""
+
     at: Annotated[
         str | None, option("Time of the reported state, ISO 8601 (default: now).", metavar="TIME")
-    ] = None,
+    ] = None
     progress: Annotated[
         float | None, option("Work done by this time, in the unit of the job's workload.", metavar="X")
-    ] = None,
+    ] = None
     progress_share: Annotated[
         float | None, option("Work done by this time, as a share from 0 to 1.", metavar="SHARE")
-    ] = None,
+    ] = None
     tokens: Annotated[
         float | None, option("Tokens processed by this time, for a job with work in tokens.", metavar="N")
-    ] = None,
-    on_demand: Annotated[int | None, option("On-demand instances running at this time.", metavar="N")] = None,
-    spot: Annotated[int | None, option("Spot instances running at this time.", metavar="N")] = None,
+    ] = None
+    on_demand: Annotated[int | None, option("On-demand instances running at this time.", metavar="N")] = None
+    spot: Annotated[int | None, option("Spot instances running at this time.", metavar="N")] = None
     market: Annotated[
         str | None, option("Market of the instances, for a multi-market job.", metavar="MARKET")
-    ] = None,
-    finished: Annotated[bool, option("The job is finished.")] = False,
+    ] = None
+    finished: Annotated[bool, option("The job is finished.")] = False
     withdrawn: Annotated[
         bool, option("You ended the job before its work was done; later turns decide nothing for it.")
-    ] = False,
+    ] = False
     boot_minutes: Annotated[
         float | None,
         option("Measured minutes from the grant of an instance until it was up.", metavar="X"),
-    ] = None,
+    ] = None
     restart_minutes: Annotated[
         float | None,
         option("Measured minutes without work after instances joined, left or were lost.", metavar="X"),
-    ] = None,
+    ] = None
     checkpoint_minutes: Annotated[
         float | None, option("Measured minutes of work between two checkpoints.", metavar="X")
-    ] = None,
+    ] = None
     on_demand_wait_minutes: Annotated[
         float | None, option("Measured minutes until on-demand was granted.", metavar="X")
-    ] = None,
+    ] = None
     granted: Annotated[
         int | None,
         option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
-    ] = None,
+    ] = None
     asked: Annotated[
         int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
-    ] = None,
-    lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None,
+    ] = None
+    lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None
     held_minutes: Annotated[
         float | None, option("Minutes that the spot instances had been held until this time.", metavar="X")
-    ] = None,
-    note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
+    ] = None
+    note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = ""
     known_at: Annotated[
         str | None,
         option(
             "Time at which the report became known; decisions for earlier slots ignore it (default: the time of --at).",
             metavar="TIME",
         ),
-    ] = None,
+    ] = None
+
+
+NOTHING_GIVEN = GivenReport()
+
+
+def report(
+    name: Annotated[str, option("Name of the job.", metavar="NAME")],
+    /,
+    *,
+    given: GivenReport = NOTHING_GIVEN,
     session: Query = Query(),
 ) -> Answer:
     """Report the progress and instances of a job; the next plan starts from them. Reporting a time again corrects it."""
     from slackwater.flows.clock import now
-    from slackwater.flows.jobs.reporting import GivenReport, write_report
+    from slackwater.flows.jobs.reporting import write_report
     from slackwater.flows.ledger.throughput import throughput_told
 
-    given = GivenReport(
-        at=at,
-        known_at=known_at,
-        progress=progress,
-        progress_share=progress_share,
-        tokens=tokens,
-        on_demand=on_demand,
-        spot=spot,
-        market=market,
-        finished=finished,
-        withdrawn=withdrawn,
-        boot_minutes=boot_minutes,
-        restart_minutes=restart_minutes,
-        checkpoint_minutes=checkpoint_minutes,
-        on_demand_wait_minutes=on_demand_wait_minutes,
-        granted=granted,
-        asked=asked,
-        lost=lost,
-        held_minutes=held_minutes,
-        note=note,
-    )
     with session.writing() as store:
         done = write_report(store, session.config, name, given, clock=now())
     kept, stored, value, added = done.report, done.stored, done.value, done.added

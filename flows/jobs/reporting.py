@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
 
 from slackwater.flows.command import parsed_time
 from slackwater.flows.config import Settings
+from slackwater.flows.jobs.command import GivenReport
 from slackwater.flows.ledger.decisions import decisions_of, in_force, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, find_job
 from slackwater.flows.ledger.reports import (
@@ -31,32 +31,6 @@ from slackwater.flows.turn.markets.places import places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError
 from slackwater.warehouse.store.connection import Store
-
-
-class GivenReport(BaseModel):
-    """A report as given: the options of `slackwater job report`, or the JSON object of a request; None: not reported."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    at: str | None = None
-    known_at: str | None = None
-    progress: float | None = None
-    progress_share: float | None = None
-    tokens: float | None = None
-    on_demand: int | None = None
-    spot: int | None = None
-    market: str | None = None
-    finished: bool = False
-    withdrawn: bool = False
-    boot_minutes: float | None = None
-    restart_minutes: float | None = None
-    checkpoint_minutes: float | None = None
-    on_demand_wait_minutes: float | None = None
-    granted: int | None = None
-    asked: int | None = None
-    lost: int | None = None
-    held_minutes: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +61,10 @@ def write_report(
             expected=f"a time that is not in the future (now {clock:%Y-%m-%d %H:%M} UTC)",
         )
     stored = find_job(store, name)
-    given_as_is = given.model_dump(exclude={"at", "known_at", "progress", "progress_share", "tokens"})
-    said = Report(
-        job=name,
-        reported_at=when,
-        known_at=known,
-        progress=_work_done(
-            stored.request,
-            progress=given.progress,
-            progress_share=given.progress_share,
-            tokens=given.tokens,
-        ),
-        **given_as_is,
-    )
+    values = asdict(given) | {"job": name, "reported_at": when, "known_at": known}
+    del values["at"]
+    progress = {key: values.pop(key) for key in ("progress", "progress_share", "tokens")}
+    said = Report(progress=_work_done(stored.request, **progress), **values)
     if given.market is not None and stored.request.may_move:
         said = replace(said, market=_place_named(store, given.market, stored, settings, when))
     placed = placements_of(decisions_of(store, name))

@@ -89,16 +89,12 @@ def columns_of(
         and where in one.shown
         and (
             rows is None
-            or not _may_be_null(one)
+            or type(None) not in get_args(one.kind)
             or one.format is risk
             or any(row.get(name) is not None for row in rows)
         )
     ]
     return {name: fields[name].as_column() for name in sorted(shown, key=lambda name: fields[name].place)}
-
-
-def _may_be_null(one: Field) -> bool:
-    return type(None) in get_args(one.kind)
 
 
 #: Limits as keys of a JSON Schema.
@@ -145,7 +141,8 @@ class PlannedSlot(TypedDict):
 def row_type(fields: Mapping[str, Field]) -> Any:
     """Return the type of rows with these fields, for pydantic."""
     kinds = {
-        name: Annotated[one.kind, Keys(**one.limits, description=one.words)] for name, one in fields.items()
+        name: Annotated[one.kind, Keys(**one.limits, **({"description": one.words} if one.words else {}))]
+        for name, one in fields.items()
     }
     return TypedDict("Row", kinds)  # type: ignore[operator]
 
@@ -212,20 +209,14 @@ def _expected_saving(job: OpenJob, made: Decision) -> float | None:
     return alone - made.expected.cost_usd
 
 
-def _saved_usd(job: OpenJob, made: Decision) -> float | None:
-    saved = _expected_saving(job, made)
-    return None if saved is None else round(saved, 4)
-
-
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else round(saved / alone, 6)
 
 
-def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
-    alone = job.live.on_demand_only_usd
-    return None if alone is None else round(alone, 4)
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
@@ -295,7 +286,6 @@ def _worth_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
-    """Return a note where the availability of spot was not observed, else None."""
     if not made.evidence.is_assumed:
         return None
     others = len(job.places) - 1
@@ -341,7 +331,6 @@ def _spot_price(job: OpenJob, made: Decision) -> float | None:
 
 
 def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
-    """Return the planned instances of the slots after the decision, None without a plan."""
     if made.planned is None:
         return None
     live = job.live
@@ -353,22 +342,6 @@ def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | N
         }
         for k, allocation in enumerate(made.planned)
     ]
-
-
-def _place(job: OpenJob, made: Decision) -> str | None:
-    return _market_name(job, made.market)
-
-
-def _moved_from(job: OpenJob, made: Decision) -> str | None:
-    return _market_name(job, made.moved_from)
-
-
-def _move_usd(job: OpenJob, made: Decision) -> float | None:
-    return round(made.move_usd, 4) if job.request.may_move else None
-
-
-def _probe_next(job: OpenJob, made: Decision) -> str | None:
-    return _market_name(job, made.probe_next)
 
 
 def _market_name(job: OpenJob, m: int | None) -> str | None:
@@ -407,11 +380,6 @@ def change_told(row: Mapping[str, Any]) -> str:
 def _change(job: OpenJob, made: Decision) -> str:
     names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
     return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
-
-
-def _gpus_held(job: OpenJob, made: Decision) -> int | None:
-    gpus = job.run.gpus
-    return None if gpus is None else made.allocation.total * gpus
 
 
 def _instances(job: OpenJob, made: Decision) -> str | None:
@@ -460,13 +428,13 @@ DECISION: Final[dict[str, Field]] = {
     "version": Field(kind=str, words="Version of the program."),
     "key": Field(
         kind=str,
-        limits={"pattern": "^[0-9a-f]{32}$"},
         words="Idempotency key, identical for the same job, market, source and slot.",
+        limits={"pattern": "^[0-9a-f]{32}$"},
     ),
     "job": Field(
         kind=str,
-        limits={"minLength": 1},
         words="Name of the job, as given by its owner.",
+        limits={"minLength": 1},
         value=lambda job, made: made.job,
         column=True,
         heading="job",
@@ -495,8 +463,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "slot": Field(
         kind=str,
-        limits=TIME,
         words="Start of the slot that the decision is for, UTC.",
+        limits=TIME,
         value=lambda job, made: job.live.now.isoformat(),
         column=True,
         heading="slot",
@@ -506,8 +474,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "slot_end": Field(
         kind=str,
-        limits=TIME,
         words="End of that slot, UTC.",
+        limits=TIME,
         value=lambda job, made: (job.live.now + job.live.step).isoformat(),
         heading="until",
         unit="UTC",
@@ -516,14 +484,14 @@ DECISION: Final[dict[str, Field]] = {
         beneath=True,
     ),
     "valid_until": Field(
-        kind=str, limits=TIME, words="End of validity: do not start instances for this decision later."
+        kind=str, words="End of validity: do not start instances for this decision later.", limits=TIME
     ),
     "issued_at": Field(
         kind=str | None,
-        limits=TIME,
         words="Time of the turn that issued the decision, in the output of `slackwater plan`; null if no turn has issued it yet, "
         "and "
         "in delivered documents.",
+        limits=TIME,
     ),
     "expired": Field(
         kind=bool | None,
@@ -541,14 +509,14 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "step_minutes": Field(
         kind=float,
-        limits=POSITIVE,
         words="Length of a slot, minutes.",
+        limits=POSITIVE,
         value=lambda job, made: job.live.step.total_seconds() / 60.0,
     ),
     "on_demand": Field(
         kind=int,
-        limits=NOT_NEGATIVE,
         words="On-demand instances to run in the slot.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: made.allocation.on_demand,
         column=True,
         heading="on-demand",
@@ -557,8 +525,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "spot": Field(
         kind=int,
-        limits=NOT_NEGATIVE,
         words="Spot instances to run in the slot.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: made.allocation.spot,
         column=True,
         heading="spot",
@@ -567,15 +535,15 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "held_on_demand": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="On-demand instances running when the slot begins, from the newest report or else the previous decision.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: job.held.allocation.on_demand,
     ),
     "held_spot": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="Spot instances running when the slot begins, from the newest report or else the instances of the previous decision "
         "that were available.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: job.held.allocation.spot,
     ),
     "held_from": Field(
@@ -585,26 +553,26 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "start_on_demand": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="On-demand instances to start now, in addition to the running instances; if the job moves, all in its new market.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: made.allocation.on_demand - _continued_instances(job, made)[0],
     ),
     "start_spot": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="Spot instances to start now, in addition to the running instances; if the job moves, all in its new market.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: made.allocation.spot - _continued_instances(job, made)[1],
     ),
     "stop_on_demand": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="Running on-demand instances to stop now; if the job moves, all in the market that it leaves.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: job.held.allocation.on_demand - _continued_instances(job, made)[0],
     ),
     "stop_spot": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="Running spot instances to stop now; if the job moves, all in the market that it leaves.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: job.held.allocation.spot - _continued_instances(job, made)[1],
     ),
     "change": Field(
@@ -617,15 +585,15 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "gpus_per_instance": Field(
         kind=int | None,
-        limits={"minimum": 1},
         words="GPUs per instance, from the job or else the catalogue; null if unknown.",
+        limits={"minimum": 1},
         value=lambda job, made: job.run.gpus,
     ),
     "gpus": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="GPUs of all instances to run in the slot, on-demand and spot; null if unknown.",
-        value=_gpus_held,
+        limits=NOT_NEGATIVE,
+        value=lambda job, made: None if job.run.gpus is None else made.allocation.total * job.run.gpus,
     ),
     "instances": Field(
         kind=str | None,
@@ -658,9 +626,9 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "expected_cost_usd": Field(
         kind=float,
-        limits=NOT_NEGATIVE,
         words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if evidence is null "
         "and availability_note is not, the cost if spot is never lost.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: round(made.expected.cost_usd, 4),
         heading="expected cost",
         unit="$",
@@ -670,28 +638,28 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "expected_cost_p10_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Cost at the 10 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: round(made.expected.cost_p10_usd, 4),
     ),
     "expected_cost_p90_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Cost at the 90 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: round(made.expected.cost_p90_usd, 4),
     ),
     "on_demand_only_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Cost of the whole job with on-demand only, from first slot to last; null if no on-demand price is known.",
-        value=_on_demand_only,
+        limits=NOT_NEGATIVE,
+        value=lambda job, made: _rounded(job.live.on_demand_only_usd, 4),
     ),
     "saved_usd": Field(
         kind=float | None,
         words="Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand "
         "price "
         "is known, or the job is more likely abandoned than finished.",
-        value=_saved_usd,
+        value=lambda job, made: _rounded(_expected_saving(job, made), 4),
         heading="saved",
         unit="$",
         format=usd,
@@ -700,8 +668,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "saved_share": Field(
         kind=float | None,
-        limits={"maximum": 1},
         words="Expected saving as a share of on_demand_only_usd.",
+        limits={"maximum": 1},
         value=_saved_share,
         heading="of on-demand only",
         format=percent,
@@ -710,8 +678,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "expected_finish": Field(
         kind=str,
-        limits=TIME,
         words="Expected end of the job: the mean over sampled scenarios.",
+        limits=TIME,
         value=_finish,
         heading="expected finish",
         unit="UTC",
@@ -720,14 +688,14 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "expected_finish_p10": Field(
         kind=str | None,
-        limits=TIME,
         words="End at the 10 % quantile over sampled scenarios; null if the risk is unknown.",
+        limits=TIME,
         value=lambda job, made: _finish_quantile(job, made, 0.1),
     ),
     "expected_finish_p90": Field(
         kind=str | None,
-        limits=TIME,
         words="End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.",
+        limits=TIME,
         value=lambda job, made: _finish_quantile(job, made, 0.9),
     ),
     "availability_note": Field(
@@ -737,9 +705,9 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "evidence": Field(
         kind=int | None,
-        limits={"minimum": 0, "maximum": 4},
         words="Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts "
         "now and then, 4 counts in every slot; null in decisions stored before this was computed.",
+        limits={"minimum": 0, "maximum": 4},
         value=lambda job, made: made.evidence.level,
     ),
     "evidence_basis": Field(
@@ -749,9 +717,9 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "late_probability": Field(
         kind=float | None,
-        limits=SHARE,
         words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if it was not "
         "observed recently; in older decisions also if it was not observed.",
+        limits=SHARE,
         value=_late_probability,
         heading="risk of missing deadline",
         format=risk,
@@ -761,8 +729,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "deadline": Field(
         kind=str,
-        limits=TIME,
         words="End of the last slot before the job's deadline, UTC.",
+        limits=TIME,
         value=lambda job, made: job.live.deadline.isoformat(),
         heading="deadline",
         unit="UTC",
@@ -776,8 +744,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "on_demand_usd_per_hour": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Price of an on-demand instance, USD per hour; null if unknown, or if nothing is sold on demand.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: job.history.on_demand_usd if job.history.on_demand.known else None,
     ),
     "on_demand_from": Field(
@@ -798,8 +766,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "spot_usd_per_hour": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Observed price of a spot instance in the slot, USD per hour; null if it was not observed.",
+        limits=NOT_NEGATIVE,
         value=_spot_price,
     ),
     "forecaster": Field(
@@ -824,14 +792,14 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "progress_share": Field(
         kind=float,
-        limits={"maximum": 1},
         words="Work done as a share of the workload.",
+        limits={"maximum": 1},
         value=lambda job, made: round(_share(job, made), 6),
     ),
     "workload": Field(
         kind=float,
-        limits=POSITIVE,
         words="Total work of the job, in workload_unit.",
+        limits=POSITIVE,
         value=lambda job, made: job.request.workload.amount,
     ),
     "workload_unit": Field(
@@ -841,8 +809,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "workload_instance_hours": Field(
         kind=float | None,
-        limits=POSITIVE,
         words="Total work of the job in instance-hours; null if the work is given in tokens.",
+        limits=POSITIVE,
         value=_instance_hours,
     ),
     "work": Field(
@@ -860,33 +828,33 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "progress_reported_at": Field(
         kind=str | None,
-        limits=TIME,
         words="Time of the report that progress is based on; null without a report.",
+        limits=TIME,
         value=lambda job, made: job.progress_report.reported_at.isoformat() if job.progress_report else None,
     ),
     "held_before": Field(
         kind=int,
-        limits=NOT_NEGATIVE,
         words="Instances run in the previous slot, as reported or decided.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: made.progress.n_previous,
     ),
     "budget_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Budget: the most that the job may cost in total; null without a budget.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
     ),
     "paid_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Cost of the job before the slot, computed from its decisions.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: round(made.progress.cost_usd, 4),
     ),
     "over_budget_probability": Field(
         kind=float | None,
-        limits=SHARE,
         words="Probability that finishing costs more than the budget: the share of sampled scenarios; null without a budget, or if "
         "the risk is unknown.",
+        limits=SHARE,
         value=_over_budget,
     ),
     "budget_note": Field(
@@ -945,14 +913,14 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "standby_on_demand": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="On-demand instances to run at once, in all, if all spot instances are lost before slot_end; null without spot.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: None if made.standby is None else made.standby.on_demand,
     ),
     "standby_spot": Field(
         kind=int | None,
-        limits=NOT_NEGATIVE,
         words="Spot instances to run at once in standby_market if all spot instances are lost before slot_end; null without spot.",
+        limits=NOT_NEGATIVE,
         value=lambda job, made: None if made.standby is None else made.standby.spot,
     ),
     "standby_market": Field(
@@ -978,7 +946,7 @@ DECISION: Final[dict[str, Field]] = {
         words="Market that holds the checkpoint of a multi-market job from this slot on; null for a single-market job, and for a "
         "job "
         "that has not started yet.",
-        value=_place,
+        value=lambda job, made: _market_name(job, made.market),
         heading="place",
         format=zone_of,
         shown=(JOB,),
@@ -986,7 +954,7 @@ DECISION: Final[dict[str, Field]] = {
     "moved_from": Field(
         kind=str | None,
         words="Market that the job leaves in this slot; null if it does not move.",
-        value=_moved_from,
+        value=lambda job, made: _market_name(job, made.moved_from),
         heading="moves from",
         format=zone_of,
         card=23,
@@ -994,15 +962,15 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "move_usd": Field(
         kind=float | None,
-        limits=NOT_NEGATIVE,
         words="Cost of the move in addition to the instances; null for a single-market job.",
-        value=_move_usd,
+        limits=NOT_NEGATIVE,
+        value=lambda job, made: round(made.move_usd, 4) if job.request.may_move else None,
     ),
     "probe_next": Field(
         kind=str | None,
         words="Market to probe next: of the markets not observed in this slot, the market whose count is most valuable to know; "
         "null without such a market.",
-        value=_probe_next,
+        value=lambda job, made: _market_name(job, made.probe_next),
     ),
 }
 
@@ -1158,21 +1126,6 @@ def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
 MOST_STALE, MOST_ASSUMED = 3, 3
 
 
-def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notes of decisions on stale data, for a few markets."""
-    return _notes(rows, "stale")
-
-
-def availability_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notes of decisions on markets without observed availability, for a few markets."""
-    return _notes(rows, "availability_note")
-
-
-def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notes of decisions on markets without an on-demand price or without on-demand, for a few markets."""
-    return _notes(rows, "on_demand_note")
-
-
 def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return on-demand prices not observed in the market itself, with their origin, for a few prices.
 
@@ -1188,7 +1141,7 @@ def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if row["market"] not in own:
                 own.append(row["market"])
     named = [{"market": own[0], "price": f"{_with_others(own)}: {told}"} for told, own in markets.items()]
-    return _notes(named, "price")
+    return notes_told(named, "price")
 
 
 def _with_others(markets: Sequence[str]) -> str:
@@ -1197,25 +1150,14 @@ def _with_others(markets: Sequence[str]) -> str:
     return markets[0] + (f" and {plural(others, 'other market')}" if others else "")
 
 
-def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+def notes_told(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     """Return the notes of decisions under a key, once per market (at its newest slot), at most `MOST_STALE`."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
         newest[row.get("market"), row.get("source")] = row
     told = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
     more = len(told) - MOST_STALE
-    return told[:MOST_STALE] + (
-        [f"and the same for {more} more markets" if more > 1 else "and the same for 1 more market"]
-        if more > 0
-        else []
-    )
-
-
-def contradicted_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notes of decisions on contradicting sources, without repetition, at most `MOST_STALE`."""
-    told = list(dict.fromkeys(str(row["contradicted"]) for row in rows if row.get("contradicted")))
-    more = len(told) - MOST_STALE
-    return told[:MOST_STALE] + ([f"and {more} more"] if more > 0 else [])
+    return told[:MOST_STALE] + ([f"and the same for {plural(more, 'more market')}"] if more > 0 else [])
 
 
 def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -1278,8 +1220,8 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "saved_share": Field(
         kind=float | None,
-        limits={"maximum": 1},
         words="Mean saving as a share of the cost with on-demand only.",
+        limits={"maximum": 1},
         heading="of on-demand only",
         format=percent,
     ),
@@ -1289,20 +1231,20 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "on_time": Field(
         kind=float,
-        limits=SHARE,
         words="Share of the replays that met the deadline.",
+        limits=SHARE,
         heading="on time in replays",
         format=percent,
     ),
     "reported_jobs": Field(
         kind=int,
-        limits=NOT_NEGATIVE,
         words="Ended jobs with a reported outcome for which the policy decided most slots.",
+        limits=NOT_NEGATIVE,
     ),
     "reported_on_time": Field(
         kind=float | None,
-        limits=SHARE,
         words="Share of reported_jobs that met the deadline; null without such jobs.",
+        limits=SHARE,
     ),
     "gap_to_hindsight": Field(
         kind=float,
@@ -1311,8 +1253,8 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "weight": Field(
         kind=float,
-        limits=SHARE,
         words="Weight of the policy in the selection.",
+        limits=SHARE,
         heading="weight",
         format=percent,
     ),
@@ -1374,8 +1316,8 @@ OUTCOME: Final[dict[str, Field]] = {
     ),
     "spot_share": Field(
         kind=float,
-        limits=SHARE,
         words="Share of spot in the instance-hours.",
+        limits=SHARE,
         heading="spot share",
         format=percent,
     ),

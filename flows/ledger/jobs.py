@@ -159,14 +159,18 @@ def _request_of(spec: str, name: str) -> JobRequest:
         request = JobRequest.model_validate_json(spec)
         _ = request.starts, request.ends
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise JobError(f"its stored {key or 'text'} cannot be read: {first['msg']}") from error
+        raise JobError(f"its stored {_invalid(error, ' cannot be read')}") from error
     except (ValueError, OverflowError) as error:  # times outside the range of pandas, or without a zone
         raise JobError(f"its stored times cannot be read: {error}") from error
     if request.name != name:
         raise JobError(f"its stored text is of job {request.name!r}")
     return request
+
+
+def _invalid(error: ValidationError, words: str = "") -> str:
+    """Return the first invalid key of a stored text, with ``words`` after it, and why it is invalid."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'text'}{words}: {first['msg']}"
 
 
 def unusable_spec(spec: str) -> str:
@@ -176,8 +180,7 @@ def unusable_spec(spec: str) -> str:
         _request_of(spec, request.name)
         check_bounds(request)
     except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(str(part) for part in first['loc']) or 'text'}: {first['msg']}"
+        return _invalid(error)
     except JobError as error:
         return str(error)
     return ""

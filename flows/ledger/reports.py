@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -89,19 +89,9 @@ class Report:
             return None
         return Allocation(self.on_demand or 0, self.spot or 0)
 
-    def says(self) -> tuple[object, ...]:
+    def says(self) -> Report:
         """Return the content of the report, without the time it became known."""
-        return (
-            self.progress,
-            self.on_demand,
-            self.spot,
-            self.finished,
-            self.note,
-            self.market,
-            self.withdrawn,
-            self.measured,
-            self.launch,
-        )
+        return replace(self, known_at=self.reported_at, revision=0)
 
 
 def reports_of(store: Store, job: str, *, known_at: pd.Timestamp | None = None) -> list[Report]:
@@ -130,30 +120,25 @@ def every_report(store: Store, jobs: Sequence[str]) -> list[Report]:
     return [_report(row) for row in rows_of(rows)]
 
 
+#: Columns that are null where nothing was reported, with their types.
+_OPTIONAL: Mapping[str, type] = {
+    "progress": float, "on_demand": int, "spot": int, "market": str, **dict.fromkeys(LAUNCH_COUNTS, int),
+    **dict.fromkeys((*MEASURABLE, HELD_MINUTES), float),
+}  # fmt: skip
+
+
 def _report(row: dict[str, Any]) -> Report:
+    optional = {key: None if pd.isna(row[key]) else kind(row[key]) for key, kind in _OPTIONAL.items()}
     return Report(
         job=str(row["job"]),
         reported_at=pd.Timestamp(row["reported_at"]).tz_convert("UTC"),
         known_at=pd.Timestamp(row["known_at"]).tz_convert("UTC"),
         revision=int(row["revision"]),
-        progress=None if pd.isna(row["progress"]) else float(row["progress"]),
-        on_demand=None if pd.isna(row["on_demand"]) else int(row["on_demand"]),
-        spot=None if pd.isna(row["spot"]) else int(row["spot"]),
         finished=bool(row["finished"]),
+        withdrawn=bool(pd.notna(row["withdrawn"]) and row["withdrawn"]),
         note=str(row["note"]),
-        market=None if pd.isna(row["market"]) else str(row["market"]),
-        withdrawn=False if pd.isna(row["withdrawn"]) else bool(row["withdrawn"]),
-        boot_minutes=_minutes(row["boot_minutes"]),
-        restart_minutes=_minutes(row["restart_minutes"]),
-        checkpoint_minutes=_minutes(row["checkpoint_minutes"]),
-        on_demand_wait_minutes=_minutes(row["on_demand_wait_minutes"]),
-        **{key: None if pd.isna(row[key]) else int(row[key]) for key in LAUNCH_COUNTS},
-        held_minutes=_minutes(row[HELD_MINUTES]),
+        **optional,
     )
-
-
-def _minutes(value: Any) -> float | None:
-    return None if pd.isna(value) else float(value)
 
 
 def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
@@ -375,30 +360,13 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         write_rows(
             store,
             "reports",
-            pd.DataFrame([_row(report)]).astype(
+            pd.DataFrame([asdict(report)]).astype(
                 {"on_demand": "Int32", "spot": "Int32", "market": "string"}
                 | dict.fromkeys(LAUNCH_COUNTS, "Int32")
                 | dict.fromkeys((*MEASURABLE, HELD_MINUTES), "float64")
             ),
         )
     return report, True
-
-
-def _row(report: Report) -> dict[str, Any]:
-    return {
-        "job": report.job,
-        "reported_at": report.reported_at,
-        "known_at": report.known_at,
-        "revision": report.revision,
-        "progress": report.progress,
-        "on_demand": report.on_demand,
-        "spot": report.spot,
-        "finished": report.finished,
-        "note": report.note,
-        "market": report.market,
-        "withdrawn": report.withdrawn,
-        **{key: getattr(report, key) for key in (*MEASURABLE, *LAUNCH_COUNTS, HELD_MINUTES)},
-    }
 
 
 def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from slackwater.flows.monitoring.completeness import (
     freshness,
     told_span,
 )
-from slackwater.flows.monitoring.job_alarms import job_findings
+from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import Reads, history_request
@@ -116,11 +116,9 @@ def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFra
 def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
     """Return the recent imports by reader, with the most frequent reason of rejection."""
     frame: pd.DataFrame = store.arrow(
-        "SELECT reader, CAST(sum(added + repeated + rejected) AS BIGINT) AS rows, "
-        "CAST(sum(rejected) AS BIGINT) AS rejected, "
-        "epoch_us(min(imported_at) FILTER (WHERE rejected > 0)) AS since_us, "
-        "(SELECT mode(reason) FROM rejected JOIN imports AS own USING (batch) WHERE own.reader = imports.reader "
-        "AND own.imported_at > $1 AND own.imported_at <= $2) AS reason "
+        "SELECT reader, CAST(sum(added + repeated + rejected) AS BIGINT) AS rows, CAST(sum(rejected) AS BIGINT) AS rejected, "
+        "epoch_us(min(imported_at) FILTER (WHERE rejected > 0)) AS since_us, (SELECT mode(reason) FROM rejected JOIN imports "
+        "AS own USING (batch) WHERE own.reader = imports.reader AND own.imported_at > $1 AND own.imported_at <= $2) AS reason "
         "FROM imports WHERE imported_at > $1 AND imported_at <= $2 GROUP BY reader ORDER BY reader",
         [moment(recent, "recent"), moment(at, "at")],
     ).to_pandas()
@@ -153,16 +151,6 @@ def _histories(
     return tuple(one for one in Reads(store).histories(requests) if isinstance(one, History))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A problem: kind, subject, start, and a sentence with the observed value, the expected value and a remedy."""
-
-    kind: str
-    subject: str
-    since: pd.Timestamp
-    text: str
-
-
 def _time(us: Any) -> pd.Timestamp:
     return pd.Timestamp(int(us), unit="us", tz="UTC")
 
@@ -171,52 +159,43 @@ def _minute(at: pd.Timestamp) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
-def stale_sources(facts: AlarmFacts) -> list[Finding]:
-    """Return the markets whose newest count or price was older than its maximum age (M1.3) when it was last read or due.
+def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the markets whose newest count or price was older than its maximum age (M1.3) when it was last read or due.
 
     Data are read once a slot: between two turns they age without a fault of their source.
     """
-    found = []
     due = (facts.at - pd.Timedelta(minutes=facts.rules.grace_minutes)).floor(facts.step)
     read_at = max([due, *facts.ingests["slot"]])
     for row in rows_of(freshness(facts.promises, at=read_at)):
         if row["stale"]:
-            found.append(
-                Finding(
-                    kind="stale source",
-                    subject=f"{row['market']}@{row['source']} {row['kind']}",
-                    since=row["newest"] + row["max_age"],
-                    text=f"the newest {row['kind']} is of {_minute(row['newest'])}, "
-                    f"{told_span(facts.at - row['newest'])} old; expected at most "
-                    f"{told_span(row['max_age'])}; check whether its source still responds and is still ingested",
-                )
+            yield Finding(
+                subject=f"{row['market']}@{row['source']} {row['kind']}",
+                since=row["newest"] + row["max_age"],
+                text=f"the newest {row['kind']} is of {_minute(row['newest'])}, {told_span(facts.at - row['newest'])} old; "
+                f"expected at most {told_span(row['max_age'])}; check whether its source still responds and is still ingested",
             )
-    return found
 
 
-def empty_ingests(facts: AlarmFacts) -> list[Finding]:
-    """Return a finding if the recent ingests added nothing although every market with counts is overdue by several gaps."""
+def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield a finding if the recent ingests added nothing although every market with counts is overdue by several gaps."""
     counts = [one for one in facts.promises if one.kind == "count" and one.newest is not None and one.every]
     if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
-        return []
+        return
     slot = facts.ingests["slot"].iloc[-1]
     fed = facts.ingests[facts.ingests["added"] > 0]
     empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
     youngest = max(one.newest for one in counts if one.newest is not None)
     gap = max(one.every for one in counts if one.every is not None)
     if slot - youngest <= facts.rules.empty_gaps * gap:
-        return []
+        return
     since = empty["slot"].iloc[0]
-    return [
-        Finding(
-            kind="empty ingest",
-            subject="ingest",
-            since=since,
-            text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_minute(since)} added nothing; the newest count "
-            f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {told_span(gap)}; "
-            "check the source and its credentials",
-        )
-    ]
+    yield Finding(
+        subject="ingest",
+        since=since,
+        text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_minute(since)} added nothing; the newest count "
+        f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {told_span(gap)}; "
+        "check the source and its credentials",
+    )
 
 
 #: Number of consecutive partial fetches that raises an alarm; the next fetch often completes a
@@ -224,45 +203,41 @@ def empty_ingests(facts: AlarmFacts) -> list[Finding]:
 _MOST_PARTIAL = 2
 
 
-def failing_feeds(facts: AlarmFacts) -> list[Finding]:
-    """Return the live feeds whose last fetch failed, was partial again, is overdue by more than an
+def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the live feeds whose last fetch failed, was partial again, is overdue by more than an
     interval, or never took place.
     """
-    found = []
     for row in rows_of(facts.feeds):
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
             text = (
-                f"{count} fetch{'es' if count > 1 else ''} since {_minute(row['failing_since'])} were incomplete, "
-                f"the last ({status}) because: {row['reason'] or 'no reason stored'}; "
-                "check the network, the credentials and the limits"
+                f"{count} fetch{'es' if count > 1 else ''} since {_minute(row['failing_since'])} were incomplete, the last "
+                f"({status}) because: {row['reason'] or 'no reason stored'}; check the network, the credentials and the limits"
             )
-            found.append(Finding(kind="failing feed", subject=name, since=row["failing_since"], text=text))
+            yield Finding(subject=name, since=row["failing_since"], text=text)
         elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
             text = (
                 f"last fetched {_minute(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
                 f"{told_span(row['every'])}; check that the schedule is running"
             )
-            found.append(Finding(kind="failing feed", subject=name, since=row["expected_by"], text=text))
+            yield Finding(subject=name, since=row["expected_by"], text=text)
         elif status == "never fetched" and len(facts.ingests):
             since = facts.ingests["slot"].iloc[0]
             text = f"never fetched, although ingest has run since {_minute(since)}; check the settings of the ingest"
-            found.append(Finding(kind="failing feed", subject=name, since=since, text=text))
-    return found
+            yield Finding(subject=name, since=since, text=text)
 
 
 def _by_sid(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
     return {int(row["sid"]): row for row in rows_of(frame.reset_index())}
 
 
-def flat_lines(facts: AlarmFacts) -> list[Finding]:
-    """Return the series that have had the same value far longer than ever before (our rule).
+def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the series that have had the same value far longer than ever before (our rule).
 
     The current run of equal values, up to the newest observation, is compared with the longest
     earlier run of the same type. Runs at the minimum or maximum so far form the first type, all others the
     second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
-    found = []
     kept = _by_sid(facts.runs)
     for one in facts.promises:
         if one.sid not in kept:
@@ -272,17 +247,12 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
         if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
             continue
         now, before = pd.Timedelta(lasted, unit="us"), pd.Timedelta(longest, unit="us")
-        found.append(
-            Finding(
-                kind="flat line",
-                subject=f"{one.subject} {one.kind}",
-                since=_time(row["since_us"]),
-                text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of "
-                f"{int(row['stretches'])} earlier constant stretches lasted {told_span(before)}; "
-                "check whether the source repeats an old answer",
-            )
+        yield Finding(
+            subject=f"{one.subject} {one.kind}",
+            since=_time(row["since_us"]),
+            text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of {int(row['stretches'])} "
+            f"earlier constant stretches lasted {told_span(before)}; check whether the source repeats an old answer",
         )
-    return found
 
 
 def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
@@ -290,50 +260,40 @@ def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
     return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
 
 
-def impossible_prices(facts: AlarmFacts) -> list[Finding]:
-    """Return the recent prices that are not positive, or above a multiple of on-demand."""
-    found, limit = [], facts.rules.price_times_on_demand
+def impossible_prices(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the recent prices that are not positive, or above a multiple of on-demand."""
+    limit = facts.rules.price_times_on_demand
     for one, row in _prices(facts):
         subject = f"{one.subject} price"
         if pd.notna(row["lowest"]) and row["lowest"] <= 0:
             text = f"a price of {row['lowest']:g} USD per hour; expected more than 0; check the units of the source"
-            found.append(Finding(kind="impossible price", subject=subject, since=facts.at, text=text))
+            yield Finding(subject=subject, since=facts.at, text=text)
         elif pd.notna(row["ratio"]) and row["ratio"] > limit:
             text = (
                 f"a spot price of {row['ratio_price']:g} USD per hour, compared with {row['ratio_on_demand']:g} on demand, "
                 f"{row['ratio']:.3g} times; expected at most {limit:g} times; check the units and the product of the source"
             )
-            found.append(
-                Finding(kind="impossible price", subject=subject, since=_time(row["ratio_us"]), text=text)
-            )
-    return found
+            yield Finding(subject=subject, since=_time(row["ratio_us"]), text=text)
 
 
-def price_jumps(facts: AlarmFacts) -> list[Finding]:
-    """Return the recent price changes that are far larger than any before (our rule), in logarithms."""
-    found = []
+def price_jumps(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the recent price changes that are far larger than any before (our rule), in logarithms."""
     for one, row in _prices(facts):
         if pd.isna(row["jump"]) or row["past_changes"] < facts.rules.jump_least:
             continue
         if row["jump"] <= facts.rules.jump_factor * row["past_jump"]:
             continue
-        found.append(
-            Finding(
-                kind="price jump",
-                subject=f"{one.subject} price",
-                since=_time(row["jump_us"]),
-                text=f"the price went from {row['jump_from']:g} to {row['jump_to']:g} USD per hour at once, a factor of "
-                f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} earlier changes was "
-                f"{math.exp(row['past_jump']):.3g}; "
-                "check the units and the product of the source",
-            )
+        yield Finding(
+            subject=f"{one.subject} price",
+            since=_time(row["jump_us"]),
+            text=f"the price went from {row['jump_from']:g} to {row['jump_to']:g} USD per hour at once, a factor of "
+            f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} earlier changes was "
+            f"{math.exp(row['past_jump']):.3g}; check the units and the product of the source",
         )
-    return found
 
 
-def rejected_rows(facts: AlarmFacts) -> list[Finding]:
-    """Return the readers that rejected more than a given share of their recent rows."""
-    found = []
+def rejected_rows(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the readers that rejected more than a given share of their recent rows."""
     for row in rows_of(facts.imports):
         if row["rejected"] > facts.rules.rejected_share * row["rows"]:
             text = (
@@ -342,10 +302,7 @@ def rejected_rows(facts: AlarmFacts) -> list[Finding]:
                 "`slackwater rejected` shows the rejected rows"
             )
             subject = f"reader {row['reader']}"
-            found.append(
-                Finding(kind="rejected rows", subject=subject, since=_time(row["since_us"]), text=text)
-            )
-    return found
+            yield Finding(subject=subject, since=_time(row["since_us"]), text=text)
 
 
 #: Intervals are too wide if even these contain more than `_NOMINAL` of the observations.
@@ -356,28 +313,23 @@ _NOMINAL = 0.8
 _MOST_CARRIED = 0.95
 
 
-def drifts(facts: AlarmFacts) -> list[Finding]:
-    """Return the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
+def drifts(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
     series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
-    found = []
     for one in series:
         marks = drift_table([one])
         for mark in rows_of(marks[marks["at"] > recent]):
-            found.append(
-                Finding(
-                    kind="drift",
-                    subject=f"{one.key} {one.variable}",
-                    since=mark["since"],
-                    text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
-                    "but check whether the source or the market has changed",
-                )
+            yield Finding(
+                subject=f"{one.key} {one.variable}",
+                since=mark["since"],
+                text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
+                "but check whether the source or the market has changed",
             )
-    return found
 
 
-def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
-    """Return the series whose recent one-step intervals contained too few or too many observations.
+def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
+    """Yield the series whose recent one-step intervals contained too few or too many observations.
 
     Too few: the number of observations inside the 80 % intervals is improbably low under a binomial
     distribution with the effective number of independent values. Too many: even the 50 % intervals
@@ -385,7 +337,6 @@ def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
     value, so they do not count as too wide. Rounding to integers alone makes 80 % intervals of
     counts contain more than 80 %.
     """
-    found = []
     actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
     for (market, source, variable), own in facts.issued.groupby(["market", "source", "variable"], sort=True):
         history = actual.get(f"{market}@{source}")
@@ -394,8 +345,7 @@ def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
         scored = _with_observations(own, history, str(variable))
         for text in _coverage_sentence(scored, facts):
             subject = f"{market}@{source} {variable}"
-            found.append(Finding(kind="coverage", subject=subject, since=scored["slot"].iloc[0], text=text))
-    return found
+            yield Finding(subject=subject, since=scored["slot"].iloc[0], text=text)
 
 
 def _with_observations(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
@@ -426,8 +376,7 @@ def _coverage_sentence(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
     if n >= rules.coverage_least and improbable(share, n, below=False) < rules.coverage_chance:
         return [
             f"{_INNER} intervals one slot ahead contained {100 * share:.0f} % of {inner.size} values ({n:.0f} effectively "
-            "independent): "
-            "far too wide; expected about 50 %, at most 80 %; check whether the market has become calmer"
+            "independent): far too wide; expected about 50 %, at most 80 %; check whether the market has become calmer"
         ]
     return []
 
@@ -493,6 +442,10 @@ class Alarm:
     text: str
     raised_at: pd.Timestamp | None = None
 
+    def row(self) -> dict[str, Any]:
+        """Return the alarm as a row of pages and of the JSON answer."""
+        return asdict(self)
+
     @property
     def market(self) -> str:
         """Market of the subject as ``provider/region/zone/type``, "" if the subject is not a market."""
@@ -514,30 +467,28 @@ def alarms_of(
     """Return the alarms at ``at`` about jobs, some markets (key, source) and ingest, most serious first; writes nothing."""
     facts = read_alarm_facts(store, settings, markets, at=at)
     standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
-    jobs = [
-        Finding(kind=kind, subject=subject, since=one.since, text=one.text)
-        for kind, subject, one in job_findings(store, settings, at=at)
-    ]
-    found = [one for one in (*jobs, *findings(facts)) if one.kind not in settings.alarms.off]
+    found = {(kind, one.subject): one for kind, one in job_findings(store, settings, at=at)}
+    for kind, check in CHECKS.items():
+        for one in check(facts):
+            found.setdefault((kind, one.subject), one)
     order = {kind: place for place, kind in enumerate(ALARM_KINDS)}
-    found.sort(key=lambda one: (not ALARM_KINDS[one.kind].serious, order[one.kind], one.subject))
+    keys = [key for key in found if key[0] not in settings.alarms.off]
+    keys.sort(key=lambda key: (not ALARM_KINDS[key[0]].serious, order[key[0]], key[1]))
     return [
         Alarm(
-            kind=one.kind,
-            subject=one.subject,
-            severity="serious" if ALARM_KINDS[one.kind].serious else "warning",
-            since=one.since,
-            text=one.text,
-            raised_at=standing[one.kind, one.subject].raised_at
-            if (one.kind, one.subject) in standing
-            else None,
+            kind=kind,
+            subject=subject,
+            severity="serious" if ALARM_KINDS[kind].serious else "warning",
+            since=found[kind, subject].since,
+            text=found[kind, subject].text,
+            raised_at=standing[kind, subject].raised_at if (kind, subject) in standing else None,
         )
-        for one in found
+        for kind, subject in keys
     ]
 
 
 #: Checks of observations by kind of alarm; `slackwater.flows.config.ALARM_KINDS` has meaning and severity of each.
-CHECKS: Mapping[str, Callable[[AlarmFacts], list[Finding]]] = {
+CHECKS: Mapping[str, Callable[[AlarmFacts], Iterator[Finding]]] = {
     "empty ingest": empty_ingests,
     "stale source": stale_sources,
     "failing feed": failing_feeds,
@@ -548,12 +499,6 @@ CHECKS: Mapping[str, Callable[[AlarmFacts], list[Finding]]] = {
     "drift": lambda facts: drifts(facts.measured()),
     "coverage": coverage_out_of_band,
 }
-
-
-def findings(facts: AlarmFacts) -> list[Finding]:
-    """Return the findings of all `CHECKS`, one per kind and subject."""
-    found = [finding for check in CHECKS.values() for finding in check(facts)]
-    return list({(finding.kind, finding.subject): finding for finding in reversed(found)}.values())
 
 
 def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
@@ -587,22 +532,18 @@ def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> 
         raised = [one for key, one in now.items() if key not in standing]
         cleared = [one for key, one in standing.items() if key not in now]
         if raised:
-            write_rows(store, "alarms", [_row(one, at) for one in raised])
+            write_rows(
+                store,
+                "alarms",
+                [
+                    {"kind": one.kind, "subject": one.subject, "raised_at": moment(at, "at"), "cleared_at": None,
+                     "severity": one.severity, "text": one.text, "began_at": moment(one.since, "since")}
+                    for one in raised
+                ],
+            )  # fmt: skip
         for one in cleared:
             store.execute(
                 "UPDATE alarms SET cleared_at = ? WHERE kind = ? AND subject = ? AND cleared_at IS NULL",
                 [moment(at, "at"), one.kind, one.subject],
             )
     return Settled(raised=tuple(raised), cleared=tuple(cleared))
-
-
-def _row(alarm: Alarm, at: pd.Timestamp) -> dict[str, object]:
-    return {
-        "kind": alarm.kind,
-        "subject": alarm.subject,
-        "raised_at": moment(at, "at"),
-        "cleared_at": None,
-        "severity": alarm.severity,
-        "text": alarm.text,
-        "began_at": moment(alarm.since, "since"),
-    }

@@ -21,14 +21,15 @@ from slackwater.flows.delivery import (
     CannotSendError,
     Delivery,
     DeliveryResult,
+    known_deliveries,
     post,
     program_version,
+    remember,
 )
 from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.completeness import followed_markets, window_of
 from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.errors import SlackwaterError
-from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 
 #: Name and version of the JSON sent to webhooks and commands.
@@ -80,7 +81,7 @@ def send_alerts(
     """
     done: list[Delivery] = []
     for alert in alerts:
-        known = _known_deliveries(store, alert)
+        known = known_deliveries(store, {"sink": PREFIX + alert.name})
         for alarm in alarms:
             if alarm.raised_at is None or not alert.wants(alarm.kind, alarm.severity):
                 continue
@@ -98,32 +99,12 @@ def send_alerts(
                 attempts=attempts,
                 reason=answer.reason,
             )
-            _save_delivery(store, delivery, at)
+            remember(store, delivery, at)
             done.append(delivery)
     for delivery in done:
         if delivery.status != SENT:
             say(f"alert {delivery.sink.removeprefix(PREFIX)} was not sent: {delivery.reason}")
     return done
-
-
-def _known_deliveries(store: Store, alert: Alert) -> dict[tuple[str, pd.Timestamp], Delivery]:
-    rows = read_rows(store, "deliveries", where={"sink": PREFIX + alert.name})
-    return {
-        (str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")): Delivery(
-            sink=str(row["sink"]), job=str(row["job"]), slot=pd.Timestamp(row["slot"]), status=str(row["status"]),
-            attempts=int(row["attempts"]), reason=str(row["reason"]),
-        )
-        for row in rows.to_dict("records")
-    }  # fmt: skip
-
-
-def _save_delivery(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
-    with store.transaction():
-        store.execute(
-            "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
-            [delivery.sink, delivery.job, delivery.slot.to_pydatetime()],
-        )
-        write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
 def headline(alarm: Alarm) -> str:
@@ -185,10 +166,6 @@ def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delive
     return _post(alert, address, {"text": f"slackwater, {alarm.severity}: {safe}"})
 
 
-def _webhook(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
-    return _post(alert, _address(alert, alert.address_env, environment), payload(alarm))
-
-
 def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     """Send a mail through the server in ``smtp_env``: smtps://user:password@host or smtp://host (with STARTTLS)."""
     to = _address(alert, alert.address_env, environment)
@@ -246,7 +223,9 @@ def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Deli
 
 _SENDERS: Mapping[str, Callable[[Alert, Alarm, Mapping[str, str]], DeliveryResult]] = {
     "slack": _slack,
-    "webhook": _webhook,
+    "webhook": lambda alert, alarm, given: _post(
+        alert, _address(alert, alert.address_env, given), payload(alarm)
+    ),
     "email": _email,
     "command": _command,
 }

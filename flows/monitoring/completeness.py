@@ -32,17 +32,8 @@ from slackwater.warehouse.times import microseconds, moment
 # Freshness: newest observation of each market and source, when the next is expected, and how late it is (M1.3).
 
 FRESHNESS_COLUMNS: Final = (
-    "market",
-    "source",
-    "kind",
-    "newest",
-    "age",
-    "every",
-    "expected_by",
-    "late_by",
-    "max_age",
-    "stale",
-)
+    "market", "source", "kind", "newest", "age", "every", "expected_by", "late_by", "max_age", "stale",
+)  # fmt: skip
 _ZERO: Final = pd.Timedelta(0)
 
 
@@ -170,27 +161,20 @@ def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.
 
 
 def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.Timestamp) -> dict[str, Any]:
+    none = dict.fromkeys(FEED_COLUMNS) | {
+        "failing": 0,
+        "added": 0,
+        "rejected": 0,
+        "reason": "",
+        "every": every,
+    }
     if own.empty:
-        unknown = {
-            "fetched": None,
-            "failing": 0,
-            "failing_since": None,
-            "added": 0,
-            "rejected": 0,
-            "reason": "",
-        }
-        return {
-            "feed": name,
-            "status": "never fetched",
-            "every": every,
-            "expected_by": None,
-            "late_by": None,
-        } | unknown
+        return none | {"feed": name, "status": "never fetched"}
     last = own.iloc[-1]
     done = own["status"].eq("done").to_numpy(dtype=bool)
     failing = int(done[::-1].argmax()) if done.any() else len(own)
     expected = None if every is None else last["logical_at"] + every
-    return {
+    return none | {
         "feed": name,
         "fetched": last["logical_at"],
         "status": last["status"],
@@ -199,7 +183,6 @@ def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.T
         "added": int(last["added"]),
         "rejected": int(last["rejected"]),
         "reason": last["reason"],
-        "every": every,
         "expected_by": expected,
         "late_by": None if expected is None else max(at - expected, _ZERO),
     }
@@ -273,7 +256,9 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
     }
     jobs, decided = _jobs(store, settings, window, bounds)
     markets = [
-        one for one in _followed_markets(store, settings, window, jobs) if _wanted_markets(one, pattern)
+        (market, source)
+        for market, source in _followed_markets(store, settings, window, jobs)
+        if pattern in ("", market, f"{market}@{source}")
     ]
     kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
     issued = _times(
@@ -303,10 +288,6 @@ def followed_markets(store: Store, settings: Settings, window: SlotMap) -> list[
     """Return (market, source) of all markets followed in a window, sorted: the rows of its map."""
     bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
     return _followed_markets(store, settings, window, _jobs(store, settings, window, bounds)[0])
-
-
-def _wanted_markets(market: tuple[str, str], pattern: str) -> bool:
-    return not pattern or pattern in (market[0], f"{market[0]}@{market[1]}")
 
 
 def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
@@ -441,6 +422,13 @@ class States:
     reason: np.ndarray
 
 
+def _first_case(cases: Sequence[tuple[Any, str, Any]], otherwise: tuple[str, Any]) -> States:
+    """Return state and reason of each row by the first case that holds: its condition, state and reason."""
+    holds, states, reasons = (list(part) for part in zip(*cases, strict=True))
+    state, reason = np.select(holds, states, otherwise[0]), np.select(holds, reasons, otherwise[1])
+    return States(state.astype(object), reason.astype(object))
+
+
 def told_span(span: pd.Timedelta) -> str:
     """Format a duration.
 
@@ -503,22 +491,17 @@ def _unseen_markets(facts: Facts) -> np.ndarray:
 def ingest_states(facts: Facts) -> States:
     """Return whether the observations that a slot needs existed at its start; the reasons come from the ledger."""
     run, stale = _stage_runs(facts, "ingest"), staleness(facts)
-    status, old = run["status"].to_numpy(dtype=object), stale != ""
-    state = np.select(
-        [_unseen_markets(facts), status == "failed", ~old, status == "done"],
-        ["not due", "failed", "done", "stale"],
-        "missing",
-    ).astype(object)
-    none_ran = np.where(status == "", "no ingest ran in this slot", "")
-    reason = np.select(
-        [state == "not due", state == "failed", state == "done", state == "stale"],
-        ["no observation was known yet", run["reason"].to_numpy(dtype=object), none_ran, stale],
-        "no ingest ran in this slot, and " + stale,
-    ).astype(object)
-    reason[(state == "done") & (none_ran != "")] = (
-        "no ingest ran in this slot, but its observations are stored"
+    status = run["status"].to_numpy(dtype=object)
+    stored = np.where(status == "", "no ingest ran in this slot, but its observations are stored", "")
+    return _first_case(
+        [
+            (_unseen_markets(facts), "not due", "no observation was known yet"),
+            (status == "failed", "failed", run["reason"].to_numpy(dtype=object)),
+            (stale == "", "done", stored),
+            (status == "done", "stale", stale),
+        ],
+        ("missing", "no ingest ran in this slot, and " + stale),
     )
-    return States(state, reason)
 
 
 def forecast_states(facts: Facts) -> States:
@@ -533,44 +516,27 @@ def forecast_states(facts: Facts) -> States:
     )
     left = _left_out(facts, "forecast")
     status = run["status"].to_numpy(dtype=object)
-    state = np.select(
+    found = _first_case(
         [
-            gap,
-            fell,
-            planned,
-            _unseen_markets(facts),
-            status == "failed",
-            left != "",
-            (status == "done") & (stale != ""),
+            (gap, "stale", ""),
+            (fell, "fallback", ""),
+            (planned, "done", ""),
+            (_unseen_markets(facts), "not due", "no observation was known yet"),
+            (status == "failed", "failed", run["reason"].to_numpy(dtype=object)),
+            (left != "", "failed", left),
+            ((status == "done") & (stale != ""), "stale", stale),
+            (status == "done", "not due", "the turn did not follow this market"),
         ],
-        ["stale", "fallback", "done", "not due", "failed", "failed", "stale"],
-        np.where(status == "done", "not due", "missing"),
-    ).astype(object)
-    reason = np.full(len(own), "", dtype=object)
+        ("missing", f"no turn issued a forecast of {facts.planner} in this slot"),
+    )
     notable = (
         gap | fell | (planned & (own["backfilled"].eq(True) | own["others_fell_back"].fillna("").ne("")))
     )
     for place, row in zip(np.flatnonzero(notable), rows_of(own[notable]), strict=True):
-        reason[place] = _told_forecast(row, facts.planner, stale[place] or ("gap" if gap[place] else ""))
-    lacking = ~planned
-    reason[lacking] = np.select(
-        [
-            _unseen_markets(facts),
-            status == "failed",
-            left != "",
-            (status == "done") & (stale != ""),
-            status == "done",
-        ],
-        [
-            "no observation was known yet",
-            run["reason"].to_numpy(dtype=object),
-            left,
-            stale,
-            "the turn did not follow this market",
-        ],
-        f"no turn issued a forecast of {facts.planner} in this slot",
-    )[lacking]
-    return States(state, reason)
+        found.reason[place] = _told_forecast(
+            row, facts.planner, stale[place] or ("gap" if gap[place] else "")
+        )
+    return found
 
 
 def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
@@ -644,15 +610,16 @@ def _slots_of(job: dict[str, Any], facts: Facts, told: Mapping[str, pd.DataFrame
     done, failed = runs["status"].to_numpy() == "done", runs["status"].to_numpy() == "failed"
     left = _job_left_out(facts, str(job["name"]), slots)
     over = (slots >= job["finished"]) if pd.notna(job["finished"]) else np.zeros(len(slots), dtype=bool)
-    state = np.select(
-        [there, failed, left != "", over | done], ["done", "failed", "failed", "not due"], "missing"
+    found = _first_case(
+        [
+            (there, "done", ""),
+            (failed, "failed", runs["reason"].to_numpy(dtype=object)),
+            (left != "", "failed", left),
+            (over | done, "not due", f"{job['name']} had finished"),
+        ],
+        ("missing", f"no decision for {job['name']}"),
     )
-    reason = np.select(
-        [there, failed, left != "", over | done],
-        ["", runs["reason"].to_numpy(dtype=object), left, f"{job['name']} had finished"],
-        f"no decision for {job['name']}",
-    )
-    return _where(job, told, slots).assign(slot=slots, state=state, reason=reason)
+    return _where(job, told, slots).assign(slot=slots, state=found.state, reason=found.reason)
 
 
 def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
@@ -688,15 +655,18 @@ def score_states(facts: Facts) -> States:
         dtype=object,
     )
     names = jobs["name"].to_numpy(dtype=object)
-    state = np.select([scored, failed, left != ""], ["done", "failed", "failed"], "missing")
-    reason = np.select(
-        [late, scored, failed, left != ""],
-        [names + " was scored later", "", runs["reason"].to_numpy(dtype=object), left],
-        names + " ended and is not scored",
+    found = _first_case(
+        [
+            (late, "done", names + " was scored later"),
+            (scored, "done", ""),
+            (failed, "failed", runs["reason"].to_numpy(dtype=object)),
+            (left != "", "failed", left),
+        ],
+        ("missing", names + " ended and is not scored"),
     )
     told = _decided_markets(facts)
     where = [_where(row, told, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
-    table = pd.concat(where).assign(slot=slots, state=state, reason=reason)
+    table = pd.concat(where).assign(slot=slots, state=found.state, reason=found.reason)
     return _by_market(facts, [table], "no job had ended")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -53,93 +53,85 @@ class JobFacts:
         return self.decisions[-1] if self.decisions else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFinding:
-    """A problem with a job: start, and a sentence with the problem and a remedy."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem: its start, a sentence with the found and the expected value and a remedy, and its subject.
+
+    The subject of a job's problem is the part of the job that it is about, "" for the whole job.
+    """
 
     since: pd.Timestamp
     text: str
-    part: str = ""
+    subject: str = ""
 
 
-def at_risk(facts: JobFacts) -> list[JobFinding]:
-    """Return a finding if the newest decision predicts a high probability of missing the deadline."""
+def at_risk(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a finding if the newest decision predicts a high probability of missing the deadline."""
     row = facts.last
     if not facts.is_open or row is None or row.get("late_probability") is None:
-        return []
+        return
     if row["late_probability"] < facts.rules.risk or row.get("shortfall"):
-        return []
-    return [
-        JobFinding(
-            since=pd.Timestamp(row["slot"]),
-            text=f"risk of missing the deadline {utc(facts.job.deadline)} is {percent(row['late_probability'])}; "
-            "consider a later deadline, more instances or another market",
-        )
-    ]
+        return
+    yield Finding(
+        pd.Timestamp(row["slot"]),
+        f"risk of missing the deadline {utc(facts.job.deadline)} is {percent(row['late_probability'])}; "
+        "consider a later deadline, more instances or another market",
+    )
 
 
-def infeasible(facts: JobFacts) -> list[JobFinding]:
-    """Return a finding if on-demand alone cannot finish the job in time."""
+def infeasible(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a finding if on-demand alone cannot finish the job in time."""
     row = facts.last
     if not facts.is_open or row is None or not row.get("shortfall"):
-        return []
-    return [JobFinding(since=pd.Timestamp(row["slot"]), text=str(row["shortfall"]))]
+        return
+    yield Finding(pd.Timestamp(row["slot"]), str(row["shortfall"]))
 
 
-def missed(facts: JobFacts) -> list[JobFinding]:
-    """Return a finding if the deadline has passed recently and the work was not done."""
+def missed(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a finding if the deadline has passed recently and the work was not done."""
     passed = facts.at - facts.job.deadline
     if not pd.Timedelta(0) <= passed <= pd.Timedelta(hours=facts.rules.recent_hours):
-        return []
+        return
     ending = ending_of(facts.job, facts.decisions, facts.reports)
     if ending.state != "missed":
-        return []
-    return [
-        JobFinding(
-            since=facts.job.deadline,
-            text=f"{ending.words()}; use `slackwater job add` to continue from its checkpoint, or "
-            f"`slackwater job report {facts.job.request.name} --finished` to report that it was done",
-        )
-    ]
+        return
+    yield Finding(
+        facts.job.deadline,
+        f"{ending.words()}; use `slackwater job add` to continue from its checkpoint, or "
+        f"`slackwater job report {facts.job.request.name} --finished` to report that it was done",
+    )
 
 
-def unreported(facts: JobFacts) -> list[JobFinding]:
-    """Return a finding if a job with earlier reports has had no report for several slots."""
+def unreported(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a finding if a job with earlier reports has had no report for several slots."""
     if not facts.is_open or not facts.reports or not facts.rules.report_slots:
-        return []
+        return
     newest = max(report.reported_at for report in facts.reports)
     silent = facts.at - newest
     if silent <= facts.rules.report_slots * facts.job.step:
-        return []
-    return [
-        JobFinding(
-            since=newest + facts.rules.report_slots * facts.job.step,
-            text=f"the newest report is of {utc(newest)}, {duration(silent)} ago; decisions assume that the decided instances ran; "
-            "check whether the job still runs",
-        )
-    ]
+        return
+    yield Finding(
+        newest + facts.rules.report_slots * facts.job.step,
+        f"the newest report is of {utc(newest)}, {duration(silent)} ago; decisions assume that the decided instances ran; "
+        "check whether the job still runs",
+    )
 
 
-def not_delivered(facts: JobFacts) -> list[JobFinding]:
-    """Return the sinks that failed to receive decisions of recent slots."""
+def not_delivered(facts: JobFacts) -> Iterator[Finding]:
+    """Yield the sinks that failed to receive decisions of recent slots."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in facts.undelivered:
         found.setdefault(str(row["sink"]), []).append(row)
-    return [
-        JobFinding(
-            since=pd.Timestamp(rows[0]["slot"]),
-            text=f"{plural(len(rows), 'decision')} not delivered to {sink}: {rows[-1]['reason']}",
-            part=sink,
-        )
-        for sink, rows in found.items()
-    ]
+    for sink, rows in found.items():
+        text = f"{plural(len(rows), 'decision')} not delivered to {sink}: {rows[-1]['reason']}"
+        yield Finding(pd.Timestamp(rows[0]["slot"]), text, sink)
 
 
-def budget_spent(facts: JobFacts) -> list[JobFinding]:
-    """Return the largest of `BUDGET_SHARES` that is spent, if any."""
+def budget_spent(facts: JobFacts) -> Iterator[Finding]:
+    """Yield the largest of `BUDGET_SHARES` that is spent, if any."""
     budget = facts.job.request.budget_usd
     if not facts.is_open or budget is None:
-        return []
+        return
     paid, crossed = 0.0, dict[int, pd.Timestamp]()
     for slot, usd_paid in facts.costs:
         paid += usd_paid
@@ -147,39 +139,34 @@ def budget_spent(facts: JobFacts) -> list[JobFinding]:
             if 100.0 * paid >= percentage * budget:
                 crossed.setdefault(percentage, slot)
     if not crossed:
-        return []
+        return
     share = max(crossed)
-    return [
-        JobFinding(
-            since=crossed[share],
-            text=f"${usd(paid)} of the budget of ${usd(budget)} is spent, {percent(paid / budget)}; "
-            "`slackwater job change` changes the budget",
-            part=f"{share} %",
-        )
-    ]
+    text = (
+        f"${usd(paid)} of the budget of ${usd(budget)} is spent, {percent(paid / budget)}; "
+        "`slackwater job change` changes the budget"
+    )
+    yield Finding(crossed[share], text, f"{share} %")
 
 
-def market_gone(facts: JobFacts) -> list[JobFinding]:
-    """Return a finding if the market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
+def market_gone(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a finding if the market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
     row = facts.last
     if not facts.is_open or row is None:
-        return []
+        return
     limit = pd.Timedelta(hours=facts.rules.gone_hours)
     if facts.newest is not None and facts.at - facts.newest <= limit:
-        return []
+        return
     told = "never" if facts.newest is None else f"for {duration(facts.at - facts.newest)}"
     since = facts.job.start if facts.newest is None else facts.newest + limit
-    return [
-        JobFinding(
-            since=since,
-            text=f"its market {row['market']} has not been observed {told}; check whether it is still offered and its source "
-            "is still read, or run the job in another market",
-        )
-    ]
+    yield Finding(
+        since,
+        f"its market {row['market']} has not been observed {told}; check whether it is still offered and its source "
+        "is still read, or run the job in another market",
+    )
 
 
 #: Checks by kind of alarm; `slackwater.flows.config.ALARM_KINDS` has meaning and severity of each.
-CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
+CHECKS: Mapping[str, Callable[[JobFacts], Iterator[Finding]]] = {
     "job at risk": at_risk,
     "job infeasible": infeasible,
     "job missed": missed,
@@ -190,15 +177,13 @@ CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
 }
 
 
-def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[tuple[str, str, JobFinding]]:
-    """Return the problems of jobs at ``at``, as kind, subject (``job NAME``, optionally with a part) and finding."""
-    found = []
+def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> Iterator[tuple[str, Finding]]:
+    """Yield kind and finding of the problems of jobs at ``at``; the subject is ``job NAME``, optionally with a part."""
     for facts in read_job_facts(store, settings, at=at):
-        name = facts.job.request.name
         for kind, check in CHECKS.items():
             for one in check(facts):
-                found.append((kind, f"job {name}" + (f" {one.part}" if one.part else ""), one))
-    return found
+                subject = f"job {facts.job.request.name} {one.subject}".rstrip()
+                yield kind, replace(one, subject=subject)
 
 
 def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[JobFacts]:
@@ -223,22 +208,19 @@ def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> lis
     places = {name: (str(rows[-1]["market"]), str(rows[-1]["source"])) for name, rows in past.items() if rows}
     newest = _newest_observed(store, places.values(), at)
     costs = _costs(store, [job for job in jobs if job.request.budget_usd is not None], at)
-    found = []
-    for job in jobs:
-        name = job.request.name
-        found.append(
-            JobFacts(
-                job=job,
-                at=at,
-                rules=settings.alarms,
-                decisions=past[name],
-                reports=reports[name],
-                undelivered=rows_of(failed[failed["job"] == name]),
-                newest=newest.get(places.get(name, ("", ""))),
-                costs=costs.get(name, ()),
-            )
+    return [
+        JobFacts(
+            job=job,
+            at=at,
+            rules=settings.alarms,
+            decisions=past[name],
+            reports=reports[name],
+            undelivered=rows_of(failed[failed["job"] == name]),
+            newest=newest.get(places.get(name, ("", ""))),
+            costs=costs.get(name, ()),
         )
-    return found
+        for name, job in zip(names, jobs, strict=True)
+    ]
 
 
 def _costs(
@@ -265,14 +247,12 @@ def _newest_observed(
     if not asked:
         return {}
     rows = store.execute(
-        "WITH own AS (SELECT sid, source, concat_ws('/', provider, region, zone, instance_type) AS market "
-        "FROM series JOIN markets USING (mid) "
-        "JOIN (SELECT unnest($markets) AS market, unnest($sources) AS source) AS asked USING (source) "
-        "WHERE concat_ws('/', provider, region, zone, instance_type) = asked.market) "
-        "SELECT market, source, epoch_us(max(observed_at)) FROM ("
-        "SELECT sid, observed_at FROM price SEMI JOIN own USING (sid) WHERE known_at <= $at AND observed_at <= $at UNION ALL "
-        "SELECT sid, observed_at FROM availability SEMI JOIN own USING (sid) WHERE known_at <= $at AND observed_at <= $at) "
-        "JOIN own USING (sid) GROUP BY market, source",
+        "WITH own AS (SELECT sid, source, concat_ws('/', provider, region, zone, instance_type) AS market FROM series JOIN "
+        "markets USING (mid) JOIN (SELECT unnest($markets) AS market, unnest($sources) AS source) AS asked USING (source) "
+        "WHERE concat_ws('/', provider, region, zone, instance_type) = asked.market) SELECT market, source, "
+        "epoch_us(max(observed_at)) FROM (SELECT sid, observed_at FROM price SEMI JOIN own USING (sid) WHERE known_at <= $at "
+        "AND observed_at <= $at UNION ALL SELECT sid, observed_at FROM availability SEMI JOIN own USING (sid) WHERE known_at "
+        "<= $at AND observed_at <= $at) JOIN own USING (sid) GROUP BY market, source",
         {
             "markets": [market for market, _ in asked],
             "sources": [source for _, source in asked],

@@ -115,17 +115,7 @@ class Status:
             "doubtful": rows_of(done.stretches(("stale", "fallback"))),
             "freshness": [_minutes(row) for row in rows_of(self.freshness)],
             "feeds": [_minutes(row) for row in rows_of(self.feeds)],
-            "alarms": [
-                {
-                    "kind": one.kind,
-                    "subject": one.subject,
-                    "severity": one.severity,
-                    "since": one.since,
-                    "raised_at": one.raised_at,
-                    "text": one.text,
-                }
-                for one in self.alarms
-            ],
+            "alarms": [one.row() for one in self.alarms],
         }
 
 
@@ -295,10 +285,7 @@ def unreadable_blocks(found: Status) -> list[Block]:
 
 def alarms_section(found: Status) -> Section:
     """Return the section of the active alarms."""
-    rows = [
-        {"kind": one.kind, "subject": one.subject, "severity": one.severity, "since": one.since, "text": one.text}
-        for one in found.alarms
-    ]  # fmt: skip
+    rows = [one.row() for one in found.alarms]
     columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
         "text": Column(heading="problem and remedy")
     }
@@ -339,7 +326,6 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
 
 
 def _named_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows of markets, with market and source joined as ``name``."""
     return [{**row, "name": f"{row['market']}@{row['source']}"} for row in rows_of(frame)]
 
 
@@ -369,7 +355,6 @@ _STATE_COLUMNS: Final[dict[str, Column | str]] = {
 
 
 def _state_counts(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the number of slots by stage and state over all markets."""
     counts = frame.groupby(["stage", "state"]).size()
     return [
         {"stage": stage} | {state: int(counts.get((stage, state), 0)) for state in STATES} for stage in STAGES

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, pe
 from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots, SlotQuantiles
+    from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots
     from slackwater.optimization.market.window import MarketWindow
     from slackwater.optimization.window.plan import Allocation
 
@@ -113,8 +113,8 @@ def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_obse
         "newest_row": forecast.newest_row,
         "step_minutes": forecast.step / pd.Timedelta(minutes=1),
         "fallback": forecast.fallback,
-        "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"]) if availability_observed else []),
-        "price": cast("list[SlotQuantiles]", rows_of(slots[own == "price"])),
+        "count": rows_of(slots[own == "count"]) if availability_observed else [],
+        "price": rows_of(slots[own == "price"]),
     }
 
 
@@ -190,11 +190,8 @@ def replayed(
     if policy != "OD-only":
         check_job(ended.run, uses_spot=True)
     scored = score_job(ended, policies, with_bounds=policy == "all")
-    return [replayed_row(scored, i, placed, places, planner) for i in _best_first(scored)]
-
-
-def _best_first(scored: Scored) -> list[int]:
-    return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
+    best_first = sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
+    return [replayed_row(scored, i, placed, places, planner) for i in best_first]
 
 
 def _require_record(turn: Turn, placed: JobRequest, places: Sequence[FollowedMarket]) -> None:

@@ -15,10 +15,8 @@ from slackwater.flows.command import (
     Answer,
     MarketName,
     Session,
-    call_with_progress,
     option,
     parsed_time,
-    say,
 )
 from slackwater.flows.ledger.fields import (
     OUTCOME,
@@ -27,7 +25,7 @@ from slackwater.flows.ledger.fields import (
     columns_of,
     fold_equal_outcomes,
     in_hindsight,
-    on_demand_told,
+    notes_told,
     stands_alone,
 )
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
@@ -45,21 +43,13 @@ def forecast(
 ) -> Answer:
     """Issue and store forecasts of price and count for one market, or for all followed markets."""
     from slackwater.flows.plans.answers import forecast_row, issue_forecasts
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
 
     config = session.config
     models = [model] if model else list(dict.fromkeys([*config.models, config.planner]))
     with session.market_data(write=True) as store:
         at, own_end = session.moment(store)
-        turn = Turn(
-            store=store,
-            at=at,
-            settings=config,
-            run_id="forecast",
-            own_end=own_end,
-            say=say,
-            fan=call_with_progress,
-        )
+        turn = query_turn(session, store, at, "forecast", own_end=own_end)
         made = issue_forecasts(turn, market, models, horizon=horizon)
     columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
                "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
@@ -140,7 +130,7 @@ def plan(
     from slackwater.flows.ledger.headline import issued_told, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
@@ -150,10 +140,7 @@ def plan(
         moment = named_moment(
             store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
         )
-        turn = Turn(
-            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say,
-            fan=call_with_progress, clock=clock,
-        )  # fmt: skip
+        turn = query_turn(session, store, moment.at, "plan", own_end=moment.own_end, clock=clock)
         asked = asked_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
         begins = (
@@ -180,7 +167,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
     items = [
-        *(f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told([row])),
+        *(f"NO ON-DEMAND PRICE: {text}" for text in notes_told([row], "on_demand_note")),
         *notes,
         *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
     ]
@@ -214,7 +201,7 @@ def fleet_plan(
     from slackwater.flows.ledger.headline import over_since
     from slackwater.flows.plans.decisions import fleet_answer
     from slackwater.flows.plans.query import fleet_moment
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.report.command import decided_blocks
     from slackwater.optimization.job.request import read_request
 
@@ -225,7 +212,7 @@ def fleet_plan(
     with session.market_data() as store:
         folder = session.data is not None
         at = fleet_moment(store, config, requests, given=session.time, clock=clock, folder=folder)
-        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=call_with_progress)
+        turn = query_turn(session, store, at, "fleet")
         value = fleet_answer(turn, requests)
     rows = value["decisions"]
     title = f"{len(rows)} jobs for the slot of {utc(value['slot'])}"
@@ -271,7 +258,7 @@ def replay(
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
     from slackwater.flows.plans.answers import replayed
     from slackwater.flows.schemas.forms import REPLAY
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.markets.places import proposed
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
@@ -286,15 +273,7 @@ def replay(
     told = ""
     with session.market_data() as store:
         at, _ = session.moment(store)
-        turn = Turn(
-            store=store,
-            at=at,
-            settings=session.config,
-            run_id="replay",
-            own_end=True,
-            say=say,
-            fan=call_with_progress,
-        )
+        turn = query_turn(session, store, at, "replay", own_end=True)
         if market is None and request.names_no_market:
             request, told = proposed(turn, request)
         by = policy or ("MeanField" if request.may_move else "UP")

@@ -5,33 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, MarketName, Session, option
+from slackwater.flows.command import Answer, MarketName, Session, option, shared
+
+
+@shared
+class RentalRequest:
+    """Budget, price and market of a rental."""
+
+    budget: Annotated[
+        float, option("GPUs on the mean; USD per hour with --price or --market.", least=1e-6, most=1e9)
+    ]
+    whole: Annotated[bool, option("Whole GPUs only.")] = False
+    price: Annotated[
+        float | None, option("List price of a GPU-hour.", metavar="USD", least=1e-6, most=1e6)
+    ] = None
+    market: MarketName = None
+    gpus_per_instance: Annotated[
+        int | None,
+        option("GPUs of an instance of the market (default: by the catalogue).", metavar="N", least=1),
+    ] = None
+    restart_minutes: Annotated[
+        float, option("Lost by a job whenever a spot instance of it goes.", least=0, most=10_080)
+    ] = 6.0
+    model: Annotated[str | None, option("Forecaster behind the spot price (with --market).")] = None
+    runs: Annotated[Path | None, option('Measured runs, for speedups of form "measured".', metavar="DIR")] = (
+        None
+    )
+    seed: Annotated[int, option("Seed of the simulations.", least=0, most=2**63 - 1)] = 7
 
 
 def rent(
     types: Annotated[Path, option("Types of jobs (TOML), as examples/types.toml.", metavar="TYPES")],
     /,
     *,
-    budget: Annotated[
-        float, option("GPUs on the mean; USD per hour with --price or --market.", least=1e-6, most=1e9)
-    ],
-    whole: Annotated[bool, option("Whole GPUs only.")] = False,
-    price: Annotated[
-        float | None, option("List price of a GPU-hour.", metavar="USD", least=1e-6, most=1e6)
-    ] = None,
-    market: MarketName = None,
-    gpus_per_instance: Annotated[
-        int | None,
-        option("GPUs of an instance of the market (default: by the catalogue).", metavar="N", least=1),
-    ] = None,
-    restart_minutes: Annotated[
-        float, option("Lost by a job whenever a spot instance of it goes.", least=0, most=10_080)
-    ] = 6.0,
-    model: Annotated[str | None, option("Forecaster behind the spot price (with --market).")] = None,
-    runs: Annotated[
-        Path | None, option('Measured runs, for speedups of form "measured".', metavar="DIR")
-    ] = None,
-    seed: Annotated[int, option("Seed of the simulations.", least=0, most=2**63 - 1)] = 7,
+    asked: RentalRequest,
     session: Session = Session(),
 ) -> Answer:
     """Compute how many GPUs to rent for each job of a stream, so that jobs finish soonest within a budget; jobs never queue.
@@ -39,21 +46,9 @@ def rent(
     With --market the price of a GPU-hour is computed from spot forecasts of that market.
     """
     from slackwater.flows.renting.page import rent_report
-    from slackwater.flows.renting.rent import RentalRequest, rental_answer
+    from slackwater.flows.renting.rent import rental_answer
 
-    asked = RentalRequest(
-        types=types,
-        budget=budget,
-        whole=whole,
-        price=price,
-        market=market,
-        restart_hours=restart_minutes / 60.0,
-        model=model,
-        runs=runs,
-        seed=seed,
-        gpus_per_instance=gpus_per_instance,
-    )
-    value = rental_answer(asked, session)
+    value = rental_answer(types, asked, session)
     if session.html is not None:
         value["html"] = str(session.html)
     return rent_report(value)

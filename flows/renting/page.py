@@ -177,7 +177,6 @@ def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Map
 
 
 def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
-    """Return a logarithmic axis with some room below and above the values."""
     from slackwater.flows.show.charts import Axis
 
     known = [value for value in values if value is not None and value == value]

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slackwater.flows.command import Session, call_with_progress, say
-from slackwater.flows.turn.context import Turn
+from slackwater.flows.command import Session, say
+from slackwater.flows.turn.context import query_turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets.places import market_of
 from slackwater.optimization.job.units import catalogue_gpus
@@ -57,6 +57,7 @@ from slackwater.warehouse.errors import JobError, MarketError, SettingsError, Sl
 from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
+    from slackwater.flows.renting.command import RentalRequest
     from slackwater.flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
 
 
@@ -294,7 +295,7 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
         "spend": found.spend,
         "gpus": found.gpus,
         "loss_per_hour": found.loss_per_hour,
-        "loss_unit": _loss_unit(question),
+        "loss_unit": "USD" if renting.types[0].delay.in_usd else "hours of response time",
         "multiplier": found.multiplier,
         "hours_saved_by_one_more_gpu": found.response_hours - one_more.response_hours,
         "loss_saved_by_one_more_gpu": found.loss_per_hour - one_more.loss_per_hour,
@@ -305,10 +306,6 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
         "sensitivity": sensitivity_rows(renting),
         "elasticity": elasticity_rows(renting),
     }
-
-
-def _loss_unit(question: Question) -> str:
-    return "USD" if question.renting.types[0].delay.in_usd else "hours of response time"
 
 
 def _type_row(one: TypeRental) -> RentedType:
@@ -401,7 +398,8 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     """Simulate first come, first served on groups of equal size, for the best of all sizes that keep up with the load."""
     types = question.renting.types
     best: tuple[Estimate, int] | None = None
-    for width in _group_sizes(cluster):
+    # The largest group size for each number of groups: other sizes only waste GPUs.
+    for width in sorted({cluster // groups for groups in range(1, cluster + 1)}):
 
         def play(rng: np.random.Generator, width: int = width) -> StreamMeans:
             stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
@@ -417,11 +415,6 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     if best is None:
         return {"policy": name, "note": f"no size of group keeps up with the load on {cluster} GPUs"}
     return {"policy": name, "note": f"groups of {best[1]}, the best size", **_simulate_plans(best[0])}
-
-
-def _group_sizes(cluster: int) -> list[int]:
-    """Return the largest group size for each number of groups; other sizes only waste GPUs."""
-    return sorted({cluster // groups for groups in range(1, cluster + 1)})
 
 
 def frontier_rows(renting: Renting) -> list[FrontierPoint]:
@@ -508,15 +501,7 @@ def market_price(
     chosen = session.config
     with session.market_data() as store:
         when, own_end = session.moment(store)
-        turn = Turn(
-            store=store,
-            at=when,
-            settings=chosen,
-            run_id="rent",
-            own_end=own_end,
-            say=say,
-            fan=call_with_progress,
-        )
+        turn = query_turn(session, store, when, "rent", own_end=own_end)
         followed = market_of(turn, market)
         each = _gpus_each(followed.market, gpus)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
@@ -558,58 +543,37 @@ def _gpus_each(market: Market, stated: int | None) -> int:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RentalRequest:
-    """Parameters of a rental: file of job types, budget and price.
-
-    ``restart_hours`` are lost whenever a spot instance is lost. ``gpus_per_instance`` is that of the market's instance type
-    (None: from the catalogue).
-    """
-
-    types: Path
-    budget: float
-    whole: bool
-    price: float | None
-    market: str | None
-    restart_hours: float
-    model: str | None
-    runs: Path | None
-    seed: int
-    gpus_per_instance: int | None = None
-
-
 #: Most GPUs that a budget may pay for: clusters of fixed size, the baselines, are simulated GPU by GPU.
 MOST_GPUS = 100_000
 
 
-def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
+def rental_answer(file: Path, asked: RentalRequest, session: Session) -> dict[str, Any]:
     """Return widths, baselines and sensitivity for a budget, at a list price or at the price of a market."""
     if asked.price is not None and asked.market is not None:
         raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
-    types, notes = _types(asked)
+    types, notes = read_types(file, None if asked.runs is None else _read_runs(asked.runs))
     market: dict[str, Any] | None = None
+    restart_hours = asked.restart_minutes / 60.0
     if asked.market is not None:
         market, price = market_price(
-            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours, session=session,
+            asked.market, asked.budget, model=asked.model, restart_hours=restart_hours, session=session,
             gpus=asked.gpus_per_instance,
         )  # fmt: skip
         answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say)
-        market |= market_row(price, asked.restart_hours)
+        market |= market_row(price, restart_hours)
         market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))
         notes.append(
             "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
         )
     else:
         answer = answer_of(_question(asked, types, asked.price or 1.0, 0.0), say)
-    return answer | {"types_file": str(asked.types), "market": market, "notes": notes}
+    return answer | {"types_file": str(file), "market": market, "notes": notes}
 
 
-def _types(asked: RentalRequest) -> tuple[list[JobType], list[str]]:
-    if asked.runs is None:
-        return read_types(asked.types)
+def _read_runs(folder: Path) -> pd.DataFrame:
     from slackwater.forecasting.configurations.runs import read_runs
 
-    return read_types(asked.types, read_runs(asked.runs))
+    return read_runs(folder)
 
 
 def _question(asked: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, Session, call_with_progress, option, say
+from slackwater.flows.command import Answer, Session, option, say
 
 
 def fill(
@@ -42,7 +42,7 @@ def fill(
     )
     from slackwater.flows.requests.fill import fill as fill_request
     from slackwater.flows.requests.page import fill_report
-    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.pool import deciding_policy
     from slackwater.optimization.policies.pool import policy_named
@@ -60,15 +60,7 @@ def fill(
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
         at, own_end = session.moment(store)
-        turn = Turn(
-            store=store,
-            at=at.floor(step),
-            settings=config,
-            run_id="fill",
-            own_end=own_end,
-            say=say,
-            fan=call_with_progress,
-        )
+        turn = query_turn(session, store, at.floor(step), "fill", own_end=own_end)
         filled = fill_request(turn, asked, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)
         if run:

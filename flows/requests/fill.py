@@ -20,6 +20,7 @@ from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
+from slackwater.flows.plans.answers import held_in
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
@@ -27,7 +28,7 @@ from slackwater.flows.turn.markets.following import (
     LEAST_SPAN,
     FollowedMarket,
     counted_or_priced,
-    slot_to_read,
+    followed_row,
     step_of,
 )
 from slackwater.flows.turn.markets.histories import peers_of, read_all
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         Configuration,
         Expectation,
         OnDemandAlone,
+        ReplayedSlot,
         RunnerUp,
         Validity,
         Verdict,
@@ -167,8 +169,7 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
         elif not turn.own_end and turn.at - last > 3 * max(gap, step):
             left_out.append(f"{key}: not observed since {last}")
         else:
-            when = slot_to_read(last, turn.at, step, own_end=turn.own_end)
-            found[FollowedMarket(market=market, source=str(row["source"]), at=when)] = gpu
+            found[followed_row(row, turn)] = gpu
     return found
 
 
@@ -475,7 +476,6 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDe
 
 
 def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> Expectation:
-    """Return cost, finish and risk."""
     return {
         "cost_usd": expected.cost_usd,
         "cost_p10_usd": expected.cost_p10_usd,
@@ -709,17 +709,7 @@ def _outcome_row(
     }
 
 
-def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
+def _slots(scored: Scored, step: pd.Timedelta) -> list[ReplayedSlot]:
     (window,) = scored.ended.windows
-    return [
-        {
-            "slot": scored.ended.start + t * step,
-            "on_demand": held.on_demand,
-            "spot": held.spot,
-            "price_usd": float(window.price[t]) if window.observed[t] else None,
-            "available": int(window.available[t])
-            if window.observed[t] and window.availability_observed
-            else None,
-        }
-        for t, held in enumerate(scored.outcomes[0].allocations)
-    ]
+    held = scored.outcomes[0].allocations
+    return [held_in(window, t, scored.ended.start + t * step, one) for t, one in enumerate(held)]

@@ -209,8 +209,7 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
     return Section(
         "How it came out",
         [
-            f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
-            "were expected; "
+            f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} were expected; "
             + (
                 "no on-demand price is known; "
                 if score["saved_share"] is None
@@ -225,7 +224,6 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
 
 
 def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
-    """Plot the instances of each slot, spot below on-demand, with the available spot instances of the market."""
     step = pd.Timedelta(minutes=minutes)
     rows = [
         {"x": slot["slot"], "x2": slot["slot"] + step, "spot": slot["spot"], "on-demand": slot["on_demand"]}
@@ -243,7 +241,7 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
 
         colours = {"spot": "band50", "on-demand": "on-demand"}
         y = Axis(title="instances", low=0, high=top, whole=True)
-        return [stacks(rows, colours, over=there, time=True, x=Axis(title="UTC"), y=y)]
+        return [stacks(rows, colours, over=there, x=Axis(title="UTC"), y=y)]
 
     told = (
         "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top)."

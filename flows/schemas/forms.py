@@ -8,6 +8,7 @@ ignore keys that they do not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NotRequired
 
@@ -62,44 +63,152 @@ FilledDecision = Annotated[
 BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 
 
-#: Types of the keys that several answers share.
-MarketName = Annotated[str, Keys(description="provider/region/zone/instance_type.")]
-SourceName = Annotated[str, Keys(description="Source of the observations of the market.")]
-Forecaster = Annotated[str, Keys(description="Name of the forecaster.")]
-Measured = Annotated[int, Keys(**NOT_NEGATIVE, description="Number of forecasts measured.")]
-SlotsAhead = Annotated[int, Keys(description="Lead time in slots, from 1.")]
-What = Annotated[
-    Variable,
-    Keys(description="Variable of the forecast: the spot price or the count of available instances."),
-]
-Mae = Annotated[
-    float | None,
-    Keys(description="Mean absolute error of the median, in USD per instance-hour or instances."),
-]
-Rmse = Annotated[float | None, Keys(description="Root mean squared error of the mean, in the same unit.")]
-Mase = Annotated[
-    float | None,
-    Keys(
-        description="Mean absolute error, scaled by that of last value one slot ahead on past data; null for a constant series."
+def _measure(words: str, kind: Any = float | None, **limits: Any) -> Field:
+    return Field(kind=kind, words=words, limits=limits)
+
+
+SkillVerdict = Literal["better", "worse", "even", "too few", ""]
+#: Keys of forecast errors, in the answers of turns and of the command ``accuracy`` (M6.5).
+MEASURES: Final[dict[str, Field]] = {
+    "market": _measure("provider/region/zone/instance_type.", str),
+    "source": _measure("Source of the observations of the market.", str),
+    "class": _measure("Class of the market, by its capacity or by how often its price changes.", str),
+    "variable": _measure(
+        "Variable of the forecast: the spot price or the count of available instances.", Variable
+    ),
+    "model": _measure("Name of the forecaster.", str),
+    "step": _measure("Lead time in slots, from 1.", int),
+    "n": _measure("Number of forecasts measured.", int, **NOT_NEGATIVE),
+    "mae": _measure("Mean absolute error of the median, in USD per instance-hour or instances."),
+    "mae_last": _measure("Mean absolute error of last value."),
+    "rmse": _measure("Root mean squared error of the mean, in the same unit."),
+    "mase": _measure(
+        "Mean absolute error, scaled by that of last value one slot ahead on past data; null for a constant series."
+    ),
+    "pinball": _measure("Pinball loss, mean over the levels 0.05 to 0.95: half of the CRPS."),
+    "skill_mae": _measure("1 - error / error of last value; null if the error of last value is 0."),
+    "skill_pinball": _measure(
+        "1 - loss / loss of last value; null if the loss of last value is 0. `skill` alone means this measure."
+    ),
+    "skill_brier": _measure("1 - Brier score / Brier score of last value's conditional frequencies."),
+    "skill_low": _measure(
+        "Lower end of the 95 % interval of the pinball skill, days as blocks; null with fewer than 3."
+    ),
+    "skill_high": _measure("Upper end of the 95 % interval of the skill."),
+    "days": _measure(
+        "Days with an error of the model or of last value: the blocks of the interval.", int, **NOT_NEGATIVE
+    ),
+    "verdict": _measure(
+        "Comparison with last value by the interval of the skill: even if it contains 0, too few if it is not known. Empty for "
+        "last value itself.",
+        SkillVerdict,
+    ),
+    "coverage_50": _measure("Share of outcomes inside the central 50 % interval."),
+    "coverage_80": _measure("Share of outcomes inside the central 80 % interval."),
+    "coverage_90": _measure("Share of outcomes inside the central 90 % interval."),
+    "coverage_50_closed": _measure("As coverage_50, with the ends of the interval included."),
+    "coverage_80_closed": _measure("As coverage_80, with the ends of the interval included."),
+    "coverage_90_closed": _measure("As coverage_90, with the ends of the interval included."),
+    "width_50": _measure("Mean width of the central 50 % interval, in the unit of the error."),
+    "width_80": _measure("Mean width of the central 80 % interval."),
+    "width_90": _measure("Mean width of the central 90 % interval."),
+    "brier": _measure('Brier score of "at least n instances"; null for prices.'),
+    "absent": _measure("Mean number of instances per slot that were forecast and not available."),
+    "unpredicted": _measure("Mean number of instances per slot that were available and not forecast."),
+    "cover": _measure(
+        "Sum of absent and unpredicted, an instance forecast one slot early or late counted half."
+    ),
+    "fallback_share": _measure("Share of the forecasts made by a simpler model instead."),
+    "scale": _measure("Scale by which the losses are divided before pooling."),
+    "capacity": _measure("Largest count that the market can show; null for counts of kind offers."),
+    "dm": _measure(
+        "Diebold-Mariano statistic of the pinball losses; negative if the model is better than last value."
+    ),
+    "dm_p": _measure("p-value of the Diebold-Mariano test."),
+    "mean_skill_pinball": _measure("Mean of the skills of the single markets."),
+    "median_skill_pinball": _measure("Median of the skills of the single markets."),
+    "worst_skill_pinball": _measure("Lowest skill of a single market."),
+    "share_worse": _measure("Share of markets with a negative skill."),
+    "markets": _measure("Number of pooled markets.", int),
+    "left_out": _measure("Zone (or source) that was left out.", str),
+    "others": _measure("Number of markets used for the selection.", int),
+    "skill": _measure(
+        "Mean over lead times of its skill pooled over these markets; null without such markets."
+    ),
+    "choice": _measure(
+        "Model selected with the market left out, the default model, or the best single model in hindsight.",
+        Literal["left out", "default", "hindsight"],
+    ),
+    "blocks": _measure("Number of zones (or sources) with errors.", int, **NOT_NEGATIVE),
+    "ahead": _measure("Pooled skill less the pooled skill of the default."),
+    "ahead_low": _measure("Lower end of the 95 % interval of ahead, zones (or sources) as blocks."),
+    "ahead_high": _measure("Upper end of the 95 % interval of ahead."),
+    "worst_market": _measure("Market with the lowest skill.", str | None),
+    "worst_low": _measure("Lower end of the 95 % interval of its skill, days of forecast origins as blocks."),
+    "worst_high": _measure("Upper end of the 95 % interval of its skill."),
+}
+
+
+def _measures(names: str, **own: str) -> _Rows:
+    """Return the type of a row of errors with these keys; ``own`` are the words of keys that mean something else there."""
+    return _Rows(
+        lambda: {
+            name: replace(MEASURES[name], words=own.get(name, MEASURES[name].words)) for name in names.split()
+        }
+    )
+
+
+_SKILL = "skill_low skill_high days verdict"
+_ERRORS = (
+    "variable model step n mae rmse mase pinball skill_pinball skill_mae coverage_50 coverage_80 coverage_90 brier "
+    "fallback_share width_50 width_80 width_90 skill_brier absent unpredicted cover coverage_50_closed coverage_80_closed "
+    "coverage_90_closed"
+)
+_SPREAD = "mean_skill_pinball median_skill_pinball worst_skill_pinball share_worse markets"
+#: Errors of a model on a market at a lead time, as measured in a turn (M6.5).
+TurnError = Annotated[
+    dict[str, Any],
+    _measures(
+        "market source variable model step n mae rmse mase pinball skill_mae skill_pinball coverage_80 brier "
+        "fallback_share scale"
     ),
 ]
-Pinball = Annotated[
-    float | None, Keys(description="Pinball loss, mean over the levels 0.05 to 0.95: half of the CRPS.")
+#: Errors of a model at a lead time over the stored forecasts of the last 14 days, pooled over markets.
+RecentError = Annotated[
+    dict[str, Any],
+    _measures(
+        f"{_SKILL} variable model step n mae mae_last skill_pinball",
+        skill_pinball="Reduction of the pinball loss compared with last value, as a share; null with fewer than 3 days.",
+    ),
 ]
-Coverage50 = Annotated[float | None, Keys(description="Share of outcomes inside the central 50 % interval.")]
-Coverage80 = Annotated[float | None, Keys(description="Share of outcomes inside the central 80 % interval.")]
-Coverage90 = Annotated[float | None, Keys(description="Share of outcomes inside the central 90 % interval.")]
-Brier = Annotated[float | None, Keys(description='Brier score of "at least n instances"; null for prices.')]
-FallbackShare = Annotated[
-    float | None, Keys(description="Share of the forecasts made by a simpler model instead.")
+#: Errors on a market, with the Diebold-Mariano test against last value.
+MarketMeasures = Annotated[
+    dict[str, Any],
+    _measures(
+        f"{_ERRORS} {_SKILL} class market source dm dm_p scale capacity",
+        market="provider/region/zone/instance_type@source.",
+    ),
 ]
-SkillMae = Annotated[
-    float | None, Keys(description="1 - error / error of last value; null if the error of last value is 0.")
+#: Errors pooled over all markets, and the spread of the pinball skills of the single markets.
+PooledMeasures = Annotated[dict[str, Any], _measures(f"{_ERRORS} {_SKILL} {_SPREAD}")]
+#: Errors pooled over the markets of a class.
+ClassMeasures = Annotated[dict[str, Any], _measures(f"{_ERRORS} {_SKILL} {_SPREAD} class")]
+#: Model for the markets of a left-out zone (or source), selected on the earlier halves of the others of their class.
+LeftOutChoice = Annotated[
+    dict[str, Any],
+    _measures(
+        "class variable left_out markets others model skill", markets="Number of its markets in this class."
+    ),
 ]
-SkillPinball = Annotated[
-    float | None,
-    Keys(
-        description="1 - loss / loss of last value; null if the loss of last value is 0. `skill` alone means this measure."
+#: Skill on the later halves of a class of the models selected elsewhere, the default and the best model in hindsight.
+LeftOutMeasures = Annotated[
+    dict[str, Any],
+    _measures(
+        "class variable choice model step n markets skill_pinball mean_skill_pinball median_skill_pinball skill_low skill_high "
+        "blocks verdict ahead ahead_low ahead_high worst_skill_pinball worst_market worst_low worst_high share_worse "
+        "coverage_50 coverage_80 coverage_90 mae",
+        model="The model, or the selected models.",
+        skill_low="Lower end of the 95 % interval of the pooled skill, zones (or sources) as blocks; null with fewer than 3.",
     ),
 ]
 
@@ -110,74 +219,6 @@ class Ingested(TypedDict):
     added: Count
     repeated: Count
     rejected: Count
-
-
-class TurnError(TypedDict):
-    """Errors of a model on a market at a lead time, as measured in a turn (M6.5)."""
-
-    market: MarketName
-    source: SourceName
-    variable: What
-    model: Forecaster
-    step: SlotsAhead
-    n: Measured
-    mae: Mae
-    rmse: Rmse
-    mase: Mase
-    pinball: Pinball
-    skill_mae: SkillMae
-    skill_pinball: SkillPinball
-    coverage_80: Coverage80
-    brier: Brier
-    fallback_share: FallbackShare
-    scale: Annotated[float | None, Keys(description="Scale by which losses are divided before pooling.")]
-
-
-SkillVerdict = Literal["better", "worse", "even", "too few", ""]
-VERDICT_WORDS = (
-    "Comparison with last value by the interval of the skill: even if it contains 0, too few if it is not known. Empty for "
-    "last value itself."
-)
-ErrorDays = Annotated[
-    int,
-    Keys(
-        **NOT_NEGATIVE,
-        description="Days with an error of the model or of last value: the blocks of the interval.",
-    ),
-]
-SkillLow = Annotated[
-    float | None,
-    Keys(
-        description="Lower end of the 95 % interval of the pinball skill, days as blocks; null with fewer than 3."
-    ),
-]
-SkillHigh = Annotated[float | None, Keys(description="Upper end of the 95 % interval of the skill.")]
-
-
-class SkillInterval(TypedDict):
-    """Pinball skill with its number of days, confidence interval and verdict."""
-
-    skill_low: SkillLow
-    skill_high: SkillHigh
-    days: ErrorDays
-    verdict: Annotated[SkillVerdict, Keys(description=VERDICT_WORDS)]
-
-
-class RecentError(SkillInterval):
-    """Errors of a model at a lead time over the stored forecasts of the last 14 days, pooled over markets."""
-
-    variable: What
-    model: Forecaster
-    step: SlotsAhead
-    n: Measured
-    mae: Mae
-    mae_last: Annotated[float | None, Keys(description="Mean absolute error of last value.")]
-    skill_pinball: Annotated[
-        float | None,
-        Keys(
-            description="Reduction of the pinball loss compared with last value, as a share; null with fewer than 3 days."
-        ),
-    ]
 
 
 class TurnAnswer(TypedDict):
@@ -204,31 +245,18 @@ class TurnAnswer(TypedDict):
     report: Annotated[str, Keys(description="Path of the HTML report.")]
 
 
-class SlotQuantiles(TypedDict):
-    """Forecast of a variable for a slot."""
-
-    step_ahead: Annotated[int, Keys(description="Lead time in slots; 1 is the next slot.")]
-    slot: datetime
-    mean: float
-    q05: float
-    q10: float
-    q15: float
-    q20: float
-    q25: float
-    q30: float
-    q35: float
-    q40: float
-    q45: float
-    q50: float
-    q55: float
-    q60: float
-    q65: float
-    q70: float
-    q75: float
-    q80: float
-    q85: float
-    q90: float
-    q95: float
+#: Forecast of a variable for a slot: mean and quantiles.
+SlotQuantiles = Annotated[
+    dict[str, Any],
+    _Rows(
+        lambda: {
+            "step_ahead": Field(kind=int, words="Lead time in slots; 1 is the next slot."),
+            "slot": Field(kind=datetime, words=""),
+            "mean": Field(kind=float, words=""),
+            **{f"q{level:02d}": Field(kind=float, words="") for level in range(5, 100, 5)},
+        }
+    ),
+]
 
 
 class ForecastRow(TypedDict):
@@ -286,6 +314,13 @@ OnTime = Annotated[
 ]
 
 
+GpusEach = Annotated[
+    int | None,
+    Keys(description="GPUs per instance; null if unknown, or if the markets of a multi-market job differ."),
+]
+Work = Annotated[
+    str, Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours.")
+]
 Model = Annotated[Literal["slot", "world"], Keys(description=MODEL)]
 
 
@@ -304,16 +339,8 @@ class ReplayedPolicy(_From):
     model: Model
     deadline: datetime
     deadline_slots: int
-    gpus_per_instance: Annotated[
-        int | None,
-        Keys(
-            description="GPUs per instance; null if unknown, or if the markets of a multi-market job differ."
-        ),
-    ]
-    work: Annotated[
-        str,
-        Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours."),
-    ]
+    gpus_per_instance: GpusEach
+    work: Work
     cost_usd: float
     value_usd: Valued
     utility_usd: Valued
@@ -422,16 +449,8 @@ class BacktestAnswer(_From):
 
     schema: Literal["slackwater.backtest/1"]
     job: str
-    gpus_per_instance: Annotated[
-        int | None,
-        Keys(
-            description="GPUs per instance; null if unknown, or if the markets of a multi-market job differ."
-        ),
-    ]
-    work: Annotated[
-        str,
-        Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours."),
-    ]
+    gpus_per_instance: GpusEach
+    work: Work
     markets: list[str]
     source: str
     model: Model
@@ -455,172 +474,6 @@ class BacktestAnswer(_From):
     policies: list[BacktestPolicy]
     runs: list[BacktestRun]
     synthetic: Sentences
-
-
-class Measures(TypedDict):
-    """Accuracy measures of a model at a lead time."""
-
-    variable: What
-    model: Forecaster
-    step: SlotsAhead
-    n: Measured
-    mae: Mae
-    rmse: Rmse
-    mase: Mase
-    pinball: Pinball
-    skill_pinball: SkillPinball
-    skill_mae: SkillMae
-    coverage_50: Coverage50
-    coverage_80: Coverage80
-    coverage_90: Coverage90
-    brier: Brier
-    fallback_share: FallbackShare
-    width_50: Annotated[
-        float | None, Keys(description="Mean width of the central 50 % interval, in the unit of the error.")
-    ]
-    width_80: Annotated[float | None, Keys(description="Mean width of the central 80 % interval.")]
-    width_90: Annotated[float | None, Keys(description="Mean width of the central 90 % interval.")]
-    skill_brier: Annotated[
-        float | None,
-        Keys(description="1 - Brier score / Brier score of last value's conditional frequencies."),
-    ]
-    absent: Annotated[
-        float | None,
-        Keys(description="Mean number of instances per slot that were forecast and not available."),
-    ]
-    unpredicted: Annotated[
-        float | None,
-        Keys(description="Mean number of instances per slot that were available and not forecast."),
-    ]
-    cover: Annotated[
-        float | None,
-        Keys(
-            description="Sum of absent and unpredicted, an instance forecast one slot early or late counted half."
-        ),
-    ]
-    coverage_50_closed: Annotated[
-        float | None,
-        Keys(description="As coverage_50, with the ends of the interval included."),
-    ]
-    coverage_80_closed: Annotated[
-        float | None, Keys(description="As coverage_80, with the ends of the interval included.")
-    ]
-    coverage_90_closed: Annotated[
-        float | None, Keys(description="As coverage_90, with the ends of the interval included.")
-    ]
-
-
-_Class = TypedDict(
-    "_Class",
-    {
-        "class": Annotated[
-            str, Keys(description="Class of the market, by its capacity or by how often its price changes.")
-        ]
-    },
-)
-
-
-class MarketMeasures(Measures, SkillInterval, _Class):
-    """Measures on a market, with the Diebold-Mariano test against last value."""
-
-    market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
-    source: SourceName
-    dm: Annotated[
-        float | None,
-        Keys(
-            description="Diebold-Mariano statistic of the pinball losses; negative if the model is better than last value."
-        ),
-    ]
-    dm_p: Annotated[float | None, Keys(description="p-value of the Diebold-Mariano test.")]
-    scale: Annotated[float | None, Keys(description="Scale by which the losses are divided before pooling.")]
-    capacity: Annotated[
-        float | None,
-        Keys(description="Largest count that the market can show; null for counts of kind offers."),
-    ]
-
-
-class PooledMeasures(Measures, SkillInterval):
-    """Measures pooled over all markets, and the spread of the pinball skills of the single markets."""
-
-    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the skills of the single markets.")]
-    median_skill_pinball: Annotated[
-        float | None, Keys(description="Median of the skills of the single markets.")
-    ]
-    worst_skill_pinball: Annotated[float | None, Keys(description="Lowest skill of a single market.")]
-    share_worse: Annotated[float | None, Keys(description="Share of markets with a negative skill.")]
-    markets: Annotated[int, Keys(description="Number of pooled markets.")]
-
-
-class ClassMeasures(PooledMeasures, _Class):
-    """Measures pooled over the markets of a class."""
-
-
-class LeftOutChoice(_Class):
-    """Model for the markets of a left-out zone (or source), selected on the earlier halves of the
-    others of their class.
-    """
-
-    variable: What
-    left_out: Annotated[str, Keys(description="Zone (or source) that was left out.")]
-    markets: Annotated[int, Keys(description="Number of its markets in this class.")]
-    others: Annotated[int, Keys(description="Number of markets used for the selection.")]
-    model: Forecaster
-    skill: Annotated[
-        float | None,
-        Keys(
-            description="Mean over lead times of its skill pooled over these markets; null without such markets."
-        ),
-    ]
-
-
-class LeftOutMeasures(_Class):
-    """Skill on the later halves of a class of the models selected elsewhere, the default and the
-    best model in hindsight.
-    """
-
-    variable: What
-    choice: Annotated[
-        Literal["left out", "default", "hindsight"],
-        Keys(
-            description="Model selected with the market left out, the default model, or the best single model in hindsight."
-        ),
-    ]
-    model: Annotated[str, Keys(description="The model, or the selected models.")]
-    step: SlotsAhead
-    n: Measured
-    markets: Annotated[int, Keys(description="Number of pooled markets.")]
-    skill_pinball: SkillPinball
-    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the skills of the single markets.")]
-    median_skill_pinball: Annotated[
-        float | None, Keys(description="Median of the skills of the single markets.")
-    ]
-    skill_low: Annotated[
-        float | None,
-        Keys(
-            description="Lower end of the 95 % interval of the pooled skill, zones (or sources) as blocks; null with fewer than 3."
-        ),
-    ]
-    skill_high: SkillHigh
-    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Number of zones (or sources) with errors.")]
-    verdict: Annotated[SkillVerdict, Keys(description=VERDICT_WORDS)]
-    ahead: Annotated[float | None, Keys(description="Pooled skill less the pooled skill of the default.")]
-    ahead_low: Annotated[
-        float | None,
-        Keys(description="Lower end of the 95 % interval of ahead, zones (or sources) as blocks."),
-    ]
-    ahead_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of ahead.")]
-    worst_skill_pinball: Annotated[float | None, Keys(description="Lowest skill of a single market.")]
-    worst_market: Annotated[str | None, Keys(description="Market with the lowest skill.")]
-    worst_low: Annotated[
-        float | None,
-        Keys(description="Lower end of the 95 % interval of its skill, days of forecast origins as blocks."),
-    ]
-    worst_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of its skill.")]
-    share_worse: Annotated[float | None, Keys(description="Share of markets with a negative skill.")]
-    coverage_50: Coverage50
-    coverage_80: Coverage80
-    coverage_90: Coverage90
-    mae: Mae
 
 
 class LeftOutAnswer(TypedDict):
@@ -1123,10 +976,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
     "fill": ("A fine-tuning request filled: `slackwater fill --json`", FillAnswer),
     "rent": ("GPUs for each job of a stream: `slackwater rent --json`", RentAnswer),
 }
-PROMISE: Final = (
-    "Within a version, keys may be added, but no key is removed or changes its type: "
-    "readers must ignore unknown keys."
-)
+PROMISE: Final = "Within a version, keys may be added, but no key is removed or changes its type: readers must ignore unknown keys."
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -70,7 +70,6 @@ _ROWS_READ: Final = {
 
 
 def _measures() -> dict[str, str]:
-    """Return the description of each forecast error by key."""
     properties = forms.schema_of(forms.MarketMeasures)["properties"]
     return {name: key["description"] for name, key in properties.items()}
 
@@ -386,7 +385,6 @@ def tables() -> dict[str, Relation]:
 
 
 def _sql_type(field: Field) -> str:
-    """Return the SQL type of a field of a decision."""
     kinds = [kind for kind in (get_args(field.kind) or (field.kind,)) if kind is not type(None)]
     plain = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
     if get_origin(kinds[0] if kinds else field.kind) is Literal or get_origin(field.kind) is Literal:
@@ -830,13 +828,10 @@ def _statements() -> Iterator[str]:
     for name, one in relations().items():
         yield f"COMMENT ON {'VIEW' if one.sql else 'TABLE'} {name} IS {sql_literal(one.words)};"
         yield from (
-            f"COMMENT ON COLUMN {name}.{_identifier(column)} IS {sql_literal(words)};"
+            f"COMMENT ON COLUMN {name}.{quoted} IS {sql_literal(words)};"
             for column, words in one.columns.items()
+            for quoted in [column if column.isidentifier() else f'"{column}"']
         )
-
-
-def _identifier(column: str) -> str:
-    return column if column.isidentifier() else f'"{column}"'
 
 
 #: Example questions for the page, with the SQL that answers them; tests compare the results with

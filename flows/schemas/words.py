@@ -30,8 +30,7 @@ SENTENCES: Final = {
     "first of 22 slots": "The job begins with this slot, and its deadline is 22 slots away.",
     "slack is 10 slots": "Number of slots that could pass without work before only on-demand at full size would be in time.",
     "price 0.18 of on-demand": "The spot price of this slot as a share of the on-demand price.",
-    "probability of 4 spot in the next slot: 92 %": "By the belief about the market; of at least 4 spot "
-    "instances.",
+    "probability of 4 spot in the next slot: 92 %": "By the belief about the market; of at least 4 spot instances.",
     "at risk, likely late": "Risk of missing the deadline from 10 %, and from 50 %.",
     "cannot be done by ...": "On-demand alone at full size is too slow from here: the shortfall, and the instances or the deadline "
     "that would be enough.",
@@ -79,7 +78,6 @@ def reference() -> str:
 
 
 def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
-    """Return heading and description of declared fields."""
     return {name: (one.as_column().label if one.heading else "", one.words) for name, one in fields.items()}
 
 

@@ -5,31 +5,3 @@ An answer consists of blocks: sentences (plain ``str``), `Notes`, `Verbatim`, `T
 writes them as an HTML file. Both take headings, units and number formats from the blocks, so each
 column is described in a single place.
 """
-
-from slackwater.flows.show.blocks import (
-    Banner,
-    Block,
-    Column,
-    Figure,
-    Figures,
-    Fold,
-    Notes,
-    Page,
-    Section,
-    Table,
-    Verbatim,
-)
-
-__all__ = [
-    "Banner",
-    "Block",
-    "Column",
-    "Figure",
-    "Figures",
-    "Fold",
-    "Notes",
-    "Page",
-    "Section",
-    "Table",
-    "Verbatim",
-]

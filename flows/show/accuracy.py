@@ -51,9 +51,8 @@ ON_TERMINAL: Final = 40
 LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
 #: Explanation of the measures.
 ABOUT: Final = (
-    "Skill is the share of last value’s pinball loss that a model saves: 0 is as good as last value "
-    "(nothing changes), 100 % is perfect, below 0 is worse. "
-    f"{ABOUT_VERDICTS} — means undefined, as for a series that never moved."
+    "Skill is the share of last value’s pinball loss that a model saves: 0 is as good as last value (nothing changes), 100 % "
+    f"is perfect, below 0 is worse. {ABOUT_VERDICTS} — means undefined, as for a series that never moved."
 )
 
 
@@ -219,6 +218,15 @@ def _slots() -> Any:
     return Axis(title="slots ahead", whole=True, zero=False, ticks=8)
 
 
+def _lines(
+    scores: Scores, rows: Sequence[Mapping[str, Any]], names: Sequence[str], **more: Any
+) -> list[dict[str, Any]]:
+    """Return a line chart with the order of the models, last value as the reference and the default in bold."""
+    from slackwater.flows.show.charts import lines
+
+    return [lines(rows, names, order=scores.models, reference=LAST_VALUE, bold=scores.default, **more)]
+
+
 def skill_figure(scores: Scores) -> Figure | None:
     """Return the chart of skill by step, with the intervals of the default as bars."""
     points = [
@@ -233,7 +241,7 @@ def skill_figure(scores: Scores) -> Figure | None:
     floor = skill_floor(series, scores.default)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
+        from slackwater.flows.show.charts import Axis
 
         own = [point["row"] for point in points if point["series"] == scores.default]
         ends = [row[key] for row in own for key in ("skill_low", "skill_high")]
@@ -254,19 +262,7 @@ def skill_figure(scores: Scores) -> Figure | None:
             high=max(0.05, *values),
             format=".2~f",
         )
-        return [
-            lines(
-                rows,
-                names,
-                order=scores.models,
-                reference=LAST_VALUE,
-                bold=scores.default,
-                rule=0.0,
-                spans=True,
-                x=_slots(),
-                y=up,
-            )
-        ]
+        return _lines(scores, rows, names, rule=0.0, spans=True, x=_slots(), y=up)
 
     cut = beyond_axis(series, floor)
     return Figure(
@@ -275,9 +271,8 @@ def skill_figure(scores: Scores) -> Figure | None:
         title="Skill over last value",
         width=0,
         captions=[
-            f"Above 0 a model is better than last value. Bars: 95 % interval of {scores.default}, "
-            "days as blocks. A point: the interval does not hold 0. "
-            f"{_evidence([point['row'] for point in points])}.",
+            f"Above 0 a model is better than last value. Bars: 95 % interval of {scores.default}, days as blocks. A point: the "
+            f"interval does not hold 0. {_evidence([point['row'] for point in points])}.",
             *([cut] if cut else []),
         ],
     )
@@ -314,7 +309,7 @@ def coverage_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
+        from slackwater.flows.show.charts import Axis
 
         values, steps = [point["y"] for point in points], [point["x"] for point in points]
         up = Axis(
@@ -322,20 +317,16 @@ def coverage_figure(scores: Scores) -> Figure | None:
             low=max(0.0, min(LEVEL - 10, *values) - 2),
             high=min(100.0, max(LEVEL + 10, *values) + 2),
         )
-        return [
-            lines(
-                _point_rows(points),
-                list(dict.fromkeys(point["series"] for point in points)),
-                order=scores.models,
-                reference=LAST_VALUE,
-                bold=scores.default,
-                points=len(set(steps)) < 2,
-                guide=[{"x": step, "y": LEVEL} for step in (min(steps), max(steps))],
-                around=(LEVEL - TOLERANCE, LEVEL + TOLERANCE),
-                x=_slots(),
-                y=up,
-            )
-        ]
+        return _lines(
+            scores,
+            _point_rows(points),
+            list(dict.fromkeys(point["series"] for point in points)),
+            points=len(set(steps)) < 2,
+            guide=[{"x": step, "y": LEVEL} for step in (min(steps), max(steps))],
+            around=(LEVEL - TOLERANCE, LEVEL + TOLERANCE),
+            x=_slots(),
+            y=up,
+        )
 
     return Figure(
         specs=draw,
@@ -357,24 +348,20 @@ def reliability_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
+        from slackwater.flows.show.charts import Axis
 
         rows = [
             {"x": 100 * row["predicted"], "y": 100 * row["observed"], "series": row["model"]}
             for row in _records(table)
         ]
-        return [
-            lines(
-                rows,
-                names,
-                order=scores.models,
-                reference=LAST_VALUE,
-                bold=scores.default,
-                guide=[{"x": 0, "y": 0}, {"x": 100, "y": 100}],
-                x=Axis(title="predicted, %", low=0, high=100),
-                y=Axis(title="observed, %", low=0, high=100),
-            )
-        ]
+        return _lines(
+            scores,
+            rows,
+            names,
+            guide=[{"x": 0, "y": 0}, {"x": 100, "y": 100}],
+            x=Axis(title="predicted, %", low=0, high=100),
+            y=Axis(title="observed, %", low=0, high=100),
+        )
 
     own = table[table["model"] == (scores.default if scores.default in names else names[0])]
     what, n = {
@@ -387,8 +374,7 @@ def reliability_figure(scores: Scores) -> Figure | None:
         title="Reliability",
         width=0,
         captions=[
-            f"{what} against the observed frequency; on the diagonal the model is right. "
-            f"n = {n:,}, all steps."
+            f"{what} against the observed frequency; on the diagonal the model is right. n = {n:,}, all steps."
         ],
     )
 
@@ -403,24 +389,20 @@ def daily_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
+        from slackwater.flows.show.charts import Axis
 
         wide = table.pivot_table(index="day", columns="model", values="loss").astype(float)
         wide = wide.reindex(pd.date_range(wide.index.min(), wide.index.max(), freq="D"))
         rows = [{"x": day, "y": value, "series": name} for name in names for day, value in wide[name].items()]
-        return [
-            lines(
-                rows,
-                names,
-                order=scores.models,
-                reference=LAST_VALUE,
-                bold=scores.default,
-                time=True,
-                points=days < 30,
-                x=Axis(),
-                y=Axis(title=f"mean pinball loss, {SCALES[scores.variable]}", low=0.0),
-            )
-        ]
+        return _lines(
+            scores,
+            rows,
+            names,
+            time=True,
+            points=days < 30,
+            x=Axis(),
+            y=Axis(title=f"mean pinball loss, {SCALES[scores.variable]}", low=0.0),
+        )
 
     return Figure(
         specs=draw,

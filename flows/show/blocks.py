@@ -142,8 +142,6 @@ class Notes:
 
     kind: ClassVar[str] = "notes"
     items: Sequence[str]
-    ordered: bool = False
-    start: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +290,7 @@ def has_values(spec: Mapping[str, Any]) -> bool:
     """
     return any(
         row.get(key) is not None
-        for name in ("rows", "past", "ahead", "held", "faint", "line")
+        for name in ("rows", "past", "ahead", "held", "line")
         for row in spec["datasets"].get(name, ())
         for key in ("y", "y2", "value", "z", "median", "state", "share")
     )

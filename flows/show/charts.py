@@ -180,7 +180,6 @@ def named_series(
     names: Sequence[str],
     *,
     reference: str = "",
-    legend: bool = True,
     order: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return colour, dash and point shape of the series in ``names``; the ``reference`` is a plain line in text colour.
@@ -188,7 +187,7 @@ def named_series(
     Styles are assigned in the order of ``order``, for charts that show only some of the series.
     They repeat after the eighth series.
     """
-    shown = alt.Legend(symbolOpacity=1) if legend and len(names) > 1 else None
+    shown = alt.Legend(symbolOpacity=1) if len(names) > 1 else None
     styled = [name for name in (order or names) if name != reference]
     place = {name: styled.index(name) for name in names if name in styled}
 
@@ -211,34 +210,29 @@ def lines(
     y: Axis,
     time: bool = False,
     points: bool = True,
-    steps: bool = False,
     rule: float | Mapping[str, float] | None = None,
-    band: bool = False,
     spans: bool = False,
     reference: str = "",
     order: Sequence[str] = (),
     bold: str = "",
     marks: Rows = (),
-    faint: Rows = (),
     guide: Rows = (),
     crosses: Rows = (),
     around: tuple[float, float] | None = None,
     height: int = 220,
 ) -> dict[str, Any]:
-    """Return a line chart of ``rows`` (keys x, y, series; also low and high with ``band`` or
-    ``spans``), with a line per name.
+    """Return a line chart of ``rows`` (keys x, y, series; also low and high with ``spans``), with a line per name.
 
-    ``band`` fills the area between low and high, ``spans`` draws it as a bar at each point. A row
-    whose ``point`` is False has no point mark. ``rule`` is a reference level, or several by name;
-    ``reference`` is the name of the line that others are compared with, ``bold`` that of the most
-    important line.
+    ``spans`` draws a bar from low to high at each point. A row whose ``point`` is False has no point
+    mark. ``rule`` is a reference level, or several by name; ``reference`` is the name of the line
+    that others are compared with, ``bold`` that of the most important line.
 
     ``marks`` are events (keys x and text) along the horizontal axis, ``crosses`` single points
-    (keys x, y, series), ``faint`` thin lines in the background (keys x, y and of). ``guide`` is the
-    ideal course of a line (keys x and y), ``around`` the range of acceptable values.
+    (keys x, y, series). ``guide`` is the ideal course of a line (keys x and y), ``around`` the range
+    of acceptable values.
     """
     rows, marks = list(rows), list(marks)
-    drawn = {"marks": marks, "crosses": list(crosses), "faint": list(faint), "guide": list(guide)}
+    drawn = {"marks": marks, "crosses": list(crosses), "guide": list(guide)}
     own = {name: values for name, values in drawn.items() if values}
     points = points and any(row.get("point") is not False and _within(row["y"], y) for row in rows)
     form = _LineForm(
@@ -248,9 +242,7 @@ def lines(
         time=time,
         points=points,
         apart=any(row.get("point") is False for row in rows),
-        steps=steps,
         rule=rule if rule is None else tuple(rule.items()) if isinstance(rule, Mapping) else float(rule),
-        band=band,
         spans=spans,
         reference=reference,
         order=tuple(order),
@@ -282,9 +274,7 @@ class _LineForm:
     time: bool
     points: bool
     apart: bool
-    steps: bool
     rule: float | tuple[tuple[str, float], ...] | None
-    band: bool
     spans: bool
     reference: str
     order: tuple[str, ...]
@@ -311,20 +301,12 @@ def _lines(form: _LineForm) -> dict[str, Any]:
     if "guide" in beside:
         path = empty_chart("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
         layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
-    if "faint" in beside:
-        thin = empty_chart("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
-        thin = thin.encode(x=across("x", x, time=time), y=upward("y", y), detail="of:N", tooltip=["of:N"])
-        layers.append(thin)
     if form.spans:
         bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, opacity=0.5, clip=True)
         layers.append(bar.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
-    if form.band:
-        area = base.mark_area(opacity=0.18, clip=True)
-        layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
-    course: Literal["step-after", "linear"] = "step-after" if form.steps else "linear"
     # The bold line replaces the thin line, which would fill the gaps of its dashes.
     plain = base.transform_filter(alt.datum.series != form.bold) if form.bold else base
-    stroke = plain.mark_line(interpolate=course, clip=True)
+    stroke = plain.mark_line(clip=True)
     layers.append(
         stroke.encode(
             y=upward("y", y),
@@ -335,7 +317,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
     )
     if form.bold:
         chosen = base.transform_filter(alt.datum.series == form.bold)
-        thick = chosen.mark_line(interpolate=course, clip=True, strokeWidth=3.4)
+        thick = chosen.mark_line(clip=True, strokeWidth=3.4)
         layers.append(thick.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"]))
     if form.points:
         marked = base.transform_filter("datum.point !== false") if form.apart else base
@@ -364,7 +346,6 @@ def _lines(form: _LineForm) -> dict[str, Any]:
 
 
 def _range(low: float, high: float) -> Any:
-    """Return a layer that shades a range of values across the whole chart."""
     data = alt.InlineData(values=[{"from": low, "to": high}])
     return alt.Chart(data).mark_rect(color=colour("grid"), clip=True).encode(y="from:Q", y2="to:Q")
 
@@ -410,12 +391,6 @@ def scatter(
     return finished(alt.layer(*layers), height=height, legend=names, rows=rows)
 
 
-def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
-    """Return an area chart of a single series (keys x and y)."""
-    chart = empty_chart().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
-    return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
-
-
 def stacks(
     rows: Rows,
     kinds: Mapping[str, str],
@@ -423,10 +398,8 @@ def stacks(
     x: Axis,
     y: Axis,
     over: Rows = (),
-    time: bool = False,
-    height: int = 200,
 ) -> dict[str, Any]:
-    """Return stacked bars: rows with keys x, x2 and a number for each of ``kinds``, which maps kinds to colours.
+    """Return stacked bars: rows with times x, x2 and a number for each of ``kinds``, which maps kinds to colours.
 
     ``over`` is a step line drawn on top (keys x and y).
     """
@@ -444,15 +417,15 @@ def stacks(
                 pieces.append(last[kind])
             foot = own["y2"]
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
-    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")
+    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="from")
     drawn = empty_chart().mark_rect().encode(
-        x=across("x", x, time=time), x2="x2:T" if time else "x2:Q", y=upward("y", y), y2="y2:Q",
+        x=across("x", x, time=True), x2="x2:T", y=upward("y", y), y2="y2:Q",
         color=alt.Color("kind:N", legend=alt.Legend(symbolOpacity=1), scale=hues),
         tooltip=[alt.Tooltip("kind:N", title=" "), "n:Q", when],
     )  # fmt: skip
     stepped = empty_chart("over").mark_line(interpolate="step-after", strokeWidth=1.2, clip=True)
-    line = stepped.encode(x=across("x", x, time=time), y=upward("y", y))
-    return finished(drawn + line, height=height, legend=list(kinds), rows=pieces, over=over)
+    line = stepped.encode(x=across("x", x, time=True), y=upward("y", y))
+    return finished(drawn + line, height=200, legend=list(kinds), rows=pieces, over=over)
 
 
 def rules(values: float | Mapping[str, float] | None) -> list[Any]:
@@ -541,18 +514,6 @@ def dots(
         labels=labels,
         rows=rows,
     )
-
-
-def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 220) -> dict[str, Any]:
-    """Return grouped bars of ``rows`` (keys x as a name, y, series)."""
-    chart = empty_chart().mark_bar().encode(
-        x=alt.X("x:N", sort=None, axis=alt.Axis(title=x.title or None, labelAngle=0)),
-        xOffset=alt.XOffset("series:N", sort=list(names)),
-        y=upward("y", y),
-        color=named_series(names)["color"],
-        tooltip=["x:N", "series:N", alt.Tooltip("y:Q", format=".4~g")],
-    )  # fmt: skip
-    return finished(chart, height=height, legend=names, rows=rows)
 
 
 #: Height of a row of `cells` in pixels: the name above, the strip below.
@@ -645,12 +606,7 @@ def route(
         .mark_rect(stroke=colour("paper"), strokeWidth=0.5)
         .encode(color=hue)
     )
-    planned = [
-        bar.transform_filter(alt.datum.planned & (alt.datum.kind == kind)).mark_rect(
-            fill=colour(shade), stroke=colour(shade), fillOpacity=0.15, strokeDash=[3, 2], strokeWidth=1.6
-        )
-        for kind, shade in kinds.items()
-    ]
+    planned = _outlines(bar, kinds)
     went = empty_chart("path").mark_line(color=colour("ink"), strokeWidth=1.4).encode(
         x=edge, y=up, order="place:Q"
     )  # fmt: skip
@@ -672,6 +628,16 @@ def route(
 def _ends(edge: alt.X) -> Any:
     """Return an invisible layer that extends the time axis to its ends."""
     return empty_chart("ends").mark_rule(opacity=0).encode(x=edge)
+
+
+def _outlines(base: Any, kinds: Mapping[str, str]) -> list[Any]:
+    """Return a layer of outlines for the planned instances of each kind."""
+    return [
+        base.transform_filter(alt.datum.planned & (alt.datum.kind == kind)).mark_rect(
+            fill=colour(shade), stroke=colour(shade), fillOpacity=0.15, strokeDash=[3, 2], strokeWidth=1.6
+        )
+        for kind, shade in kinds.items()
+    ]
 
 
 def _end_rows(ends: tuple[Any, Any]) -> list[dict[str, Any]]:
@@ -707,57 +673,20 @@ def holdings(
     )
     rows = list(rows)
     filled = [base.transform_filter("!datum.planned").mark_rect().encode(color=hue)]
-    outlines = [
-        base.transform_filter(alt.datum.planned & (alt.datum.kind == kind)).mark_rect(
-            fill=colour(shade), stroke=colour(shade), fillOpacity=0.15, strokeDash=[3, 2], strokeWidth=1.6
-        )
+    shown = {
+        kind: shade
         for kind, shade in kinds.items()
         if any(row["planned"] and row["kind"] == kind for row in rows)
-    ]
+    }
     if all(row["planned"] for row in rows):
         filled = []
     could = empty_chart("line").mark_line(interpolate="step-after", strokeDash=[2, 2]).encode(
         x=edge, y=upward("y", y), color=hue, tooltip=[when, alt.Tooltip("y:Q", title=line_name)]
     )  # fmt: skip
     more: dict[str, Any] = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
-    return finished(alt.layer(_ends(edge), *filled, *outlines, could), height=height, rows=rows, **more)
-
-
-def heat(
-    rows: Rows, *, x: Axis, y: Axis, value: str, full: float = 1.0, height: int | None = None
-) -> dict[str, Any]:
-    """Return a heat map: ``rows`` with keys x and y (names) and z, the number in the cell; a dash if z is missing.
-
-    The sign determines the hue, the absolute value the intensity, which is full from ``full`` on.
-    Names on the horizontal axis are broken at commas.
-    """
-    drawn = []
-    for row in rows:
-        known = row["z"] is not None and math.isfinite(row["z"])
-        share = min(1.0, abs(row["z"]) / full) if known else 0.0
-        text = f"{row['z']:.2f}".replace("-", "−") if known else "–"
-        drawn.append({**row, "sign": bool(known and row["z"] > 0), "shade": 0.75 * share, "text": text})
-    lines_high = len({row["y"] for row in drawn})
-    plain: dict[str, Any] = {"domain": False, "ticks": False}
-    names = alt.Axis(
-        title=x.title or None,
-        labelAngle=0,
-        orient="top",
-        labelExpr="split(datum.label, ', ')",
-        labelPadding=18,
-        **plain,
+    return finished(
+        alt.layer(_ends(edge), *filled, *_outlines(base, shown), could), height=height, rows=rows, **more
     )
-    base = empty_chart().encode(
-        x=alt.X("x:N", sort=None, axis=names),
-        y=alt.Y("y:N", sort=None, axis=alt.Axis(title=y.title or None, labelLimit=240, **plain)),
-    )
-    hue = alt.condition("datum.sign", alt.value(colour("series3")), alt.value(colour("series2")))
-    tips = ["y:N", "x:N", alt.Tooltip("z:Q", title=value, format=".3~g")]
-    square = base.mark_rect().encode(
-        color=hue, opacity=alt.Opacity("shade:Q", scale=None, legend=None), tooltip=tips
-    )
-    number = base.mark_text().encode(text="text:N")
-    return finished(square + number, height=height or 30 * lines_high, rows=drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,20 +159,19 @@ def column_widths(
     return widths if tallest <= _TALLEST else None
 
 
-def _least(text: str) -> int:
-    """Return the minimum width at which a text wraps only at spaces and separators."""
-    return max((cell_len(piece) for word in text.split() for piece in _pieces(word)), default=0)
-
-
-def _pieces(word: str) -> list[str]:
-    """Split a name at its separators; short words, times and numbers stay whole."""
-    if cell_len(word) <= 16:
-        return [word]
+def _pieces(word: str, whole: int) -> list[str]:
+    """Split a name at its strong separators, and parts longer than ``whole`` at the weak separators."""
     return [
         piece
         for part in _STRONG.split(word)
-        for piece in (_WEAK.split(part) if cell_len(part) > 24 else [part])
+        for piece in (_WEAK.split(part) if cell_len(part) > whole else [part])
     ]
+
+
+def _least(text: str) -> int:
+    """Return the minimum width at which a text wraps only at spaces and separators; short words, times and numbers stay whole."""
+    words = (_pieces(word, 24) if cell_len(word) > 16 else [word] for word in text.split())
+    return max((cell_len(piece) for pieces in words for piece in pieces), default=0)
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
@@ -206,12 +205,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 def _break_word(line: str, word: str, width: int, lines: list[str]) -> str:
     """Append a word longer than a line to ``line``; full lines go to ``lines``, the last line is returned."""
     start = True
-    pieces = [
-        piece
-        for part in _STRONG.split(word)
-        for piece in (_WEAK.split(part) if cell_len(part) > width else [part])
-    ]
-    for piece in pieces:
+    for piece in _pieces(word, width):
         joined = f"{line} {piece}" if line and start else line + piece
         start = False
         if cell_len(joined) <= width:

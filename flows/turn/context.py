@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
 
+from slackwater.flows.command import Warehouse, call_with_progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.freshness import Freshness
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
@@ -99,6 +100,22 @@ class Turn(TurnValues):
     def failure_kept(self, stage: str) -> failure_kept:
         """Return a context manager that records in the ledger of runs why a stage fails."""
         return failure_kept(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
+
+
+def query_turn(
+    session: Warehouse,
+    store: Store,
+    at: pd.Timestamp,
+    name: str,
+    *,
+    own_end: bool = False,
+    clock: pd.Timestamp | None = None,
+) -> Turn:
+    """Return the turn in which a command computes its answer, with progress; it is not recorded."""
+    return Turn(
+        store=store, at=at, settings=session.config, run_id=name, own_end=own_end, clock=clock, say=say,
+        fan=call_with_progress,
+    )  # fmt: skip
 
 
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:

@@ -238,7 +238,6 @@ def _by_source(histories: Mapping[FollowedMarket, History]) -> dict[str, list[Hi
 
 
 def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable, Cohort]:
-    """Return for both variables the cohort of histories that are estimated together."""
     timetable = timetable_of(settings)
     return {
         variable: Cohort(

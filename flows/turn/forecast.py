@@ -52,20 +52,10 @@ class MarketForecasts:
     accuracy: pd.DataFrame
 
 
-def forecast_market(
-    history: History,
-    *,
-    settings: Settings,
-    batches: Mapping[str, Sequence[OriginBatch]],
-    stored: Sequence[Forecast],
-    presents: Sequence[pd.Timestamp],
-    live: bool = True,
-) -> MarketForecasts | str:
+def forecast_market(history: History, **asked: Any) -> MarketForecasts | str:
     """Return the result of `issue_and_measure`, or a message why this market cannot be forecast."""
     try:
-        return issue_and_measure(
-            history, settings=settings, batches=batches, stored=stored, presents=presents, live=live
-        )
+        return issue_and_measure(history, **asked)
     except RAISED as error:
         return f"market {history.market.key}@{history.source} is left out: {why_raised(error)}"
 
@@ -122,20 +112,16 @@ def forecasts_of(
 
     Forecasts issued before the last slot of the history are marked as backfilled.
     """
+    # The planner needs the planning horizon.
+    slots = dict.fromkeys(batches, horizon or settings.horizon)
+    slots |= {} if horizon else {settings.planner: settings.planning_horizon}
     series = both_series(history)
     return [
         forecast
         for model, own in batches.items()
         for batch in own
-        for forecast in forecasts_from(
-            history, batch, horizon=horizon or horizon_of(model, settings), series=series, marked=True
-        )
+        for forecast in forecasts_from(history, batch, horizon=slots[model], series=series, marked=True)
     ]
-
-
-def horizon_of(model: str, settings: Settings) -> int:
-    """Return the number of slots that a model forecasts: for the planner the planning horizon."""
-    return settings.planning_horizon if model == settings.planner else settings.horizon
 
 
 #: By model, the slots that need a forecast.
@@ -473,7 +459,6 @@ def _turn_errors(
 
 
 def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-    """Return a table of errors split by time of measurement."""
     rows = accuracy.groupby("measured_at", sort=False).indices
     errors = accuracy.drop(columns="measured_at")
     return {at: errors.iloc[places] for at, places in rows.items()}

@@ -9,7 +9,7 @@ and returns values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ from slackwater.flows.turn.forecast import (
 from slackwater.flows.turn.ingest import ingest_observations, simulates
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.report.recent_errors import STEPS, accuracy_rows, errors_of
-from slackwater.flows.turn.results import Results, write
+from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest
@@ -40,7 +40,7 @@ from slackwater.warehouse.amounts import duration, percent, plural
 from slackwater.warehouse.times import steady_seconds
 
 if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
+    from slackwater.flows.schemas.forms import Ingested, TurnAnswer
 
 #: Number of ended jobs whose outcomes are stored together: half a minute of work.
 SCORED_TOGETHER = 24
@@ -61,7 +61,7 @@ def forecast_turns(
     for group in lacking_groups(turns, works):
         last = turns[len(done) + len(group) - 1]
         results, measured = forecast_group(read_forecast_facts(last, group), ahead)
-        _write([last], results)
+        write(last.store, results)
         done += measured
     return done
 
@@ -95,7 +95,7 @@ def decide_jobs(
     stored, and are read. ``pool`` must have the rounds learned before each turn.
     """
     results, decided = decide_slots(read_decision_facts(turns, works, pool, planned))
-    _write(turns, results)
+    write(turns[-1].store, results)
     return decided
 
 
@@ -113,7 +113,7 @@ def score_jobs(
     while True:
         batch = facts.first(SCORED_TOGETHER)
         scores = score_slots(batch)
-        _write(turns, scores.results)
+        write(turns[-1].store, scores.results)
         for own, more in zip(names, scores.names, strict=True):
             own += more
         if batch.whole:
@@ -124,11 +124,6 @@ def score_jobs(
         turns[-1].say(
             f"{done} of {total} ended jobs scored ({percent(done / total)}), about {duration(left)} left"
         )
-
-
-def _write(turns: Sequence[Turn], results: Results) -> None:
-    """Store the results of a stage and its rows in the ledger of runs, all or nothing."""
-    write(turns[-1].store, results)
 
 
 # ---
@@ -220,15 +215,14 @@ def report(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
     from slackwater.flows.turn.report.leaderboard import policy_results, read_board_facts
-    from slackwater.flows.turn.report.page import read_report_facts, report_data, write_report
+    from slackwater.flows.turn.report.page import read_report, write_report
     from slackwater.flows.turn.report.panels import panel
 
     turn.say("report")
     known, measured = know(turn, found), found.measured
     panels = [panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()]
-    data = report_data(
+    data = read_report(
         turn,
-        read_report_facts(turn, found.decisions, panels),
         learned=policy_results(turn, read_board_facts(turn, known.pool)),
         decisions=list(found.decisions),
         left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
@@ -268,19 +262,12 @@ def run_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResult:
-    """Results of a turn as plain values."""
+class TurnResult(TurnProgress):
+    """Results of a turn: those of its stages, its name and time, and the measured errors as plain values."""
 
     run_id: str
     at: pd.Timestamp
-    ingested: Counts
     accuracy: list[dict[str, Any]]
-    decisions: list[Row]
-    leaderboard: list[dict[str, Any]]
-    notes: list[str]
-    report: Path | None
-    movers: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self) -> TurnAnswer:
         """Return the object that ``slackwater run --json`` prints."""
@@ -288,15 +275,15 @@ class TurnResult:
             "at": self.at.isoformat(),
             "run": self.run_id,
             "ingested": cast("dict[str, Ingested]", self.ingested),
-            "accuracy": cast("list[TurnError]", self.accuracy),
-            "forecast_errors": cast("list[RecentError]", self.errors),
-            "decisions": self.decisions,
-            "leaderboard": self.leaderboard,
-            "notes": self.notes,
-            "report": str(self.report or ""),
+            "accuracy": self.accuracy,
+            "forecast_errors": list(self.errors),
+            "decisions": list(self.decisions),
+            "leaderboard": list(self.leaderboard),
+            "notes": list(self.notes),
+            "report": str(self.page or ""),
         }
         if self.movers:
-            own["movers"] = self.movers
+            own["movers"] = list(self.movers)
         return own
 
 
@@ -317,15 +304,5 @@ def whole_turn(
     turn = replace(turn, reads=None)
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
-    return TurnResult(
-        run_id=turn.run_id,
-        at=turn.at,
-        ingested=found.ingested,
-        accuracy=accuracy_rows(found.measured.accuracy),
-        decisions=list(found.decisions),
-        leaderboard=list(found.leaderboard),
-        notes=list(found.notes),
-        report=found.page,
-        movers=list(found.movers),
-        errors=list(found.errors),
-    )
+    own = {one.name: getattr(found, one.name) for one in fields(TurnProgress)}
+    return TurnResult(**own, run_id=turn.run_id, at=turn.at, accuracy=accuracy_rows(found.measured.accuracy))

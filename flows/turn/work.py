@@ -71,7 +71,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     seen = _visible(turn, known)
     if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
-        examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
+        examples = open_examples(example_requests(), capacities)
         known = _add_jobs(turn, examples, origin="example")
     return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
 
@@ -248,7 +248,7 @@ def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
 
 
 def open_examples(
-    requests: Sequence[JobRequest], markets: Sequence[tuple[FollowedMarket, int]], *, most: int
+    requests: Sequence[JobRequest], markets: Sequence[tuple[FollowedMarket, int]]
 ) -> list[JobRequest]:
     """Return example jobs that start now, one per market, on markets (with capacity) as different as possible.
 
@@ -265,18 +265,14 @@ def open_examples(
     rounds = max((len(group) for group in kinds), default=0)
     order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
     jobs = []
-    for i, (followed, capacity) in enumerate(order[:most]):
+    for i, (followed, capacity) in enumerate(order[:OPEN_EXAMPLES]):
         able = [request for request in requests if can_run_on(request, followed.market)]
         choice = fitting(able, capacity)
         request = choice[i % len(choice)]
         name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
-            _with_name(request, name).placed(
+            request.model_copy(update={"name": name}).placed(
                 at=followed.at, market=followed.market.key, source=followed.source
             )
         )
     return jobs
-
-
-def _with_name(request: JobRequest, name: str) -> JobRequest:
-    return request.model_copy(update={"name": name})

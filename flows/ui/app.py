@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -64,22 +65,20 @@ def make_app(
     """
     routes = [
         Route("/api", _api_index),
-        Route("/api/state", _state(snapshots)),
-        Route("/metrics", _metrics(snapshots)),
+        Route("/api/state", partial(_state, snapshots)),
+        Route("/metrics", partial(_metrics, snapshots)),
     ]
     for view in VIEWS:
-        routes.append(Route(_path(view), _html(view, snapshots)))
-        routes.append(Route(f"/api/{view.name}", _json(view, snapshots)))
+        routes += [
+            Route(_path(view), partial(_html, view, snapshots)),
+            Route(f"/api/{view.name}", partial(_json, view, snapshots)),
+        ]
     routes += [Route("/static/{name}", _static), Route("/favicon.ico", _icon)]
     if door is not None:
         routes.append(Route(PATH, door.answer, methods=["POST"]))
+    failed = partial(_error, snapshots)
     app = Starlette(
-        routes=routes,
-        exception_handlers={
-            HTTPException: _http_error(snapshots),
-            SlackwaterError: _user_error(snapshots),
-            500: _own_error(snapshots),
-        },
+        routes=routes, exception_handlers=dict.fromkeys((HTTPException, SlackwaterError, 500), failed)
     )
     methods = ("GET", "HEAD") if door is None else ("GET", "HEAD", "POST")  # POST: one route, else 405
     return Guard(app, bound=bound, names=names, policy=POLICY, methods=methods)
@@ -89,14 +88,10 @@ def _path(view: PageView) -> str:
     return "/" if view.name == "glance" else f"/{view.name}"
 
 
-def _html(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]:
-    def page(request: Request) -> Response:
-        query = dict(request.query_params)
-        values = _values(view, snapshots, query)
-        text = render(view.template, values | {"now": snapshots.clock()}, path=view.menu)
-        return HTMLResponse(text, headers=_FRESH)
-
-    return page
+def _html(view: PageView, snapshots: Snapshots, request: Request) -> Response:
+    values = _values(view, snapshots, dict(request.query_params))
+    text = render(view.template, values | {"now": snapshots.clock()}, path=view.menu)
+    return HTMLResponse(text, headers=_FRESH)
 
 
 def _values(view: PageView, snapshots: Snapshots, query: Query) -> Data:
@@ -104,16 +99,11 @@ def _values(view: PageView, snapshots: Snapshots, query: Query) -> Data:
     return snapshots.made(key, lambda reading: values_of(view, reading, query), timed=view.timed)
 
 
-def _json(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
-        query = dict(request.query_params)
-        key = ("api", view.name, tuple(sorted(query.items())))
-        text = snapshots.made(
-            key, lambda reading: _json_text(view.read(reading, query).data), timed=view.timed
-        )
-        return Response(text, media_type="application/json", headers=_FRESH)
-
-    return answer
+def _json(view: PageView, snapshots: Snapshots, request: Request) -> Response:
+    query = dict(request.query_params)
+    key = ("api", view.name, tuple(sorted(query.items())))
+    text = snapshots.made(key, lambda reading: _json_text(view.read(reading, query).data), timed=view.timed)
+    return Response(text, media_type="application/json", headers=_FRESH)
 
 
 def _json_text(value: Any) -> str:
@@ -128,7 +118,6 @@ _LASTING: Final = {"cache-control": "max-age=86400"}
 
 
 def _api_index(request: Request) -> Response:
-    """Return the list of API addresses."""
     return JSONResponse(
         {
             "version": 1,
@@ -139,22 +128,14 @@ def _api_index(request: Request) -> Response:
     )
 
 
-def _state(snapshots: Snapshots) -> Callable[[Request], Response]:
-    def state(request: Request) -> Response:
-        return JSONResponse(
-            snapshots.made("state", lambda reading: plain({"at": reading.at, "run": reading.run})),
-            headers=_FRESH,
-        )
-
-    return state
+def _state(snapshots: Snapshots, request: Request) -> Response:
+    state = snapshots.made("state", lambda reading: plain({"at": reading.at, "run": reading.run}))
+    return JSONResponse(state, headers=_FRESH)
 
 
-def _metrics(snapshots: Snapshots) -> Callable[[Request], Response]:
-    def metrics(request: Request) -> Response:
-        text = snapshots.made("metrics", metrics_text, timed=True)
-        return Response(text, headers={"content-type": MEDIA_TYPE, **_FRESH})
-
-    return metrics
+def _metrics(snapshots: Snapshots, request: Request) -> Response:
+    text = snapshots.made("metrics", metrics_text, timed=True)
+    return Response(text, headers={"content-type": MEDIA_TYPE, **_FRESH})
 
 
 def _static(request: Request) -> Response:
@@ -180,68 +161,33 @@ def _icon(request: Request) -> Response:
     return RedirectResponse("/static/icon.svg", status_code=308)
 
 
-def _http_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
-    def answer(request: Request, error: Exception) -> Response:
-        code = error.status_code if isinstance(error, HTTPException) else 500
-        found = f"There is no page {request.url.path}." if code == 404 else str(error)
-        return _error(snapshots, request, code, title="Not found" if code == 404 else "Error", found=found)
+def _error(snapshots: Snapshots, request: Request, error: Exception) -> Response:
+    """Return an error as a page with a link back, or as JSON under ``/api`` and ``/metrics``.
 
-    return answer
-
-
-def _own_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
-    """Return the handler of internal errors: the server logs the full error, the page shows a link back."""
-
-    def answer(request: Request, error: Exception) -> Response:
-        found = (
-            f"This page could not be made ({type(error).__name__}); it is a mistake of the program, not yours"
-        )
-        remedy = "report it with what the server printed"
-        return _error(snapshots, request, 500, title="This went wrong", found=found, remedy=remedy)
-
-    return answer
-
-
-def _user_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
-    """Return the handler of `SlackwaterError`: status 404 for unknown names, 400 for other input, 503 for the warehouse."""
-
-    def answer(request: Request, error: Exception) -> Response:
-        if not isinstance(error, SlackwaterError):
-            raise error
+    Status 404 for unknown names, 400 for other input, 503 for the warehouse; 500 for internal errors,
+    which the server logs in full.
+    """
+    code, expected, remedy = 500, "", ""
+    if isinstance(error, HTTPException):
+        code, title, found = error.status_code, "Error", str(error)
+        if code == 404:
+            title, found = "Not found", f"There is no page {request.url.path}."
+    elif isinstance(error, SlackwaterError):
+        found, expected, remedy = error.found, error.expected, error.remedy
         if isinstance(error, StoreError):
-            missing = not snapshots.db.exists()
-            title = "No warehouse yet" if missing else "The warehouse cannot be read"
-            code = 503
+            code, title = 503, "The warehouse cannot be read" if snapshots.db.exists() else "No warehouse yet"
             if isinstance(error, StoreLockedError):
                 title = "The warehouse is being written"
         elif isinstance(error, JobError | MarketError):
             title, code = "Not found", 404
         else:
             title, code = "This cannot be shown", 400 if isinstance(error, InputError) else 500
-        return _error(
-            snapshots,
-            request,
-            code,
-            title=title,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
+    else:
+        title = "This went wrong"
+        found = (
+            f"This page could not be made ({type(error).__name__}); it is a mistake of the program, not yours"
         )
-
-    return answer
-
-
-def _error(
-    snapshots: Snapshots,
-    request: Request,
-    code: int,
-    *,
-    title: str,
-    found: str,
-    expected: str = "",
-    remedy: str = "",
-) -> Response:
-    """Return an error as a page with a link back, or as JSON under ``/api`` and ``/metrics``."""
+        remedy = "report it with what the server printed"
     headers = _FRESH | ({"retry-after": "5"} if code == 503 else {})
     if request.url.path.startswith(("/api", "/metrics")):
         body = {"error": {"found": found, "expected": expected, "remedy": remedy}}

@@ -95,55 +95,43 @@ def serve(
     names: Sequence[str] = (),
 ) -> None:
     """Serve until SIGINT or SIGTERM; print the URL to stderr, with a warning if other machines can reach it."""
-    taken = bound_socket(host, port)
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, _end)
-    try:
-        _serve(taken, db, settings, clock=clock, host=host, names=names)
-    finally:
-        taken.close()
+    with bound_socket(host, port) as taken:
+        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGINT, _end)
+        import uvicorn
+
+        from slackwater.flows.guard import is_loopback
+        from slackwater.flows.ui.app import make_app, warm_up
+        from slackwater.flows.ui.connections import ClosingProtocol
+        from slackwater.flows.ui.reading import Snapshots
+        from slackwater.flows.ui.reports import ReportDoor
+
+        if not is_loopback(host):
+            print(
+                f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
+                file=sys.stderr,
+            )
+        door = ReportDoor.of(db, settings, clock=clock, bound=host)
+        if door is not None and door.refused:
+            print(f"slackwater: warning: {door.refused}", file=sys.stderr)
+        snapshots = Snapshots(db, settings, clock)
+        warm_up(snapshots)
+        app = make_app(snapshots, bound=host, names=names, door=door)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, server_header=False, lifespan="off",
+                timeout_graceful_shutdown=3, http=ClosingProtocol,
+            )
+        )  # fmt: skip
+        taken.listen(64)
+        print(
+            f"slackwater: {db} at {address_of(host, taken.getsockname()[1])} (Ctrl-C ends it)",
+            file=sys.stderr,
+            flush=True,
+        )
+        server.run(sockets=[taken])
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     """Exit without an error: before the server runs, and when it re-raises the signal after its shutdown."""
     raise SystemExit(0)
-
-
-def _serve(
-    taken: socket.socket,
-    db: Path,
-    settings: Settings,
-    *,
-    clock: Callable[[], pd.Timestamp],
-    host: str,
-    names: Sequence[str],
-) -> None:
-    import uvicorn
-
-    from slackwater.flows.guard import is_loopback
-    from slackwater.flows.ui.app import make_app, warm_up
-    from slackwater.flows.ui.connections import ClosingProtocol
-    from slackwater.flows.ui.reading import Snapshots
-    from slackwater.flows.ui.reports import ReportDoor
-
-    if not is_loopback(host):
-        print(
-            f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
-            file=sys.stderr,
-        )
-    door = ReportDoor.of(db, settings, clock=clock, bound=host)
-    if door is not None and door.refused:
-        print(f"slackwater: warning: {door.refused}", file=sys.stderr)
-    snapshots = Snapshots(db, settings, clock)
-    warm_up(snapshots)
-    app = make_app(snapshots, bound=host, names=names, door=door)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-            timeout_graceful_shutdown=3, http=ClosingProtocol,
-        )
-    )  # fmt: skip
-    port = taken.getsockname()[1]
-    taken.listen(64)
-    print(f"slackwater: {db} at {address_of(host, port)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
-    server.run(sockets=[taken])

@@ -32,7 +32,7 @@ from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
-from slackwater.flows.show.formats import percent, plural, usd, utc
+from slackwater.flows.show.formats import as_number, percent, plural, usd, utc
 from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
@@ -215,7 +215,6 @@ def job_row(reading: Reading, listed: ListedJob, standing: JobStanding | str | N
 
 
 def _due(reading: Reading) -> pd.Timestamp | None:
-    """Return the slot that the newest turn decided."""
     return None if reading.at is None else reading.at.floor(reading.step)
 
 
@@ -254,8 +253,8 @@ def _slots(standing: JobStanding) -> list[dict[str, Any]]:
                 "slot": standing.start + k * standing.step,
                 "share_done": standing.done[k] / standing.job.workload,
                 "share_expected": k / standing.job.deadline_slots,
-                "price_usd": _number(standing.price[k]),
-                "available": _number(standing.available[k]),
+                "price_usd": as_number(standing.price[k]),
+                "available": as_number(standing.available[k]),
                 "decided_on_demand": None if told is None else told.on_demand,
                 "decided_spot": None if told is None else told.spot,
                 "held_on_demand": None if had is None else had.on_demand,
@@ -263,10 +262,6 @@ def _slots(standing: JobStanding) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,9 +288,8 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
     )
     told = (
-        "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then "
-        f"(model: {best['model']}). The best "
-        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
+        "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then (model: "
+        f"{best['model']}). The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
     rows = fold_equal_outcomes(outcomes)
     top = [row for i, row in enumerate(rows) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
@@ -394,8 +388,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         specs=[above, below],
         label=f"Progress and instances of job {data['job']['job']}",
         captions=[
-            f"{said} Filled is what was held, an outline what is decided for the slot "
-            "at hand, where the dotted line stands."
+            f"{said} Filled is what was held, an outline what is decided for the slot at hand, where the dotted line stands."
         ],
     )
 

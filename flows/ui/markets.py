@@ -13,7 +13,7 @@ from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.schemas.tables import planned_series_sql
 from slackwater.flows.show.blocks import Figure
-from slackwater.flows.show.formats import number, plural, price, rows_of, utc
+from slackwater.flows.show.formats import as_number, number, plural, price, rows_of, utc
 from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import find_market
@@ -43,7 +43,7 @@ def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 
     rows = []
     for one in known:
         key = f"{one['market']}@{one['source']}"
-        gap = max(_gap(one["gap_seconds"]), reading.step)
+        gap = max(pd.Timedelta(seconds=as_number(one["gap_seconds"]) or 0.0), reading.step)
         age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
         rows.append(
             one
@@ -75,14 +75,6 @@ def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[
     table = freshness(promises, at=reading.at)
     old = table[table["stale"].astype(bool)]
     return set(old["market"] + "@" + old["source"])
-
-
-def _gap(seconds: Any) -> pd.Timedelta:
-    return pd.Timedelta(seconds=float(seconds)) if seconds and seconds > 0 else pd.Timedelta(0)
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or pd.isna(value) else float(value)
 
 
 def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
@@ -207,8 +199,8 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
     return [
         {
             "slot": slot,
-            "price_usd": _number(price),
-            "available": _number(count) if history.availability_observed else None,
+            "price_usd": as_number(price),
+            "available": as_number(count) if history.availability_observed else None,
         }
         for slot, price, count in zip(frame.index, frame["price_usd"], frame["available"], strict=True)
     ]
@@ -228,7 +220,7 @@ def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
             row[variable] = {name: float(q[place]) for name, place in places.items()}
             row[variable]["mean"] = float(forecast.mean("price" if variable == "price" else "count")[i])
             observed = variable == "price" or history.availability_observed
-            row[variable]["came"] = _number(came[column].iloc[i]) if observed else None
+            row[variable]["came"] = as_number(came[column].iloc[i]) if observed else None
         rows.append(row)
     return rows
 

@@ -86,7 +86,6 @@ def _turn(reading: Reading) -> Iterator[Metric]:
 
 
 def _jobs(reading: Reading) -> Iterator[Metric]:
-    """Yield instances, risk and costs of the jobs before their deadline."""
     jobs = open_rows(reading)
     held = [(job["job"], job["hold"]) for job in jobs if job["hold"]]
     rows = [

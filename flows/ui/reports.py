@@ -5,19 +5,20 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from slackwater.flows.config import Settings
 from slackwater.flows.guard import is_loopback
-from slackwater.flows.jobs.reporting import GivenReport, write_report
+from slackwater.flows.jobs.command import GivenReport
+from slackwater.flows.jobs.reporting import write_report
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.show.formats import plain
 from slackwater.warehouse.errors import JobError, SettingsError, SlackwaterError, StoreLockedError
@@ -31,6 +32,7 @@ MOST_BYTES: Final = 65_536
 LEAST_TOKEN: Final = 16
 #: Seconds that a report waits for the warehouse.
 WAIT: Final = 10.0
+_REPORT: Final = TypeAdapter(with_config(ConfigDict(extra="forbid"))(GivenReport))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +93,14 @@ class ReportDoor:
                     413, f"a body of more than {MOST_BYTES:,} bytes", expected="the JSON of a report"
                 )
         try:
-            report = GivenReport.model_validate_json(body)
+            report = _REPORT.validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
             found = f"{key}: {first['msg']}" if key else str(first["msg"])
-            return _refusal(422, found, expected=f"some of {', '.join(GivenReport.model_fields)}")
+            return _refusal(
+                422, found, expected=f"some of {', '.join(one.name for one in fields(GivenReport))}"
+            )
         return await run_in_threadpool(self._store, request.path_params["name"], report)
 
     def _store(self, name: str, report: GivenReport) -> Response:

@@ -54,7 +54,6 @@ def completeness(reading: Reading) -> UiPage:
 
 
 def _states(reading: Reading, found: Completeness) -> dict[str, Any]:
-    """Return slots, markets with their states by stage, counts, and problems."""
     frame = found.frame
     stages: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
     keys = [frame["stage"], frame["market"], frame["source"]]
@@ -86,16 +85,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
     """Return the alarms active at the newest turn, serious alarms first."""
     if reading.at is None:
         return []
-    rows = [
-        {
-            "kind": one.kind,
-            "subject": one.subject,
-            "severity": one.severity,
-            "since": one.since,
-            "text": one.text,
-        }
-        for one in standing_alarms(reading.store, at=reading.at)
-    ]
+    rows = [one.row() for one in standing_alarms(reading.store, at=reading.at)]
     return sorted(rows, key=lambda row: row["severity"] != "serious")
 
 

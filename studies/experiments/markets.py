@@ -14,7 +14,7 @@ import pandas as pd
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
-from slackwater.flows.show.charts import Axis, dots, heat, lines
+from slackwater.flows.show.charts import Axis, dots, lines
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
 from slackwater.optimization.market.window import (
@@ -43,6 +43,7 @@ from slackwater.optimization.world.replay import (
     replay_in_world,
 )
 from slackwater.optimization.world.simulation import Readings
+from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look

@@ -10,7 +10,7 @@ import numpy as np
 
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
-from slackwater.flows.show.charts import Axis, dots, heat
+from slackwater.flows.show.charts import Axis, dots
 from slackwater.flows.turn.report.leaderboard import utility_range
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit
@@ -19,6 +19,7 @@ from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import EndRule
+from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import (
     HORIZON,
     PoolRun,

@@ -13,7 +13,7 @@ import pandas as pd
 from slackwater.flows.accuracy.units import cores
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, Section, numbers
-from slackwater.flows.show.charts import Axis, area, lines
+from slackwater.flows.show.charts import Axis, lines
 from slackwater.optimization.job.definition import Job, rates
 from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.policies.contract import Policy
@@ -22,6 +22,7 @@ from slackwater.optimization.selection.contract import Learner, normalised, weig
 from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER
 from slackwater.optimization.selection.prior import MeasuredWorld, read_prior
+from slackwater.studies.experiments.charts import area
 from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
 from slackwater.studies.experiments.study import StudyOptions, joins, quick_look

@@ -123,6 +123,13 @@ def trust_rank(source: str, settings: Settings) -> int:
     return next((i for i, glob in enumerate(settings.trust) if matches(source, (glob,))), len(settings.trust))
 
 
+def followed_row(row: Mapping[str, Any], listing: MarketListing) -> FollowedMarket:
+    """Return the market of a row of the listing, at the time at which it is taken."""
+    last, step = pd.Timestamp(row["last_observed"]), step_of(listing.settings)
+    at = slot_to_read(last, listing.at, step, own_end=listing.own_end)
+    return FollowedMarket(market=Market.parse(str(row["market"])), source=str(row["source"]), at=at)
+
+
 def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedMarket, int, pd.Timestamp]]:
     """Return the markets to follow when no job names them, most informative first (ours).
 
@@ -147,16 +154,10 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedM
         elif kind in left:
             rest.append(row)
     beyond = most - len(first) if most > sum(KINDS.values()) else 0
-    chosen: list[tuple[FollowedMarket, int, pd.Timestamp]] = []
-    for row in [*first, *rest[:beyond]]:
-        last = pd.Timestamp(row["last_observed"])
-        followed = FollowedMarket(
-            market=Market.parse(row["market"]),
-            source=str(row["source"]),
-            at=slot_to_read(last, listing.at, step, own_end=listing.own_end),
-        )
-        chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
-    return chosen
+    return [
+        (followed_row(row, listing), int(row["capacity"]), pd.Timestamp(row["first_observed"]))
+        for row in [*first, *rest[:beyond]]
+    ]
 
 
 def _kind_of(row: Mapping[str, Any]) -> str:

@@ -17,13 +17,14 @@ from slackwater.flows.show.formats import listed, plural, rows_of
 from slackwater.flows.turn.markets.following import (
     FollowedMarket,
     counted_or_priced,
+    followed_row,
     parse_market,
     slot_to_read,
     step_of,
     trust_rank,
 )
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
-from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
+from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
     can_run_on,
     gpu_type_of,
@@ -117,12 +118,7 @@ def places_of(
         best.setdefault(str(row["market"]), row)
     ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
     found = [
-        FollowedMarket(
-            market=Market.parse(row["market"]),
-            source=str(row["source"]),
-            at=slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
-            on_demand=on_demand_terms(request),
-        )
+        followed_row(row, turn).for_job(request)
         for row in ranked
         if home is None or row["market"] != home.market.key
     ]
@@ -224,9 +220,7 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
         fits_units = may_run_in(request, market) and can_run_on(request, market)
         if fits_filled and fits_units:
-            at = slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
-            followed = FollowedMarket(market=market, source=str(row["source"]), at=at)
-            found.setdefault(market.instance_type, []).append(followed)
+            found.setdefault(market.instance_type, []).append(followed_row(row, turn))
     if not found:
         raise JobError(
             f"job {request.name!r} names no market, and none is followed that fits it",
@@ -252,13 +246,11 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         )
     return request.model_copy(update={"markets": tuple(names)}), (
         f"job {request.name} names no market: it may move among the "
-        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {told}; "
-        f"markets = {json.dumps(names)}"
+        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {told}; markets = {json.dumps(names)}"
     )
 
 
 def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
-    """Return the markets of one instance type as patterns for a job file."""
     return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
 
 

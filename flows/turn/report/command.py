@@ -17,12 +17,9 @@ from slackwater.flows.ledger.fields import (
     INTERVALS,
     as_shown,
     assumed_told,
-    availability_told,
     columns_of,
-    contradicted_told,
+    notes_told,
     on_demand_prices_told,
-    on_demand_told,
-    stale_told,
 )
 from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
 
@@ -68,11 +65,15 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     return [*_warnings(rows), table, *_assumptions(rows)]
 
 
+#: Fields of a decision that are warnings, with their titles.
+WARNINGS = {
+    "stale": "STALE DATA", "contradicted": "SOURCES DISAGREE", "availability_note": "AVAILABILITY ASSUMED",
+    "on_demand_note": "NO ON-DEMAND PRICE",
+}  # fmt: skip
+
+
 def _warnings(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    notes = [f"STALE DATA: {text}" for text in stale_told(rows)]
-    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
-    notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_told(rows)]
-    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
+    notes = [f"{title}: {text}" for key, title in WARNINGS.items() for text in notes_told(rows, key)]
     notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
     return [Notes(notes)] if notes else []
 

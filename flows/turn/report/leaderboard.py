@@ -13,6 +13,7 @@ from slackwater.flows.command import Answer
 from slackwater.flows.ledger.endings import ReportedOutcomes, reported_outcomes
 from slackwater.flows.ledger.fields import (
     BASELINES,
+    BOARD,
     BOARD_SHOWN,
     HINDSIGHT,
     board_rows,
@@ -115,31 +116,27 @@ def _board_rows(
         return []
     board = leaderboard(outcomes, group.rounds.newest(group.learner))
     (model,) = set(outcomes["model"])
-    return [
-        {
-            "policy": row["policy"],
-            "model": model,
-            "jobs": int(row["jobs"]),
-            "mean_utility": round(float(row["mean_utility"]), 6),
-            "mean_utility_usd": round(float(row["mean_utility_usd"]), 4),
-            "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
-            "mean_saved_usd": None
-            if pd.isna(row["mean_saved_usd"])
-            else round(float(row["mean_saved_usd"]), 4),
-            "saved_share": None
-            if pd.isna(row["mean_saved_usd"])
-            else round(float(row["mean_saved_usd"] / row["mean_on_demand_only_usd"]), 6),
-            "mean_hindsight_usd": None
-            if pd.isna(row["mean_hindsight_usd"])
-            else round(float(row["mean_hindsight_usd"]), 4),
-            "on_time": round(float(row["on_time"]), 4),
-            "reported_jobs": len(own := reported.by_policy.get(row["policy"], ())),
-            "reported_on_time": round(sum(own) / len(own), 4) if own else None,
-            "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
-            "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
+    board = board.assign(
+        saved_share=board["mean_saved_usd"] / board["mean_on_demand_only_usd"],
+        weight=board["weight"].fillna(0.0),
+    )
+    found = []
+    for row in rows_of(board):
+        own = reported.by_policy.get(row["policy"], ())
+        measures = {
+            name: None if pd.isna(row[name]) else round(float(row[name]), n) for name, n in DIGITS.items()
         }
-        for row in rows_of(board)
-    ]
+        jobs = {"jobs": int(row["jobs"]), "reported_jobs": len(own)}
+        share = {"reported_on_time": round(sum(own) / len(own), 4) if own else None}
+        found.append({"policy": row["policy"], "model": model, **jobs, **measures, **share})
+    return [{name: row[name] for name in BOARD} for row in found]
+
+
+#: Decimal places of the measures of the leaderboard.
+DIGITS: Final = {
+    "mean_utility": 6, "mean_utility_usd": 4, "mean_cost_usd": 4, "mean_saved_usd": 4, "saved_share": 6,
+    "mean_hindsight_usd": 4, "on_time": 4, "gap_to_hindsight": 6, "weight": 6,
+}  # fmt: skip
 
 
 def in_one_model(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -155,7 +152,6 @@ def in_one_model(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a finding on the best multi-market policy and the leader that decides next."""
     movers = [row for row in board if row["policy"] != BEST_MARKET]
     if not movers:
         return []

@@ -22,7 +22,7 @@ from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
-from slackwater.flows.turn.context import Counts, Turn, TurnValues
+from slackwater.flows.turn.context import Counts, Turn
 from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import market_of
@@ -78,36 +78,8 @@ class ReportData:
     routes: list[JobRoute] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFacts:
-    """Stored facts of a report: notes on missed, example and undecided jobs, forecast errors, and the routes of jobs."""
-
-    missed: list[str]
-    examples: list[str]
-    over: list[str]
-    accuracy: pd.DataFrame
-    routes: list[JobRoute]
-
-
-def read_report_facts(
-    turn: Turn, decisions: Sequence[dict[str, Any]], drawn: Sequence[MarketPanel]
-) -> ReportFacts:
-    """Read what the warehouse has on the jobs and the forecasts of a turn; ``drawn`` are the markets of the page."""
-    settings = turn.settings
-    recent = turn.at - pd.Timedelta(hours=settings.alarms.recent_hours)
-    ended = [job for job in turn.jobs() if recent <= job.deadline <= turn.at]
-    return ReportFacts(
-        missed=turn.read(missed_jobs, ended, known_at=turn.at),
-        examples=turn.read(examples_told, decisions),
-        over=turn.read(over_told, turn.at),
-        accuracy=turn.read(recent_rows, turn.at, window=measured_window(settings)),
-        routes=turn.read(routes_of, decisions, drawn),
-    )
-
-
-def report_data(
-    turn: TurnValues,
-    facts: ReportFacts,
+def read_report(
+    turn: Turn,
     *,
     learned: PolicyResults,
     decisions: list[dict[str, Any]],
@@ -116,23 +88,26 @@ def report_data(
     simulated: bool,
     left_out: Sequence[str] = (),
 ) -> ReportData:
-    """Return the data of the report."""
+    """Return the data of the report, with what the warehouse has on its jobs and forecasts; ``drawn`` are its markets."""
+    settings = turn.settings
+    recent = turn.at - pd.Timedelta(hours=settings.alarms.recent_hours)
+    ended = [job for job in turn.jobs() if recent <= job.deadline <= turn.at]
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
         simulated=simulated,
         decisions=decisions,
-        accuracy=facts.accuracy,
-        planner=turn.settings.planner,
+        accuracy=turn.read(recent_rows, turn.at, window=measured_window(settings)),
+        planner=settings.planner,
         learned=learned,
-        routes=facts.routes,
+        routes=turn.read(routes_of, decisions, drawn),
         ingested=ingested,
         panels=drawn,
         notes=[
-            *facts.missed,
+            *turn.read(missed_jobs, ended, known_at=turn.at),
             *left_out,
-            *facts.examples,
-            *facts.over,
+            *turn.read(examples_told, decisions),
+            *turn.read(over_told, turn.at),
             *learned.findings,
         ],
     )
@@ -203,9 +178,8 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
     rows = [row for _, row in decided]
-    return report_data(
+    return read_report(
         turn,
-        read_report_facts(turn, rows, drawn),
         learned=policy_results(turn, read_board_facts(turn)),
         decisions=rows,
         ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
@@ -310,7 +284,11 @@ def markets_section(
     if not panels:
         return Section(heading, ["No market is followed yet; ingest a history to see one."], "markets")
     held = [
-        [f"{text(row.get('job'))}: {_holding(row)}" for row in decisions if decided_for(panel, row)]
+        [
+            f"{text(row.get('job'))}: run {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
+            for row in decisions
+            if decided_for(panel, row)
+        ]
         for panel in panels
     ]
     shown = [(panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
@@ -334,10 +312,6 @@ def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
     if panel.forecast is not None:
         keys.add(panel.forecast.market.key)
     return market in keys and (not source or not panel.source or source == panel.source)
-
-
-def _holding(row: Mapping[str, Any]) -> str:
-    return f"run {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
 
 
 def ingest_section(ingested: Mapping[str, Mapping[str, int]]) -> Section:

@@ -121,7 +121,9 @@ def market_charts(panel: MarketPanel, *, heights: tuple[int, int] = (100, 62)) -
             Fan(
                 title=title,
                 past=step_rows([*slots[:end], slots[end - 1] + step], seen[:end].tolist()) if end else [],
-                gaps=gap_rows(slots[:before], seen[:before], step),
+                gaps=[
+                    {"x": slots[a], "x2": slots[b - 1] + step} for a, b in gap_runs(np.isnan(seen[:before]))
+                ],
                 ahead=[] if forecast is None else ahead_rows(forecast, quantiles, step),
                 limit=limit,
                 limit_colour=colour,
@@ -131,11 +133,6 @@ def market_charts(panel: MarketPanel, *, heights: tuple[int, int] = (100, 62)) -
         )
     price, count = fans
     return [fan(price, labelled=False), fan(count)] if panel.availability_observed else [fan(price)]
-
-
-def gap_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:
-    """Return one row per run of slots that were not observed."""
-    return [{"x": slots[a], "x2": slots[b - 1] + step} for a, b in gap_runs(np.isnan(values))]
 
 
 def ahead_rows(forecast: Forecast, quantiles: Any, step: pd.Timedelta) -> list[dict[str, Any]]:
@@ -273,7 +270,6 @@ def _route_rows(route: JobRoute) -> list[dict[str, Any]]:
 
 
 def _span(values: Sequence[Any], written: Callable[[Any], str]) -> str:
-    """Return the least and the greatest of some numbers as text."""
     if not values:
         return MISSING
     ends = [written(min(values)), written(max(values))]
@@ -382,7 +378,6 @@ def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
 
 
 def _route_path(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) -> list[dict[str, Any]]:
-    """Return the vertices of the line through the job's markets."""
     rows: list[dict[str, Any]] = []
     for row in route.decided:
         if row["place"] in name:

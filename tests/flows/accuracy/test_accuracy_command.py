@@ -23,7 +23,8 @@ from published import keeps_to
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.accuracy import units as scoring
-from slackwater.flows.accuracy.report import AccuracyOptions, course_of, read_measured
+from slackwater.flows.accuracy.command import AccuracyOptions
+from slackwater.flows.accuracy.report import course_of, read_measured
 from slackwater.flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
 from slackwater.flows.command import Session
 from slackwater.flows.config import Settings

@@ -12,9 +12,8 @@ from command_kit import call, printed
 from published import keeps_to
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.command import accuracy
+from slackwater.flows.accuracy.command import AccuracyOptions, accuracy
 from slackwater.flows.accuracy.report import (
-    AccuracyOptions,
     course_of,
     earlier_course,
     read_measured,

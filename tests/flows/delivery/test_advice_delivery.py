@@ -342,7 +342,7 @@ def test_killed_between_sending_and_remembering_sends_the_same_key_again(store, 
 
     with serving() as server:
         with monkeypatch.context() as patch:
-            patch.setattr("slackwater.flows.delivery._remember", killed)
+            patch.setattr("slackwater.flows.delivery.remember", killed)
             with pytest.raises(KeyboardInterrupt):
                 given(store, 0, rows[:1], hook(server))
         assert statuses(given(store, 0, rows[:1], hook(server))) == [("sent", 1, "")]
@@ -476,7 +476,7 @@ def test_a_wrong_sink_is_refused_without_saying_its_address(tmp_path, terms, wor
 
 def test_two_sinks_of_one_name_are_refused(tmp_path):
     one = '[[sinks]]\nname = "s"\nkind = "file"\nfolder = "x"\n'
-    with pytest.raises(SettingsError, match="two sinks, alerts or drivers named 's'"):
+    with pytest.raises(SettingsError, match="two sinks named 's'"):
         read_settings(settings_file(tmp_path, one * 2))
 
 

@@ -15,7 +15,8 @@ from make import make_job, make_window
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.report import AccuracyOptions, course_of, read_measured
+from slackwater.flows.accuracy.command import AccuracyOptions
+from slackwater.flows.accuracy.report import course_of, read_measured
 from slackwater.flows.accuracy.units import run_course
 from slackwater.flows.command import Session
 from slackwater.flows.config import Settings, read_settings
@@ -213,12 +214,9 @@ def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkey
             return lambda **_: get_current_settings().flows.heartbeat_frequency
 
     monkeypatch.setattr(flows, "pipeline", Pipeline())
-    terms = dict.fromkeys(("data", "report", "settings"))
+    session = Session(db=tmp_path / "w.duckdb", at=AT.isoformat())
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: 30}):
-        assert (
-            run_turn(db=tmp_path / "w.duckdb", at=AT, job_files=[], config=Settings(), show=print, **terms)
-            is None
-        )
+        assert run_turn(session, job_files=[], report=None, show=print) is None
         assert get_current_settings().flows.heartbeat_frequency == 30
 
 

@@ -75,7 +75,7 @@ RINGING = [
 
 @pytest.mark.parametrize(("kind", "wrong", "words"), RINGING[:-1])
 def test_each_rings_and_alone(kind, wrong, words):
-    rung = {name: check(facts(**wrong)) for name, check in CHECKS.items()}
+    rung = {name: list(check(facts(**wrong))) for name, check in CHECKS.items()}
     assert [name for name, found in rung.items() if found] == [kind]
     assert words in rung[kind][0].text
 
@@ -142,7 +142,7 @@ def test_a_job_that_was_not_worth_finishing_is_given_up_not_missed(value, on_dem
         found = ending_of(asked, [last], reports)
         assert (found.state, found.share, found.is_missed) == (state, 0.2, state == "missed")
         assert found.words().startswith(f"{state}")
-    alarm = CHECKS["job missed"](facts(job=asked, at=LATER, decisions=[last]))
+    alarm = list(CHECKS["job missed"](facts(job=asked, at=LATER, decisions=[last])))
     assert bool(alarm) is (state == "missed")
 
 

@@ -30,7 +30,7 @@ from slackwater.flows.monitoring.status import (
     status_blocks,
     status_page,
 )
-from slackwater.flows.show import Table
+from slackwater.flows.show.blocks import Table
 from slackwater.flows.show.page import figures_of, render_page
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.store.connection import open_store

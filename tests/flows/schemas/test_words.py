@@ -1,6 +1,7 @@
 """Everything declared is explained in the tables of the glossary page."""
 
 import pytest
+from typing_extensions import TypedDict
 
 from slackwater.flows.ledger import fields
 from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
@@ -21,7 +22,7 @@ def test_every_key_and_heading_is_explained():
 
 
 def test_a_key_of_an_error_without_words_is_no_page():
-    class Wordless(forms.TurnError):
+    class Wordless(TypedDict):
         novelty: float
 
     with pytest.raises(KeyError, match="description"):

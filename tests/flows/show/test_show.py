@@ -14,7 +14,7 @@ from page_kit import unpacked
 from rich.cells import cell_len
 
 from slackwater.flows.command import Answer
-from slackwater.flows.show import (
+from slackwater.flows.show.blocks import (
     Banner,
     Column,
     Figure,
@@ -217,24 +217,21 @@ TIMES = [
     for k in range(3)
 ]
 SPECS = {
-    "lines": charts.lines(POINTS, ["a"], x=AXIS, y=AXIS, band=True, rule=1.0, reference="a", marks=[{"x": 1, "text": "1"}]),
+    "lines": charts.lines(POINTS, ["a"], x=AXIS, y=AXIS, rule=1.0, reference="a", marks=[{"x": 1, "text": "1"}]),
     "scatter": charts.scatter([{"x": 1, "y": 2, "series": "a", "text": "t"}], ["a"], x=AXIS, y=AXIS, rule=1.0, diagonal=(1, 2)),
-    "stacks": charts.stacks([{"x": 1, "x2": 2, "a": 1, "b": 0}], {"a": "band50", "b": "on-demand"}, x=AXIS, y=AXIS),
+    "stacks": charts.stacks([{"x": AT, "x2": AT, "a": 1, "b": 0}], {"a": "band50", "b": "on-demand"}, x=AXIS, y=AXIS),
     "spans": charts.lines(POINTS, ["a"], x=AXIS, y=charts.Axis(symlog=0.1, at=(0, 1)), spans=True, rule={"known": 1.0},
                           crosses=[{"x": 1, "y": 1, "series": "a"}]),
-    "area": charts.area(POINTS, x=AXIS, y=AXIS),
     "dots": charts.dots([{"label": "a", "value": 1.0, "kind": "", "low": 0.5, "high": 1.5}], ["a"], x=AXIS, bound=2.0, spans=True),
-    "bars": charts.bars([{"x": "a", "y": 1.0, "series": "s"}], ["s"], x=AXIS, y=AXIS),
     "guided": charts.lines(
         [{**row, "point": False} for row in POINTS], ["a"], x=AXIS, y=AXIS, bold="a", around=(0.5, 1.0),
-        faint=[{"x": 0, "y": 1, "of": "m"}], guide=[{"x": 0, "y": 1}, {"x": 3, "y": 1}],
+        guide=[{"x": 0, "y": 1}, {"x": 3, "y": 1}],
     ),
     "cells": charts.cells(TIMES, ["m"], ends=(AT, AT), states={"done": ("capacity", "D")}),
     "holdings": charts.holdings(
         [{"x": AT, "x2": AT + pd.Timedelta(hours=1), "y": 0, "y2": 2, "kind": "spot", "planned": False, "held": 2}],
         {"spot": "series1"}, ends=(AT, AT), y=AXIS, line=[{"x": AT, "y": 3}], line_name="available",
     ),
-    "heat": charts.heat([{"x": 1, "y": "a", "z": 1.0}], x=AXIS, y=AXIS, value="gain"),
     "fan": charts.fan(charts.Fan(title="t", past=[{"x": AT, "y": 1.0}], gaps=[], ahead=[], limit=2.0, limit_colour="capacity")),
 }  # fmt: skip
 

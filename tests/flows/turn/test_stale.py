@@ -8,7 +8,7 @@ from test_turn import small_settings
 from tidy_folder import DAYS, START, write_tidy
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.ledger.fields import DECISION, stale_told
+from slackwater.flows.ledger.fields import DECISION, notes_told
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.stages import whole_turn
@@ -134,14 +134,14 @@ def row(job, market, slot="2026-01-05T12:00:00+00:00", stale="old"):
 
 def test_many_decisions_do_not_drown_what_they_say():
     many = [row(f"j{k}", "a/b/c/d") for k in range(40)]
-    assert stale_told(many) == ["a/b/c/d is old"]
+    assert notes_told(many, "stale") == ["a/b/c/d is old"]
     earlier = row("j", "a/b/c/d", slot="2026-01-04T12:00:00+00:00", stale="younger")
-    assert stale_told([*many, earlier]) == ["a/b/c/d is old"]
+    assert notes_told([*many, earlier], "stale") == ["a/b/c/d is old"]
     markets = [row("j", f"a/b/c/d{k}") for k in range(6)]
-    assert stale_told(markets) == [
+    assert notes_told(markets, "stale") == [
         *(f"a/b/c/d{k} is old" for k in range(3)),
         "and the same for 3 more markets",
     ]
-    assert stale_told([row("j", "a/b/c/d", stale=None)]) == []
+    assert notes_told([row("j", "a/b/c/d", stale=None)], "stale") == []
     (note, _) = decision_blocks("Decisions", many)
     assert len(note.items) == 1

@@ -254,7 +254,7 @@ def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_
     assert result.ingested == {}
     assert {row["market"] for row in result.decisions}
     assert not any(row["market"].startswith("simulated/") for row in result.decisions)
-    page = result.report.read_text()
+    page = result.page.read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert "Simulated market." not in page
     with open_store(db) as store:
