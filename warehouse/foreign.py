@@ -268,7 +268,8 @@ def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) ->
             if not text or reasons[row] is not None:
                 continue
             if text not in judged:
-                judged[text] = why_unreadable(text, form) or judges.get(column, lambda _: "")(text)
+                judge = judges.get(column)
+                judged[text] = why_unreadable(text, form) or (judge(text) if judge else "")
             if judged[text]:
                 reasons[row] = f"{column}: {judged[text]}"[:_LONGEST_REASON]
     return pa.array(reasons, pa.string())
