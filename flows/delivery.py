@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +26,7 @@ from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.fields import DECISION, whole_row
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.show.formats import plain, rows_of
+from slackwater.flows.show.page import write_whole
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -455,10 +455,10 @@ def _write_files(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> De
     text = as_text(whole)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / file_name(slot), text)
+        write_whole(folder / file_name(slot), text)
         latest = folder / "latest.json"
         if not _is_later(latest, slot):
-            _write_whole(latest, text)
+            write_whole(latest, text)
     except OSError as error:
         return DeliveryResult(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
     return DeliveryResult()
@@ -469,18 +469,3 @@ def _is_later(file: Path, slot: pd.Timestamp) -> bool:
         return bool(pd.Timestamp(json.loads(file.read_text(encoding="utf-8"))["slot"]) > slot)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False
-
-
-def _write_whole(file: Path, text: str) -> None:
-    """Write a file atomically: readers see, and a crash leaves, either the old or the new file."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(file)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise

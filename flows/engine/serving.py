@@ -182,30 +182,15 @@ def made_again() -> dict[str, Any]:
     A run is marked as crashed if its worker sees its process die, or by `zombies`. Failed runs are
     not repeated: they had their retries.
     """
-    return {
-        "name": "slackwater-made-again",
-        "description": "The turn of a run that died is made once more, if its slot still lasts.",
-        "trigger": {
-            "type": "event",
-            "posture": "Reactive",
-            "match": {"prefect.resource.id": "prefect.flow-run.*"},
-            "match_related": {
-                "prefect.resource.role": "tag",
-                "prefect.resource.id": f"prefect.tag.{LIVE}",
-            },
-            "expect": ["prefect.flow-run.Crashed"],
-            "for_each": ["prefect.resource.id"],
-            "threshold": 1,
-            "within": 0,
-        },
-        "actions": [
-            {
-                "type": "run-deployment",
-                "source": "inferred",
-                "parameters": {"after": {"__prefect_kind": "jinja", "template": "{{ flow_run.name }}"}},
-            }
-        ],
+    repeat = {
+        "type": "run-deployment",
+        "source": "inferred",
+        "parameters": {"after": {"__prefect_kind": "jinja", "template": "{{ flow_run.name }}"}},
     }
+    return _automation(
+        "made-again", "The turn of a run that died is made once more, if its slot still lasts.", repeat,
+        tag=LIVE, posture="Reactive", expect=["prefect.flow-run.Crashed"], within=0,
+    )  # fmt: skip
 
 
 def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
@@ -215,30 +200,34 @@ def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
     heartbeats (`slackwater.flows.engine.run.ENGINE_SETTINGS`), so a run that continues after the death of its
     worker is not ended.
     """
+    end = {
+        "type": "change-flow-run-state",
+        "state": "CRASHED",
+        "message": f"nothing was heard of its process for {silence:g} seconds",
+    }
+    return _automation(
+        "zombies", "Runs whose process has died are marked as crashed, and make room for those that wait.", end,
+        tag="slackwater", posture="Proactive", after=[f"prefect.flow-run.{one}" for one in BEGUN],
+        expect=["prefect.flow-run.*"], within=silence,
+    )  # fmt: skip
+
+
+def _automation(
+    name: str, description: str, action: dict[str, Any], *, tag: str, **trigger: Any
+) -> dict[str, Any]:
+    """Return an automation on the events of each flow run with a tag."""
     return {
-        "name": "slackwater-zombies",
-        "description": "Runs whose process has died are marked as crashed, and make room for those that wait.",
+        "name": f"slackwater-{name}",
+        "description": description,
         "trigger": {
             "type": "event",
-            "posture": "Proactive",
             "match": {"prefect.resource.id": "prefect.flow-run.*"},
-            "match_related": {
-                "prefect.resource.role": "tag",
-                "prefect.resource.id": "prefect.tag.slackwater",
-            },
-            "after": [f"prefect.flow-run.{one}" for one in BEGUN],
-            "expect": ["prefect.flow-run.*"],
+            "match_related": {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{tag}"},
             "for_each": ["prefect.resource.id"],
             "threshold": 1,
-            "within": silence,
+            **trigger,
         },
-        "actions": [
-            {
-                "type": "change-flow-run-state",
-                "state": "CRASHED",
-                "message": f"nothing was heard of its process for {silence:g} seconds",
-            }
-        ],
+        "actions": [action],
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from slackwater.flows.show.page import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +29,7 @@ def seconds_file(db: Path) -> Path:
 
 def save_seconds(db: Path, seconds: TurnSeconds) -> None:
     """Store the durations in place of those of the turn before; raises `OSError` if they cannot be written."""
-    part = seconds_file(db).with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(asdict(seconds)), encoding="utf-8")
-    os.replace(part, seconds_file(db))
+    write_whole(seconds_file(db), json.dumps(asdict(seconds)))
 
 
 def read_seconds(db: Path) -> TurnSeconds | None:

@@ -7,8 +7,8 @@ import gzip
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -255,15 +255,7 @@ def write_html(content: str, path: Path, *, option: str) -> Path:
     """Write HTML to ``path`` atomically; see `write_page`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)  # the default mode of mkstemp would hide the page from a web server
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+        write_whole(path, content)
     except OSError as error:
         raise InputError(
             f"report {path}: {error.strerror}",
@@ -271,3 +263,18 @@ def write_html(content: str, path: Path, *, option: str) -> Path:
             remedy=f"choose another path with {option}",
         ) from error
     return path
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file atomically: readers see, and a crash leaves, either the old or the new file."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise

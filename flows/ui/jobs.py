@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -40,10 +40,9 @@ from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.report.leaderboard import costs_figure
 from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
-from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.definition import finished
 from slackwater.optimization.replay.decision import NOTHING
 from slackwater.optimization.replay.score import BEST_MARKET
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.history import History, Market
 
@@ -65,7 +64,14 @@ RECENT_SLOTS: Final = 48
 PAGE_JOBS: Final = 40
 
 
-def state_of(reading: Reading, listed: ListedJob, standing: JobStanding | str | None) -> str:
+#: State of a job up to the slot of its newest decision or its end: its slots and the figures of its row.
+Standing: TypeAlias = dict[str, Any]
+#: Figures of progress in the row of a job; None where they cannot be computed. ``slots_ahead`` is relative to uniform
+#: progress, negative when behind; ``reported_at`` is None if the progress is computed from the decisions only.
+PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "cost_usd", "finished_at", "reported_at")
+
+
+def state_of(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> str:
     """Return the state of a job (a key of `STATES`) at the time of the newest turn."""
     if is_over(reading, listed.job):
         return "ended"
@@ -73,7 +79,7 @@ def state_of(reading: Reading, listed: ListedJob, standing: JobStanding | str | 
         return "finished"
     if reading.at is None or listed.job.start > reading.at:
         return "waiting"
-    if isinstance(standing, JobStanding) and standing.is_finished:
+    if isinstance(standing, Mapping) and standing["finished_at"]:
         return "finished"
     return "set aside" if listed.job.origin == "example" and reading.has_own_jobs else "running"
 
@@ -166,7 +172,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
     }
 
 
-def job_row(reading: Reading, listed: ListedJob, standing: JobStanding | str | None) -> dict[str, Any]:
+def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> dict[str, Any]:
     """Return the row of a job in ``job list`` with its terms, progress and newest decision.
 
     ``problem`` explains why its progress could not be computed.
@@ -180,20 +186,12 @@ def job_row(reading: Reading, listed: ListedJob, standing: JobStanding | str | N
         "changed_under_way": job.changed_under_way,
         "resumable": request.checkpoint.resumable, "value_usd": request.value_usd,
         "scored": listed.is_scored, "outcome": outcome, "outcome_words": shown["ending"] if outcome else None,
-        "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
+        **dict.fromkeys(PROGRESS),
         "problem": standing if isinstance(standing, str) else "", "hold": None,
         "recent": [{name: row[name] for name in ("slot", "on_demand", "spot")} for row in decisions[-RECENT_SLOTS:]],
     }  # fmt: skip
-    if isinstance(standing, JobStanding):
-        row |= {
-            "share_done": min(1.0, standing.now.done / standing.job.workload),
-            "share_expected": min(1.0, standing.slot / standing.job.deadline_slots),
-            "slots_ahead": standing.slots_ahead,
-            "cost_usd": standing.now.cost_usd,
-            "finished_at": standing.finished_at,
-            "reported_at": standing.reported_at,
-            "must_finish": standing.job.must_finish,
-        }
+    if isinstance(standing, Mapping):
+        row |= {key: standing[key] for key in (*PROGRESS, "must_finish")}
     if decisions and row["state"] == "running":
         newest = decisions[-1]
         if request.may_move:
@@ -231,37 +229,12 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
         "at": reading.at,
         "job": job_row(reading, listed, standing),
         "request": job.request.model_dump(mode="json", exclude_none=True),
-        "slots": _slots(standing) if isinstance(standing, JobStanding) else [],
-        "deadline_slots": standing.job.deadline_slots if isinstance(standing, JobStanding) else None,
+        "slots": standing["slots"] if isinstance(standing, Mapping) else [],
+        "deadline_slots": standing["deadline_slots"] if isinstance(standing, Mapping) else None,
         "decisions": decisions,
         "reports": reports_shown(reading.store, job, decisions, reading.settings),
         "outcomes": outcomes_of(reading.store, job),
     }
-
-
-def _slots(standing: JobStanding) -> list[dict[str, Any]]:
-    """Return the slots of a job up to the decided slot.
-
-    Each row has the uniform and the actual progress, the market, and the instances decided and run.
-    """
-    rows: list[dict[str, Any]] = []
-    for k in range(min(standing.slot + 1, standing.job.deadline_slots)):
-        had = standing.held[k] if k < len(standing.held) else None
-        told = standing.decided.get(k)
-        rows.append(
-            {
-                "slot": standing.start + k * standing.step,
-                "share_done": standing.done[k] / standing.job.workload,
-                "share_expected": k / standing.job.deadline_slots,
-                "price_usd": as_number(standing.price[k]),
-                "available": as_number(standing.available[k]),
-                "decided_on_demand": None if told is None else told.on_demand,
-                "decided_spot": None if told is None else told.spot,
-                "held_on_demand": None if had is None else had.on_demand,
-                "held_spot": None if had is None else had.spot,
-            }
-        )
-    return rows
 
 
 def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -415,52 +388,10 @@ def _instance_boxes(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStanding:
-    """Progress of a job up to slot ``slot``, the slot of its newest decision or the end of the job.
-
-    ``done`` is the work done at the start of slots 0..``slot``, ``held`` the instances run in the
-    slots before ``slot``, ``now`` the progress at the start of ``slot``. ``decided`` maps slots to
-    decisions. ``reported_at`` is the time of the last progress report, None if the progress is
-    computed from the decisions only.
-    """
-
-    job: Job
-    start: pd.Timestamp
-    step: pd.Timedelta
-    slot: int
-    done: tuple[float, ...]
-    held: tuple[Allocation, ...]
-    now: Progress
-    decided: Mapping[int, Allocation]
-    price: np.ndarray
-    available: np.ndarray
-    reported_at: pd.Timestamp | None
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the work is done."""
-        return finished(self.now.done, self.job.workload)
-
-    @property
-    def finished_at(self) -> pd.Timestamp | None:
-        """End of the slot in which the work was completed, None before."""
-        if not self.is_finished:
-            return None
-        first = next(k for k, done in enumerate(self.done) if finished(done, self.job.workload))
-        return self.start + first * self.step
-
-    @property
-    def slots_ahead(self) -> float:
-        """Slots ahead of uniform progress, negative when behind: (z - Zexp) / (L / d)."""
-        expected = min(1.0, self.slot / self.job.deadline_slots)
-        return (self.now.done / self.job.workload - expected) * self.job.deadline_slots
-
-
-def standings(reading: Reading, jobs: Sequence[ListedJob]) -> dict[str, JobStanding | str]:
+def standings(reading: Reading, jobs: Sequence[ListedJob]) -> dict[str, Standing | str]:
     """Return the state of each job with decisions, or an error message if it cannot be computed."""
     asked: dict[str, PlacedJob] = {}
-    found: dict[str, JobStanding | str] = {}
+    found: dict[str, Standing | str] = {}
     decided = {listed.name: listed.decisions for listed in jobs if listed.decisions}
     for listed in jobs:
         if not listed.decisions:
@@ -518,49 +449,56 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
     ).for_job(job.request)
 
 
-def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> JobStanding:
+def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
     """Compute the state of a job; for a multi-market job, prices and availability are those of the market decided for each slot."""
-    live, histories, job = running.live, running.histories, running.run
-    start, step = live.start, live.step
-    slot = min(live.slot, job.deadline_slots)
+    live, job = running.live, running.run
+    slot, all_slots = min(live.slot, job.deadline_slots), job.deadline_slots
     now, before = live.so_far(slot)
-    done = np.full(slot + 1, np.nan)
-    had: list[Allocation] = [NOTHING] * slot
-    for k, at_start in before.items():
-        done[k] = at_start.done
-        had[k] = live.ran(k).allocation
-    done[slot] = now.done
-    grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
+    # slots without a view follow the completion of the work
+    done = [before[k].done if k in before else job.workload for k in range(slot)] + [now.done]
+    grid = pd.date_range(live.start, periods=all_slots, freq=live.step)
     tables = [
-        (history.frame if history.availability_observed else history.frame.assign(available=np.nan)).reindex(
-            grid
-        )
-        for history in histories
+        (one.frame if one.availability_observed else one.frame.assign(available=np.nan)).reindex(grid)
+        for one in running.histories
     ]
     # The market of each slot: the only market, else the market of the decision.
-    at = dict.fromkeys(range(len(grid)), 0)
+    at = dict.fromkeys(range(all_slots), 0)
     if running.request.may_move:
         at = {
-            round((pd.Timestamp(row["slot"]) - start) / step): running.places.index(str(row["market"]))
+            round((pd.Timestamp(row["slot"]) - live.start) / live.step): running.places.index(
+                str(row["market"])
+            )
             for row in rows
         }
-    columns = {name: np.full(len(grid), np.nan) for name in ("price_usd", "available")}
-    for name, column in columns.items():
-        for k, m in at.items():
-            if 0 <= k < len(grid):
-                column[k] = float(tables[m][name].iloc[k])
+    slots: list[dict[str, Any]] = []
+    for k in range(min(slot + 1, all_slots)):
+        had = None if k >= slot else live.ran(k).allocation if k in before else NOTHING
+        told = live.decided[k].allocation if k in live.decided else None
+        observed: Any = tables[at[k]].iloc[k] if k in at else {}
+        slots.append(
+            {
+                "slot": grid[k],
+                "share_done": done[k] / job.workload,
+                "share_expected": k / all_slots,
+                "price_usd": as_number(observed.get("price_usd")),
+                "available": as_number(observed.get("available")),
+                "decided_on_demand": None if told is None else told.on_demand,
+                "decided_spot": None if told is None else told.spot,
+                "held_on_demand": None if had is None else had.on_demand,
+                "held_spot": None if had is None else had.spot,
+            }
+        )
+    expected = min(1.0, slot / all_slots)
+    ended = [k for k, work in enumerate(done) if finished(work, job.workload)]
     said = [one for one in running.reports if one.finished or one.progress is not None]
-    return JobStanding(
-        job=job,
-        start=start,
-        step=step,
-        slot=slot,
-        # slots without a view follow the completion of the work
-        done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
-        held=tuple(had),
-        now=now,
-        decided={k: placed.allocation for k, placed in live.decided.items()},
-        price=columns["price_usd"],
-        available=columns["available"],
-        reported_at=said[-1].reported_at if said else None,
-    )
+    return {
+        "slots": slots,
+        "deadline_slots": all_slots,
+        "must_finish": job.must_finish,
+        "share_done": min(1.0, now.done / job.workload),
+        "share_expected": expected,
+        "slots_ahead": (now.done / job.workload - expected) * all_slots,
+        "cost_usd": now.cost_usd,
+        "finished_at": live.start + ended[0] * live.step if finished(now.done, job.workload) else None,
+        "reported_at": said[-1].reported_at if said else None,
+    }

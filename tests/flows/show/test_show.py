@@ -14,6 +14,7 @@ from page_kit import unpacked
 from rich.cells import cell_len
 
 from slackwater.flows.command import Answer
+from slackwater.flows.show import charts
 from slackwater.flows.show.blocks import (
     Banner,
     Column,
@@ -25,7 +26,6 @@ from slackwater.flows.show.blocks import (
     Section,
     Table,
     Verbatim,
-    charts,
 )
 from slackwater.flows.show.formats import usd
 from slackwater.flows.show.page import COLOURS, asset, breakable, packed, render_page
