@@ -16,13 +16,13 @@ from slackwater.flows.ledger.fields import (
     DECISION,
     INTERVALS,
     as_shown,
-    assumed_told,
-    availability_told,
+    assumed_notes,
+    availability_notes,
     columns_of,
-    contradicted_told,
-    on_demand_prices_told,
-    on_demand_told,
-    stale_told,
+    contradiction_notes,
+    on_demand_notes,
+    on_demand_price_notes,
+    stale_notes,
 )
 from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
 
@@ -69,17 +69,17 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
 
 
 def _warnings(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    notes = [f"STALE DATA: {text}" for text in stale_told(rows)]
-    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
-    notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_told(rows)]
-    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
+    notes = [f"STALE DATA: {text}" for text in stale_notes(rows)]
+    notes += [f"SOURCES DISAGREE: {text}" for text in contradiction_notes(rows)]
+    notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_notes(rows)]
+    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_notes(rows)]
     notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
     return [Notes(notes)] if notes else []
 
 
 def _assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    listed = [f"On-demand price of {text}" for text in on_demand_prices_told(rows)]
-    listed += [f"SYNTHETIC: {text}" for text in assumed_told(rows)]
+    listed = [f"On-demand price of {text}" for text in on_demand_price_notes(rows)]
+    listed += [f"SYNTHETIC: {text}" for text in assumed_notes(rows)]
     return [Notes(listed)] if listed else []
 
 

@@ -98,8 +98,8 @@ def read_report_facts(
     ended = [job for job in turn.jobs() if recent <= job.deadline <= turn.at]
     return ReportFacts(
         missed=turn.read(missed_jobs, ended, known_at=turn.at),
-        examples=turn.read(examples_told, decisions),
-        over=turn.read(over_told, turn.at),
+        examples=turn.read(example_notes, decisions),
+        over=turn.read(undecided_notes, turn.at),
         accuracy=turn.read(recent_rows, turn.at, window=measured_window(settings)),
         routes=turn.read(routes_of, decisions, drawn),
     )
@@ -138,7 +138,7 @@ def report_data(
     )
 
 
-def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+def example_notes(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note that the decided jobs are examples, and how to replace them; nothing if a user job is among them."""
     names = [row["job"] for row in decisions]
     origins = {
@@ -155,7 +155,7 @@ def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[
     ]
 
 
-def over_told(store: Store, at: pd.Timestamp) -> list[str]:
+def undecided_notes(store: Store, at: pd.Timestamp) -> list[str]:
     """Return notes on user jobs that the turn at a time scored but no turn decided: they ended before the first turn."""
     rows = store.execute(
         "SELECT name, deadline_at FROM jobs WHERE origin = 'user' AND name NOT IN (SELECT job FROM decisions) "
