@@ -212,7 +212,7 @@ def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> t
         for kind, mine in own.items():
             other = pick_product(_fresh(known, kind, source, grid))
             if other is not None and _contradict(mine, other):
-                apart.append((_value_told(mine), _value_told(other)))
+                apart.append((_value_words(mine), _value_words(other)))
         if apart:
             mine_told, other_told = (" and ".join(parts) for parts in zip(*apart, strict=True))
             told.append(f"{used}, which is used, has {mine_told}; {source} has {other_told}")
@@ -271,7 +271,7 @@ def _contradict(one: KnownSeries, other: KnownSeries) -> bool:
     return (not fewer.newest and largest > 0) or (apart >= COUNTS_APART and apart > largest / 2)
 
 
-def _value_told(series: KnownSeries) -> str:
+def _value_words(series: KnownSeries) -> str:
     value = series.newest or 0.0
     at = utc_index(np.array([series.latest_us], dtype=np.int64))[0]
     what = f"{value:,.4g} USD" if series.kind == "price" else plural(int(value), "spot instance")

@@ -12,7 +12,7 @@ import pandas as pd
 from slackwater.flows.clock import now
 from slackwater.flows.command import call_with_progress, say
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds
+from slackwater.flows.ledger.stages import TurnSeconds, save_seconds
 from slackwater.flows.monitoring.alarms import Settled
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.flows.turn.context import Turn, run_id_of

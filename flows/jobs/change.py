@@ -22,7 +22,7 @@ from slackwater.optimization.job.request import (
     JobRequest,
     TermChange,
     check_slots,
-    shortfall_told,
+    shortfall_words,
     slot_job,
     term_changes,
 )
@@ -92,7 +92,7 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
     if places[0].at < job.start:
         histories = read_all(turn, [(one, one.at) for one in places])
         runs = job_in_markets(request, histories).runs
-        told = [shortfall_told(one, job.start, histories[0].step) for one in runs]
+        told = [shortfall_words(one, job.start, histories[0].step) for one in runs]
         return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
     running = open_placed_job(turn, (job, places), ledger=ledger)
     progress = running.live.progress()

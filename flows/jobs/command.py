@@ -109,12 +109,12 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.freshness import Freshness
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.plans.query import filed_moment, start_note
+    from slackwater.flows.plans.query import job_moment, start_note
     from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
     from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
-    from slackwater.optimization.job.request import first_slot, shortfall_told
+    from slackwater.optimization.job.request import first_slot, shortfall_words
     from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.moving.terms import moves, runs_in_markets
 
@@ -122,7 +122,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         request = request.model_copy(update={"name": name})
     settings, ranked, told, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
-        moment = filed_moment(store, settings, request, given=session.time, clock=clock)
+        moment = job_moment(store, settings, request, given=session.time, clock=clock)
         known = StoredMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
         if request.names_no_market and market is None:
             request, told = proposed(known, request)
@@ -165,7 +165,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "times": times_rows(placed),
     }
     short: list[str] = [
-        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in runs
+        shortfall_words(one, first_slot(placed, histories[0].step), histories[0].step) for one in runs
     ]
     cannot = short[0] if all(short) else ""
     value |= {"shortfall": cannot or None, "stale": old}
@@ -558,7 +558,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
-    from slackwater.flows.ledger.throughput import throughput_told
+    from slackwater.flows.ledger.throughput import throughput_words
     from slackwater.flows.turn.report.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
@@ -573,7 +573,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [
-            f"{time(row['reported_at'])}: {throughput_told(row['throughput'])}"
+            f"{time(row['reported_at'])}: {throughput_words(row['throughput'])}"
             for row in value["reports"]
             if "throughput" in row
         ]
@@ -685,7 +685,7 @@ def report(
     """Report the progress and instances of a job; the next plan starts from them. Reporting a time again corrects it."""
     from slackwater.flows.clock import now
     from slackwater.flows.jobs.reporting import write_report
-    from slackwater.flows.ledger.throughput import throughput_told
+    from slackwater.flows.ledger.throughput import throughput_words
 
     with session.writing() as store:
         done = write_report(store, session.config, name, given, clock=now())
@@ -697,6 +697,6 @@ def report(
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),
-        Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
+        Notes([*warnings, *([throughput_words(told)] if told is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)

@@ -357,13 +357,13 @@ def _continued_instances(job: OpenJob, made: Decision) -> tuple[int, int]:
     return min(before.on_demand, now.on_demand), min(before.spot, now.spot)
 
 
-def change_told(row: Mapping[str, Any]) -> str:
+def change_words(row: Mapping[str, Any]) -> str:
     """Return the instances to start and stop for a decision, in words.
 
     >>> none = {"start_on_demand": 0, "start_spot": 0, "stop_on_demand": 0, "stop_spot": 0, "spot": 2, "on_demand": 0}
-    >>> change_told({**none, "start_spot": 2, "stop_on_demand": 1}), change_told({**none, "start_spot": 2, "start_on_demand": 1})
+    >>> change_words({**none, "start_spot": 2, "stop_on_demand": 1}), change_words({**none, "start_spot": 2, "start_on_demand": 1})
     ('start 2 spot, stop 1 on-demand', 'start 1 on-demand and 2 spot')
-    >>> change_told(none), change_told({**none, "spot": 0})
+    >>> change_words(none), change_words({**none, "spot": 0})
     ('no change', 'nothing to start')
     """
     parts = [
@@ -379,7 +379,7 @@ def change_told(row: Mapping[str, Any]) -> str:
 
 def _change(job: OpenJob, made: Decision) -> str:
     names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
-    return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
+    return change_words({name: value(job, made) for name in names if (value := DECISION[name].value)})
 
 
 def _instances(job: OpenJob, made: Decision) -> str | None:
@@ -1126,11 +1126,11 @@ def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
 MOST_STALE, MOST_ASSUMED = 3, 3
 
 
-def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def on_demand_price_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return on-demand prices not observed in the market itself, with their origin, for a few prices.
 
     >>> zones = [{"market": f"aws/r/{zone}/t", "source": "aws", "slot": 1} for zone in ("a", "b", "c")]
-    >>> on_demand_prices_told([row | {"on_demand_usd_per_hour": 2.5, "on_demand_from": "list price"} for row in zones])
+    >>> on_demand_price_notes([row | {"on_demand_usd_per_hour": 2.5, "on_demand_from": "list price"} for row in zones])
     ['aws/r/a/t and 2 other markets: 2.50 USD per instance-hour, list price']
     """
     markets: dict[str, list[str]] = {}
@@ -1141,7 +1141,7 @@ def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if row["market"] not in own:
                 own.append(row["market"])
     named = [{"market": own[0], "price": f"{_with_others(own)}: {told}"} for told, own in markets.items()]
-    return notes_told(named, "price")
+    return decision_notes(named, "price")
 
 
 def _with_others(markets: Sequence[str]) -> str:
@@ -1150,7 +1150,7 @@ def _with_others(markets: Sequence[str]) -> str:
     return markets[0] + (f" and {plural(others, 'other market')}" if others else "")
 
 
-def notes_told(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+def decision_notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     """Return the notes of decisions under a key, once per market (at its newest slot), at most `MOST_STALE`."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
@@ -1160,10 +1160,10 @@ def notes_told(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     return told[:MOST_STALE] + ([f"and the same for {plural(more, 'more market')}"] if more > 0 else [])
 
 
-def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def assumed_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the assumptions of decisions on unmeasured markets, each once with its zones, at most `MOST_ASSUMED`.
 
-    >>> assumed_told([{"market": f"gcp/us/us-{zone}/x", "synthetic": ["no price"]} for zone in "ab"])
+    >>> assumed_notes([{"market": f"gcp/us/us-{zone}/x", "synthetic": ["no price"]} for zone in "ab"])
     ['no price (us-a, us-b)']
     """
     zones: dict[str, list[str]] = {}
@@ -1375,10 +1375,10 @@ def _more(names: Sequence[str]) -> str | None:
     return f"{len(names) - 1} more{kind}" if len(names) > 1 else None
 
 
-def places_told(places: Sequence[str | None]) -> str:
+def places_words(places: Sequence[str | None]) -> str:
     """Return the zones of a job, in the order in which it used them.
 
-    >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
+    >>> places_words(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
     'us-a, us-b'
     """
     held = [place for place in places if place is not None]
@@ -1388,7 +1388,7 @@ def places_told(places: Sequence[str | None]) -> str:
 
 def outcome_table(title: str, outcomes: Sequence[Mapping[str, Any]], *, most: int | None = None) -> Table:
     """Return the table of a job's simulated outcomes, with the hindsight cost in the last row if known."""
-    rows = [{**row, "where": places_told(row["places"]) if row["places"] else None} for row in outcomes]
+    rows = [{**row, "where": places_words(row["places"]) if row["places"] else None} for row in outcomes]
     if rows and rows[0]["hindsight_usd"] is not None:
         rows.append(in_hindsight(rows[0]["hindsight_usd"], rows[0]["on_demand_only_usd"]))
     return Table(title, rows, columns_of(OUTCOME, rows=rows), most=most, marked=stands_alone, cards=True)
@@ -1401,7 +1401,7 @@ def stands_alone(row: Mapping[str, Any]) -> bool:
 
 def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return rows of the leaderboard with their reported outcomes, and last the hindsight cost if all jobs have it."""
-    rows: list[Mapping[str, Any]] = [{**row, "reported": reported_told(row)} for row in board]
+    rows: list[Mapping[str, Any]] = [{**row, "reported": reported_words(row)} for row in board]
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
         return rows
@@ -1435,10 +1435,10 @@ def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def reported_told(row: Mapping[str, Any]) -> str:
+def reported_words(row: Mapping[str, Any]) -> str:
     """Return how many of the reported jobs that a policy decided were in time.
 
-    >>> reported_told({"reported_jobs": 4, "reported_on_time": 0.75}), reported_told({"reported_jobs": 0})
+    >>> reported_words({"reported_jobs": 4, "reported_on_time": 0.75}), reported_words({"reported_jobs": 0})
     ('3 of 4', 'none yet')
     """
     jobs = int(row.get("reported_jobs") or 0)

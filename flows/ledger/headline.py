@@ -431,7 +431,7 @@ def _amount(value: float) -> str:
     return number(value, 0 if value == round(value) else 2)
 
 
-def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
+def issued_note(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
     """Return whether a turn has issued the decision, and how to issue it if not; "" if no turn can issue it."""
     if row.get("issued_at"):
         return f"Issued at {utc(row['issued_at'])}."

@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.freshness import Freshness
-from slackwater.flows.ledger.launches import launches_of
-from slackwater.flows.ledger.reports import Report, counting, measured_times
+from slackwater.flows.ledger.decisions import in_force
+from slackwater.flows.ledger.reports import MOMENT, Report, counting, measured_times
 from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.belief.archetypes import ALL, NONE, PART
+from slackwater.optimization.belief.launches import Launch, launch_state
 from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
@@ -276,3 +278,49 @@ def _short_names(histories: Sequence[History]) -> list[str]:
     """Return short names of the markets: their zones if these differ, else the market keys."""
     zones = [history.market.zone for history in histories]
     return zones if len(set(zones)) == len(zones) else [history.market.key for history in histories]
+
+
+# ---
+# Own launches of a job, from its reports: evidence of the availability of spot (M13.1).
+
+
+def launches_of(
+    reports: Sequence[Report],
+    decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]],
+    market: str | None,
+    *,
+    start: pd.Timestamp,
+    step: pd.Timedelta,
+    revisions: Sequence[Mapping[str, Any]] = (),
+) -> list[Launch]:
+    """Return the own launches in a market (None: the only one) by slot of the job whose slot 0 begins at ``start``.
+
+    Each counts for the first slot that starts at or after its report. ``decided`` has the market
+    and the allocation of each slot, ``revisions`` those of the rest of a slot, by time. Spot that was
+    decided in one market is no request in another where none runs. Instances that were lost were held in the slot
+    before.
+    """
+    found = []
+    for report in reports:
+        slot = max(start, (report.reported_at - MOMENT).floor(step))
+        place, advised = in_force(decided, revisions, slot, report.reported_at)
+        is_request = report.market in (None, place) or bool(report.spot)
+        state = _request_state(report, advised.spot if is_request else 0)
+        if state is None or market not in (None, report.market or place):
+            continue
+        held = round((report.held_minutes or 0.0) / (step / pd.Timedelta(minutes=1)))
+        index = math.ceil((report.reported_at - start) / step - 1e-9)
+        found.append(Launch(slot=index, state=state, held=max(held, 1 if report.lost else 0)))
+    return found
+
+
+def _request_state(report: Report, advised: int) -> int | None:
+    """Return the state of the request of a report, None if it says nothing of one; ``advised`` is the spot decided."""
+    asked = report.asked or advised
+    if report.granted is not None and asked:
+        return launch_state(report.granted, asked)
+    if report.lost:
+        return PART if report.spot else NONE
+    if report.spot is not None and asked:
+        return launch_state(report.spot, asked)
+    return ALL if report.held_minutes else None

@@ -210,7 +210,7 @@ def measured_rows(
     return rows
 
 
-def throughput_told(row: Mapping[str, Any]) -> str:
+def throughput_words(row: Mapping[str, Any]) -> str:
     """Return a row of `measured_rows` as a sentence."""
     if row["why_not"]:
         return f"the throughput was not measured: {row['why_not']}"

@@ -21,11 +21,11 @@ from slackwater.flows.command import (
 from slackwater.flows.ledger.fields import (
     OUTCOME,
     SIMULATED,
-    assumed_told,
+    assumed_notes,
     columns_of,
+    decision_notes,
     fold_equal_outcomes,
     in_hindsight,
-    notes_told,
     stands_alone,
 )
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
@@ -127,7 +127,7 @@ def plan(
     """
     from slackwater.flows.clock import now
     from slackwater.flows.delivery import document
-    from slackwater.flows.ledger.headline import issued_told, over_since
+    from slackwater.flows.ledger.headline import issued_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
@@ -149,7 +149,7 @@ def plan(
             else start_note(turn, asked.job.request, asked.markets, clock=turn.clock)
         )
     row = planned.row | {"expired": bool(over_since(planned.row, clock))}
-    issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
+    issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     return replace(
         plan_answer(row, [issued, asked.proposal, begins], planned.notes, clock), value=document(row)
     )
@@ -167,9 +167,9 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
     items = [
-        *(f"NO ON-DEMAND PRICE: {text}" for text in notes_told([row], "on_demand_note")),
+        *(f"NO ON-DEMAND PRICE: {text}" for text in decision_notes([row], "on_demand_note")),
         *notes,
-        *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
+        *(f"SYNTHETIC: {text}" for text in assumed_notes([row])),
     ]
     blocks: list[Block] = [
         *outlook(row),

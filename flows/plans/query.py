@@ -140,7 +140,7 @@ def fleet_moment(
     return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
 
 
-def filed_moment(
+def job_moment(
     store: Store,
     settings: Settings,
     request: JobRequest,
@@ -148,18 +148,21 @@ def filed_moment(
     given: pd.Timestamp | None,
     clock: pd.Timestamp,
     folder: bool = False,
+    is_stored: bool = False,
 ) -> TurnMoment:
-    """Return the time at which a job that is not stored is planned or added.
+    """Return the time at which a job is planned or added.
 
-    It is ``given``, else now if its markets are live, else as in `usual_moment`. A job that states
-    no start begins then.
+    It is ``given``, else as in `usual_moment`; for a job that is not stored, now if its markets are
+    live. A job that states no start begins then.
     """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
-    slot, seen = clock.floor(step_of(settings)), _record_end(request, observed_markets(store))
-    if seen is not None and clock - seen <= live_for(settings) and _is_open(request, slot):
-        return TurnMoment(at=slot, slot=slot)
-    return usual_moment(store, settings, [request], newest_turn(store), clock=clock, folder=folder)
+    if not is_stored:
+        slot, seen = clock.floor(step_of(settings)), _record_end(request, observed_markets(store))
+        if seen is not None and clock - seen <= live_for(settings) and _is_open(request, slot):
+            return TurnMoment(at=slot, slot=slot)
+    newest = newest_turn(store, [request.name] if is_stored else [])
+    return usual_moment(store, settings, [request], newest, clock=clock, folder=folder)
 
 
 def start_note(
@@ -205,15 +208,19 @@ def named_moment(
         raise _no_observations()
     if names_file(job):
         request = read_request(Path(job))
-        known = (one for one in stored_jobs(store) if one.request.name == request.name)
-        stored = next((one for one in known if _is_same(request, one)), None)
+        stored = next((one for one in stored_jobs(store) if _is_same(request, one)), None)
     else:
         stored = find_job(store, job)
         request = stored.request
-    if stored is None:
-        return filed_moment(store, settings, request, given=None, clock=clock, folder=folder)
-    newest = newest_turn(store, [request.name])
-    return usual_moment(store, settings, [stored.request], newest, clock=clock, folder=folder)
+    return job_moment(
+        store,
+        settings,
+        request if stored is None else stored.request,
+        given=None,
+        clock=clock,
+        folder=folder,
+        is_stored=stored is not None,
+    )
 
 
 def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
@@ -291,8 +298,9 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
 
 
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:
+    """Return whether a file states the terms of a stored job of its name."""
     try:
-        return as_filed(request, stored) == stored.request
+        return request.name == stored.request.name and as_filed(request, stored) == stored.request
     except SlackwaterError:  # a file that does not fit the market or times of the stored job is another job
         return False
 

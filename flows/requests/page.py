@@ -38,7 +38,7 @@ SCORE_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
-def widths_told(chosen: Mapping[str, Any]) -> str:
+def widths_words(chosen: Mapping[str, Any]) -> str:
     """Return the allowed number of instances as text."""
     low, high = chosen["n_min"], chosen["n_max"]
     return f"{low} to {high} instances" if low < high else f"{high} instance{'s' if high > 1 else ''}"
@@ -105,7 +105,7 @@ def _chosen_section(answer: Mapping[str, Any]) -> Section:
     return Section(
         "What was chosen",
         [
-            f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_told(chosen)} of "
+            f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_words(chosen)} of "
             f"{plural(chosen['gpus_per_instance'], 'GPU')} on {chosen['market']}, batch {chosen['batch_size']}, "
             f"{chosen['torch_dtype']}.",
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from slackwater.flows.ledger.seconds import read_seconds
-from slackwater.flows.ledger.stages import STAGES
+from slackwater.flows.ledger.stages import STAGES, read_seconds
 from slackwater.flows.turn.report.recent_errors import RECENT, recent_scores
 from slackwater.flows.ui.jobs import open_rows
 from slackwater.flows.ui.reading import Reading

@@ -785,13 +785,13 @@ def check_change(before: JobRequest, after: JobRequest) -> None:
         ):
             kind, keys = ("instances", "n_max") if before.gpus_max is None else ("GPUs", "gpus_max")
             raise JobError(
-                f"job {before.name!r}: {one.term} = {_as_told(one.after)}, where the job has its sizes in {kind}",
+                f"job {before.name!r}: {one.term} = {_as_words(one.after)}, where the job has its sizes in {kind}",
                 expected=f"{keys}, the largest size in {kind}",
                 remedy=f"change {keys}, or add another job with `slackwater job add --name NAME`",
             )
         if one.term not in MAY_CHANGE:
             raise JobError(
-                f"job {before.name!r}: {one.term} = {_as_told(one.after)}, where the job has {_as_told(one.before)}",
+                f"job {before.name!r}: {one.term} = {_as_words(one.after)}, where the job has {_as_words(one.before)}",
                 expected=f"a change of {', '.join(MAY_CHANGE)}: by the other terms the work done so far is reckoned",
                 remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
             )
@@ -806,7 +806,7 @@ def check_change(before: JobRequest, after: JobRequest) -> None:
     check_bounds(after)
 
 
-def _as_told(value: Any) -> str:
+def _as_words(value: Any) -> str:
     return "nothing" if value is None else str(value)
 
 
@@ -967,7 +967,7 @@ def job_on(
     return job, first_slot(request, history.step)
 
 
-def shortfall_told(
+def shortfall_words(
     job: Job, start: pd.Timestamp, step: pd.Timedelta, *, slot: int = 0, progress: Progress | None = None
 ) -> str:
     """Return why a job whose slot 0 begins at ``start`` cannot finish in time, by how much, and what would help; "" if it can."""

@@ -15,7 +15,7 @@ from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches, launch_state
 from slackwater.optimization.job.definition import Job, Progress, finished
-from slackwater.optimization.job.request import shortfall_told
+from slackwater.optimization.job.request import shortfall_words
 from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.market.window import (
     Record,
@@ -440,7 +440,7 @@ class LiveJob:
         """
         runs, m = self.job.runs, progress.place if progress.place < len(self.seen) else 0
         told = [
-            shortfall_told(run, self.start, self.step, slot=self.slot, progress=progress)
+            shortfall_words(run, self.start, self.step, slot=self.slot, progress=progress)
             for run in (runs[m], *runs[:m], *runs[m + 1 :])
         ]
         return told[0] if all(told) else ""

@@ -430,14 +430,14 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
             f"where the last slot of a run counts, {found['kept']['gap_closed'][name]:.3f}.",
             f"It missed {found['misses'][name]} of {found['runs']} deadlines, {PUBLISHED} {found['misses'][PUBLISHED]}, "
             f"{PLAIN!r} {found['misses'][PLAIN]}. Where the last slot counts, the guard (M4.3) costs "
-            f"{_cost_told(found['guard_costs'])}.",
+            f"{_cost_words(found['guard_costs'])}.",
             _shares_figure([row for row in answer["settings"] if row["loses_last_slot"]], default=name),
         ],
         "gap",
     )
 
 
-def _cost_told(cost: Mapping[str, Any]) -> str:
+def _cost_words(cost: Mapping[str, Any]) -> str:
     """Return text such as ``0.0012 of on-demand throughout (0.0010 to 0.0014; 40 blocks)``."""
     low, high = cost["interval"]
     return (

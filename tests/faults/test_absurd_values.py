@@ -39,7 +39,7 @@ from slackwater.optimization.job.request import (
     MOST_STATES,
     check_bounds,
     parse_request,
-    shortfall_told,
+    shortfall_words,
     slot_job,
 )
 from slackwater.optimization.requests.request import TuningRequest
@@ -153,7 +153,7 @@ def test_a_key_of_a_job_file_of_any_value_is_refused_in_words_or_planned(key):
             placed = request.placed(at=AT, market="a/b/c/d", source="s")
             check_bounds(placed)
             job = slot_job(placed, step=HALF, on_demand_usd=3.0)
-            told = shortfall_told(job, AT, HALF)
+            told = shortfall_words(job, AT, HALF)
         except SlackwaterError as error:
             assert str(error).strip()
             continue
@@ -169,7 +169,7 @@ def test_the_largest_amount_of_work_says_how_far_it_is_from_done():
     values = JOB | {"workload": {"amount": 1e15, "unit": "slots"}}
     request = parse_request(values, "j.toml").placed(at=AT, market="a/b/c/d", source="s")
     job = slot_job(request, step=HALF, on_demand_usd=3.0)
-    assert "need more than 100 days for the rest" in shortfall_told(job, AT, HALF)
+    assert "need more than 100 days for the rest" in shortfall_words(job, AT, HALF)
 
 
 def test_a_job_of_too_many_slots_times_instances_is_refused():

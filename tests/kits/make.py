@@ -7,6 +7,7 @@ asks for 20 instance-hours within 6 hours on at most 8 instances.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,27 @@ def request_terms(**changes: Any) -> dict[str, Any]:
         "checkpoint": {"resumable": True, "overhead_minutes": 3},
     }
     return {key: value for key, value in (terms | changes).items() if value is not None}
+
+
+def job_text(name: str = "job", **changes: Any) -> str:
+    """Return a job file as TOML, with ``changes`` as in `request_terms`."""
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in request_terms(name=name, **changes).items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
+    return value.isoformat() if isinstance(value, pd.Timestamp) else json.dumps(value)
+
+
+def checkpoint(minutes: float) -> dict[str, Any]:
+    """Return the checkpoint of a job that resumes after ``minutes``."""
+    return {"resumable": True, "overhead_minutes": minutes}
+
+
+def work(amount: float, unit: str = "instance_hours") -> dict[str, Any]:
+    """Return the workload of a job."""
+    return {"amount": amount, "unit": unit}
 
 
 def make_request(

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, MarketListing, step_of
+from slackwater.flows.turn.markets.following import FollowedMarket, MarketListing, StoredListing, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
@@ -95,13 +95,9 @@ class MarketReader(MarketListing, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMarkets:
-    """Markets of a warehouse at a time with their observations, without a turn; see `MarketListing`."""
+class StoredMarkets(StoredListing):
+    """Markets of a warehouse at a time with their observations, without a turn."""
 
-    store: Store
-    at: pd.Timestamp
-    settings: Settings
-    own_end: bool = False
     observations: Reads = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -16,10 +16,10 @@ from slackwater.flows.ledger.fields import (
     DECISION,
     INTERVALS,
     as_shown,
-    assumed_told,
+    assumed_notes,
     columns_of,
-    notes_told,
-    on_demand_prices_told,
+    decision_notes,
+    on_demand_price_notes,
 )
 from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
 
@@ -73,14 +73,14 @@ WARNINGS = {
 
 
 def _warnings(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    notes = [f"{title}: {text}" for key, title in WARNINGS.items() for text in notes_told(rows, key)]
+    notes = [f"{title}: {text}" for key, title in WARNINGS.items() for text in decision_notes(rows, key)]
     notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
     return [Notes(notes)] if notes else []
 
 
 def _assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    listed = [f"On-demand price of {text}" for text in on_demand_prices_told(rows)]
-    listed += [f"SYNTHETIC: {text}" for text in assumed_told(rows)]
+    listed = [f"On-demand price of {text}" for text in on_demand_price_notes(rows)]
+    listed += [f"SYNTHETIC: {text}" for text in assumed_notes(rows)]
     return [Notes(listed)] if listed else []
 
 

@@ -157,12 +157,12 @@ def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     best, led = movers[0], max(movers, key=lambda row: row["weight"])
     return [
-        f"Best multi-market policy over {plural(best['jobs'], 'ended multi-market job')}: {_cost_told(best)}; "
+        f"Best multi-market policy over {plural(best['jobs'], 'ended multi-market job')}: {_cost_words(best)}; "
         f"{led['policy']} leads with {percent(led['weight'])} of the weight."
     ]
 
 
-def _cost_told(row: Mapping[str, Any]) -> str:
+def _cost_words(row: Mapping[str, Any]) -> str:
     """Return the cost of a policy per job compared with on-demand only and, if known, with hindsight."""
     known = row["mean_hindsight_usd"]
     return (
@@ -181,7 +181,7 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
     """Return findings on the leader and the reason, the baselines, forecast errors, and regret with its bound."""
     by_name = {row["policy"]: row for row in board}
     best = board[0]
-    notes = [f"Best policy over {plural(best['jobs'], 'ended job')}: {_cost_told(best)}."]
+    notes = [f"Best policy over {plural(best['jobs'], 'ended job')}: {_cost_words(best)}."]
     for name in ("UP", "MSU", "OD-only"):
         if name in by_name and name != best["policy"]:
             row = by_name[name]

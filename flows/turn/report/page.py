@@ -106,14 +106,14 @@ def read_report(
         notes=[
             *turn.read(missed_jobs, ended, known_at=turn.at),
             *left_out,
-            *turn.read(examples_told, decisions),
-            *turn.read(over_told, turn.at),
+            *turn.read(example_notes, decisions),
+            *turn.read(undecided_notes, turn.at),
             *learned.findings,
         ],
     )
 
 
-def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+def example_notes(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note that the decided jobs are examples, and how to replace them; nothing if a user job is among them."""
     names = [row["job"] for row in decisions]
     origins = {
@@ -130,7 +130,7 @@ def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[
     ]
 
 
-def over_told(store: Store, at: pd.Timestamp) -> list[str]:
+def undecided_notes(store: Store, at: pd.Timestamp) -> list[str]:
     """Return notes on user jobs that the turn at a time scored but no turn decided: they ended before the first turn."""
     rows = store.execute(
         "SELECT name, deadline_at FROM jobs WHERE origin = 'user' AND name NOT IN (SELECT job FROM decisions) "

@@ -165,7 +165,7 @@ def panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> F
     gaps = _gap_text(no_price, no_count if observed else np.zeros_like(no_price))
     captions = [
         *_remarks(panel.slots[-1], step, at, bool(no_price.all() and no_count.all())),
-        _forecast_told(panel, step),
+        _forecast_words(panel, step),
         "; ".join([facts, *source, *([gaps] if gaps else [])]),
     ]
     return Figure(
@@ -174,7 +174,7 @@ def panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> F
     )  # fmt: skip
 
 
-def _forecast_told(panel: MarketPanel, step: pd.Timedelta) -> str:
+def _forecast_words(panel: MarketPanel, step: pd.Timedelta) -> str:
     forecast = panel.forecast
     if forecast is None:
         return "No forecast was issued for this market."

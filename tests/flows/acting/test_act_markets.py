@@ -14,7 +14,7 @@ from tidy_folder import write_counts, write_prices
 from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
-from slackwater.flows.ledger.launches import launches_of
+from slackwater.flows.ledger.open_job import launches_of
 from slackwater.flows.ledger.reports import reports_of
 from slackwater.optimization.belief.archetypes import ALL, NONE
 from slackwater.warehouse.observations import ingest

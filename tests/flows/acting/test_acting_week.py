@@ -119,17 +119,22 @@ class Week:
         run = self.cloud.run(name, at.to_pydatetime())
         share = run.saved / run.terms.workload
         for _ in range(3):
-            try:
-                self.kills["server"].moment()
-                self.app = self.app or door_app(self.db, SETTINGS, at)
-                given = {"progress_share": share, "at": at.isoformat()}
-                status = asyncio.run(post(self.app, name, given))
-                assert status in (200, 422)
-                self.seen[f"reports {status}"] += 1
-                self.kills["server"].moment()
+            if self.is_posted(name, at, share):
                 return
-            except Killed:
-                self.app = None
+
+    def is_posted(self, name, at, share):
+        """Post a share of the work; return whether the server survived it."""
+        try:
+            self.kills["server"].moment()
+            self.app = self.app or door_app(self.db, SETTINGS, at)
+            status = asyncio.run(post(self.app, name, {"progress_share": share, "at": at.isoformat()}))
+            assert status in (200, 422)
+            self.seen[f"reports {status}"] += 1
+            self.kills["server"].moment()
+        except Killed:
+            self.app = None
+            return False
+        return True
 
     def run(self):
         end = BEGIN + pd.Timedelta(hours=self.hours)
@@ -199,13 +204,10 @@ class ProcessWeek(Week):
                 self.seen["turns left out"] += 1
                 return
 
-    def report(self, name, at):
-        run = self.cloud.run(name, at.to_pydatetime())
-        share = run.saved / run.terms.workload
-        for _ in range(3):
-            if self.mortals.run("server", acting_process.report, self.db, SETTINGS, at, name, share):
-                self.seen["reports"] += 1
-                return
+    def is_posted(self, name, at, share):
+        survived = self.mortals.run("server", acting_process.report, self.db, SETTINGS, at, name, share)
+        self.seen["reports"] += survived
+        return survived
 
     def ledger_jobs(self):
         with LaunchLedger(ledger_file(self.db), read_only=True) as ledger:

@@ -1,31 +1,16 @@
 """Test `slackwater backtest`: compare policies over many start times of a stored record."""
 
 import jsonschema
+import pandas as pd
 import pytest
 from command_kit import call
+from make import job_text, work
 from page_kit import charts_of
 from tidy_folder import write_tidy
 
 from slackwater.flows.schemas.forms import schema
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
-JOB = """
-name = "lora"
-{when}
-n_max = 4
-value_usd = 300
-
-[workload]
-amount = 12
-unit = "slots"
-
-[throughput]
-form = "linear"
-
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +24,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def simulate(folder, *words, when='deadline_in = "6h"'):
+def backtest_job(**changes):
+    terms = {"n_max": 4, "value_usd": 300, "workload": work(12, "slots")}
+    return job_text("lora", **terms | changes)
+
+
+def simulate(folder, *words, **changes):
     job = folder / "job.toml"
-    job.write_text(JOB.format(when=when))
+    job.write_text(backtest_job(**changes))
     where = ("--db", folder / "w.duckdb", "--settings", folder / "s.toml", "--market", MARKET)
     return call("backtest", "--job", job, *where, *words)
 
@@ -93,7 +83,7 @@ def test_an_interval_is_of_blocks_of_a_day_or_of_the_job(folder):
     assert short["blocks"] == 2
     long = simulate(
         folder, "--from", "2025-03-05", "--to", "2025-03-07T23:00Z", "--every", "12h", *light,
-        when='deadline_in = "36h"',
+        deadline_in="36h",
     ).value  # fmt: skip
     assert long["starts"] == 6
     assert long["blocks"] == 2
@@ -105,7 +95,9 @@ def test_a_fixed_deadline_is_replayed_as_its_length(folder):
     """A job from 12:00 to 18:00 of a fixed date has six hours at every start."""
     found = simulate(
         folder, "--from", "2025-03-08", "--to", "2025-03-08T12:00Z", "--every", "12h", "--json",
-        when="start = 2031-01-01T12:00:00Z\ndeadline = 2031-01-01T18:00:00Z",
+        deadline_in=None,
+        start=pd.Timestamp("2031-01-01T12:00Z"),
+        deadline=pd.Timestamp("2031-01-01T18:00Z"),
     ).value  # fmt: skip
     assert found["deadline_slots"] == 12
     assert found["starts"] == 2
@@ -151,7 +143,7 @@ def test_what_cannot_be_simulated_is_refused_in_words(folder, words, said):
 
 def test_a_job_that_cannot_resume_is_simulated_on_demand_only(folder):
     job = folder / "fixed.toml"
-    job.write_text(JOB.format(when='deadline_in = "6h"').replace("resumable = true", "resumable = false"))
+    job.write_text(backtest_job(checkpoint={"resumable": False}))
     found = call(
         "backtest", "--job", job, "--db", folder / "w.duckdb", "--settings", folder / "s.toml", "--market", MARKET,
         "--from", "2025-03-08", "--to", "2025-03-08T06:00Z", "--json",
@@ -161,7 +153,7 @@ def test_a_job_that_cannot_resume_is_simulated_on_demand_only(folder):
 
 def test_a_job_of_several_markets_is_simulated_over_all_of_them(folder):
     job = folder / "anywhere.toml"
-    job.write_text('markets = ["lab/*/*/a3-highgpu-1g"]\n' + JOB.format(when='deadline_in = "6h"'))
+    job.write_text(backtest_job(markets=["lab/*/*/a3-highgpu-1g"]))
     found = call(
         "backtest", "--job", job, "--db", folder / "w.duckdb", "--settings", folder / "s.toml",
         "--from", "2025-03-08", "--to", "2025-03-08T06:00Z", "--json",

@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 from command_kit import call
-from make import make_turn
+from make import checkpoint, job_text, make_turn
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import save_decisions
@@ -16,23 +16,6 @@ from slackwater.flows.plans.query import asked_job
 from slackwater.warehouse.store.connection import open_store
 
 AT = "2026-03-10T12:00Z"
-JOB = """
-name = "lora"
-start = 2026-03-10T12:00:00Z
-deadline = 2026-03-11T00:00:00Z
-n_max = 4
-
-[workload]
-amount = 20
-unit = "instance_hours"
-
-[throughput]
-form = "linear"
-
-[checkpoint]
-resumable = true
-overhead_minutes = 6
-"""
 WAREHOUSE = """
 warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.documents warehouse.errors warehouse.history
 warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
@@ -87,7 +70,16 @@ def folder(tmp_path_factory):
     rows = [f"lab,r,z,x,{at.isoformat()},1.0,4.0,{k % 5},16" for k, at in enumerate(times)]
     header = "provider,region,zone,instance_type,timestamp,price_usd,on_demand_usd,available,capacity"
     (folder / "two.csv").write_text("\n".join([header, *rows]) + "\n")
-    (folder / "job.toml").write_text(JOB)
+    (folder / "job.toml").write_text(
+        job_text(
+            "lora",
+            deadline_in=None,
+            start=pd.Timestamp(AT),
+            deadline=pd.Timestamp("2026-03-11T00:00Z"),
+            n_max=4,
+            checkpoint=checkpoint(6),
+        )
+    )
     db = folder / "slackwater.duckdb"
     assert call("ingest", "tabular", folder / "two.csv", "--db", db).code == 0
     assert call("job", "add", folder / "job.toml", "--market", "lab/r/z/x", "--db", db, "--at", AT).code == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_kit import call
+from make import job_text, work
 from rich.cells import cell_len
 from test_turn import AT, one_turn, small_settings
 
@@ -22,20 +23,6 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.headline import details, headline, outlook
 
-JOB = """
-name = "a-job-with-a-long-name-{name}"
-deadline_in = "6h"
-n_min = 1
-n_max = 8
-[workload]
-amount = {amount}
-unit = "gpu_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
 MARKET = "simulated/east/east-a/h100"
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,7 +32,9 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("width")
     one_turn(folder / "slackwater.duckdb", read_settings(small_settings(folder)))
     for name, amount in (("short", 20), ("impossible", 480)):
-        (folder / f"{name}.toml").write_text(JOB.format(name=name, amount=amount))
+        (folder / f"{name}.toml").write_text(
+            job_text(f"a-job-with-a-long-name-{name}", workload=work(amount, "gpu_hours"))
+        )
     return folder
 
 

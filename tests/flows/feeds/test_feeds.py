@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from command_kit import call, printed
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
-from make import make_turn
+from make import job_text, make_turn, work
 from test_turn import small_settings
 
 from slackwater.flows.config import Feed, Settings, read_settings
@@ -619,7 +619,7 @@ def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_th
 ):
     """Fetched at 12:03, requested at 12:10: the slot of 12:00 has no price yet; the first slot with a price begins at 12:30."""
     db, job = tmp_path / "w.duckdb", tmp_path / "job.toml"
-    job.write_text(JOB)
+    job.write_text(job_text("t", deadline_in="12h", n_max=1, workload=work(4, "slots")))
     key = "azure/eastus/all/Standard_NC6s_v3"
     fetched_at, at = AT + pd.Timedelta("3min"), AT + pd.Timedelta("10min")
     items = [
@@ -637,25 +637,6 @@ def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_th
     answer = call(*map(str, given), "--at", at.isoformat(), "--db", str(db))
     words = f"{answer.code} {answer.err}"
     assert "2026-01-05 12:30 UTC" in words or answer.code == 0, words
-
-
-#: Job of a single instance for two hours.
-JOB = """
-name = "t"
-deadline_in = "12h"
-n_min = 1
-n_max = 1
-[workload]
-amount = 4
-unit = "slots"
-[throughput]
-form = "linear"
-alpha = 1.0
-beta = 0.0
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
 
 
 def test_settings_say_what_is_wrong_with_a_feed(tmp_path):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from slackwater.flows.ledger.launches import launches_of
+from slackwater.flows.ledger.open_job import launches_of
 from slackwater.flows.ledger.reports import Report, with_advised
 from slackwater.optimization.belief.archetypes import ALL, NONE, PART
 from slackwater.optimization.belief.launches import Launch

@@ -6,22 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from make import checkpoint, job_text, work
 
 ZONES, AT, PROBES = "abc", "2026-03-06T00:00Z", 1400
-JOB = """
-name = "{name}"
-deadline_in = "6h"
-n_max = 8
-value_usd = 60
-[workload]
-amount = 16
-unit = "instance_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 2
-"""
+TERMS = {"value_usd": 60, "workload": work(16), "checkpoint": checkpoint(2)}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +45,7 @@ def folder(tmp_path_factory):
     pd.concat(prices).to_parquet(path / "prices.parquet")
     (path / "slackwater.toml").write_text('planner = "last_value"\nmodels = ["last_value"]\n')
     for name in ("first", "second", "third"):
-        (path / f"{name}.toml").write_text(JOB.format(name=name))
+        (path / f"{name}.toml").write_text(job_text(name, **TERMS))
     return path
 
 
@@ -85,11 +73,7 @@ def test_decisions_share_the_spot_of_a_market(together):
 
 def test_a_job_that_may_move_is_decided_with_the_others(folder, tmp_path):
     moving = tmp_path / "moving.toml"
-    moving.write_text(
-        JOB.format(name="moving")
-        .replace("amount = 16", "amount = 40")
-        .replace("n_max = 8", 'n_max = 8\nmarkets = ["cloud/*/*/gpu-1"]')
-    )
+    moving.write_text(job_text("moving", **TERMS | {"workload": work(40), "markets": ["cloud/*/*/gpu-1"]}))
     answer = planned(folder, "--job", str(moving))
     assert [row["job"] for row in answer["decisions"]] == ["first", "moving", "second", "third"]
     assert any(row["spot"] for row in answer["decisions"] if row["job"] == "moving")

@@ -6,7 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
-from make import make_request
+from make import job_text, make_request, work
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
@@ -23,19 +23,7 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta("30min")
 NAMES = ("a", "b", "c")
-JOB = """
-name = "{name}"
-deadline_in = "6h"
-n_max = 8
-[workload]
-amount = 34
-unit = "gpu_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
+WORK = work(34, "gpu_hours")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +44,7 @@ def folder(tmp_path_factory):
     (place / "market").write_text(market)
     (place / "count").write_text(str(counts[market]))
     for name in (*NAMES, "d"):
-        (place / f"{name}.toml").write_text(JOB.format(name=name))
+        (place / f"{name}.toml").write_text(job_text(name, workload=WORK))
     for name in NAMES:
         added = call(
             "job", "add", place / f"{name}.toml", "--market", market, "--at", AT.isoformat(), "--db", db
@@ -213,10 +201,7 @@ def test_a_record_that_ends_before_now_is_stale_data_with_its_age_and_still_a_de
     db = shutil.copy(folder / "before.duckdb", folder / "late.duckdb")
     file = folder / "late.toml"
     file.write_text(
-        JOB.format(name="late").replace(
-            'deadline_in = "6h"',
-            f"start = {late - STEP:%Y-%m-%dT%H:%M:%SZ}\ndeadline = {late + 8 * STEP:%Y-%m-%dT%H:%M:%SZ}",
-        )
+        job_text("late", workload=WORK, deadline_in=None, start=late - STEP, deadline=late + 8 * STEP)
     )
     market = (folder / "market").read_text()
     assert call("job", "add", file, "--market", market, "--db", db, *where()[2:]).code == 0

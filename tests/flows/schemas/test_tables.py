@@ -222,10 +222,10 @@ def test_decisions_say_what_the_ledger_says(warehouse):
         whole = store.arrow("SELECT * FROM job_decisions WHERE job = ? ORDER BY slot", [job]).to_pylist()
         for row, told in zip(whole, ledger, strict=True):
             for name in names:
-                assert _as_told(row[name], told[name]) == told[name], name
+                assert _as_words(row[name], told[name]) == told[name], name
 
 
-def _as_told(value, told):
+def _as_words(value, told):
     if value is None or told is None:
         return value
     if isinstance(value, pd.Timestamp) or hasattr(value, "isoformat"):

@@ -8,7 +8,7 @@ from test_turn import AT
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
 from slackwater.flows.turn.ingest import ingest_observations
-from slackwater.flows.turn.report.page import examples_told
+from slackwater.flows.turn.report.page import example_notes
 from slackwater.flows.turn.work import find_work
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.pages import glance_data
@@ -29,13 +29,13 @@ def test_examples_are_marked_and_set_aside_by_the_first_job_of_a_user(store, tmp
     assert len(examples) == 3
     assert all(name.startswith("example-") for name in examples)
     decided = [{"job": name} for name in examples]
-    (told,) = examples_told(store, decided)
+    (told,) = example_notes(store, decided)
     assert "slackwater job add" in told
 
     mine = asked("mine", "2h")
     save_jobs(store, [mine], origin="user", at=AT, step=STEP)
     assert running(store, AT + STEP) == ["mine"]
-    assert examples_told(store, [{"job": "mine"}]) == []
+    assert example_notes(store, [{"job": "mine"}]) == []
     # The examples do not return after the user job has ended.
     assert running(store, AT + 4 * STEP) == []
     assert {job.origin for job in stored_jobs(store)} == {"user", "example"}

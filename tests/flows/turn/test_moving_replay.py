@@ -5,28 +5,11 @@ import json
 import jsonschema
 import pytest
 from command_kit import call
+from make import job_text, work
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.schemas.forms import schema
-
-JOB = """
-name = "mover"
-deadline_in = "8h"
-n_min = 1
-n_max = 4
-{more}
-[workload]
-amount = 14
-unit = "gpu_hours"
-
-[throughput]
-form = "linear"
-
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +29,15 @@ def words(tmp_path_factory):
     )
 
 
-def job_file(tmp_path, more='markets = ["simulated/*/*/h100"]'):
+def job_file(tmp_path, **changes):
     path = tmp_path / "mover.toml"
-    path.write_text(JOB.format(more=more))
+    terms = {
+        "deadline_in": "8h",
+        "n_max": 4,
+        "workload": work(14, "gpu_hours"),
+        "markets": ["simulated/*/*/h100"],
+    }
+    path.write_text(job_text("mover", **terms | changes))
     return path
 
 
@@ -82,7 +71,7 @@ def test_one_mover_slot_by_slot_from_its_home(words, tmp_path):
 
 def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    plain = job_file(tmp_path, more="")
+    plain = job_file(tmp_path, markets=None)
     done = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", *words)
     assert "on 3 markets" in done.out
     assert "cost of moves" in done.out
@@ -107,8 +96,8 @@ def test_markets_ranked_for_a_job(words, tmp_path):
     shown = call("markets", "--for", job_file(tmp_path), *db).out
     assert "reason" in shown
     assert "likely late" not in shown  # a high chance of spot is no risk
-    home = 'market = "simulated/west/west-a/h100"'
-    refused = call("markets", "--for", job_file(tmp_path, more=home), *db)
+    at_home = job_file(tmp_path, markets=None, market="simulated/west/west-a/h100")
+    refused = call("markets", "--for", at_home, *db)
     assert refused.code
     assert "runs in one market" in refused.err
-    assert "names no market" in call("markets", "--for", job_file(tmp_path, more=""), *db).said
+    assert "names no market" in call("markets", "--for", job_file(tmp_path, markets=None), *db).said

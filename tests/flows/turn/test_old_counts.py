@@ -3,28 +3,17 @@
 import pandas as pd
 import pytest
 from command_kit import call
+from make import checkpoint, job_text, work
 
 AT = pd.Timestamp("2026-03-05T12:00:00Z")
 ZONES = ("z1", "z2")
-JOB = """
-name = "{name}"
-{place}
-deadline_in = "10h"
-n_min = 1
-n_max = 4
-on_demand_usd = 30.0
-
-[workload]
-amount = 12
-unit = "instance_hours"
-
-[throughput]
-form = "linear"
-
-[checkpoint]
-resumable = true
-overhead_minutes = 4
-"""
+TERMS = {
+    "deadline_in": "10h",
+    "n_max": 4,
+    "on_demand_usd": 30.0,
+    "workload": work(12),
+    "checkpoint": checkpoint(4),
+}
 
 
 def table(folder, column, values):
@@ -70,8 +59,8 @@ def known(request, tmp_path_factory):
     paths = [table(folder, "spot_price_usd_per_hour", prices), table(folder, "available", counts)]
     for path in paths:
         assert call("ingest", "tabular", path, "--set", "source=lab", "--db", folder / "w.duckdb").code == 0
-    (folder / "one.toml").write_text(JOB.format(name="one", place='market = "lab/r1/z1/g"'))
-    (folder / "two.toml").write_text(JOB.format(name="two", place='markets = ["lab/r1/*/g"]'))
+    (folder / "one.toml").write_text(job_text("one", market="lab/r1/z1/g", **TERMS))
+    (folder / "two.toml").write_text(job_text("two", markets=["lab/r1/*/g"], **TERMS))
     return request.param, folder
 
 

@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 from command_kit import call
-from make import make_turn
+from make import job_text, make_turn, work
 from test_turn import small_settings
 from tidy_folder import DAYS, START, write_tidy
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.ledger.fields import DECISION, notes_told
+from slackwater.flows.ledger.fields import DECISION, decision_notes
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.stages import whole_turn
@@ -16,20 +16,7 @@ from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.store.connection import open_store
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
-JOB = f"""
-name = "late"
-market = "{MARKET}"
-deadline_in = "6h"
-n_max = 4
-[workload]
-amount = 8
-unit = "instance_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 3
-"""
+TERMS = {"n_max": 4, "workload": work(8)}
 #: Time of the newest count; counts are ten minutes apart.
 LAST = START + pd.Timedelta(days=DAYS) - pd.Timedelta(minutes=10)
 LATER = LAST.floor("30min") + pd.Timedelta(hours=41)
@@ -41,7 +28,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("stale")
     write_tidy(place / "data")
     small_settings(place, measured_origins=0)
-    (place / "late.toml").write_text(JOB)
+    (place / "late.toml").write_text(job_text("late", market=MARKET, **TERMS))
     return place
 
 
@@ -111,7 +98,7 @@ def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_w
     where = ("--db", db, "--settings", folder / "slackwater.toml")
     assert call("ingest", "tabular", folder / "data", *where).code == 0
     began, roaming = LAST.floor("30min"), tmp_path / "roaming.toml"
-    roaming.write_text(JOB.replace(f'market = "{MARKET}"', f'markets = ["{MARKET}"]'))
+    roaming.write_text(job_text("late", markets=[MARKET], **TERMS))
     for file, name in ((folder / "late.toml", "late"), (roaming, "roaming")):
         added = call("job", "add", file, *where, "--name", name)
         assert "STALE DATA: the newest count" in added.said
@@ -134,14 +121,14 @@ def row(job, market, slot="2026-01-05T12:00:00+00:00", stale="old"):
 
 def test_many_decisions_do_not_drown_what_they_say():
     many = [row(f"j{k}", "a/b/c/d") for k in range(40)]
-    assert notes_told(many, "stale") == ["a/b/c/d is old"]
+    assert decision_notes(many, "stale") == ["a/b/c/d is old"]
     earlier = row("j", "a/b/c/d", slot="2026-01-04T12:00:00+00:00", stale="younger")
-    assert notes_told([*many, earlier], "stale") == ["a/b/c/d is old"]
+    assert decision_notes([*many, earlier], "stale") == ["a/b/c/d is old"]
     markets = [row("j", f"a/b/c/d{k}") for k in range(6)]
-    assert notes_told(markets, "stale") == [
+    assert decision_notes(markets, "stale") == [
         *(f"a/b/c/d{k} is old" for k in range(3)),
         "and the same for 3 more markets",
     ]
-    assert notes_told([row("j", "a/b/c/d", stale=None)], "stale") == []
+    assert decision_notes([row("j", "a/b/c/d", stale=None)], "stale") == []
     (note, _) = decision_blocks("Decisions", many)
     assert len(note.items) == 1

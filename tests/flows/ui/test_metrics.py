@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_turn import AT
 from test_ui import HOSTILE, MARKET
 
-from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds, seconds_file
+from slackwater.flows.ledger.stages import TurnSeconds, save_seconds, seconds_file
 from slackwater.flows.ui.app import make_app
 from slackwater.flows.ui.reading import Snapshots
 from slackwater.warehouse.issued import read_rows

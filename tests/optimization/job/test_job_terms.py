@@ -26,7 +26,7 @@ from slackwater.optimization.job.request import (
     mu_from_overhead,
     must_finish_value,
     parse_request,
-    shortfall_told,
+    shortfall_words,
     slot_job,
 )
 from slackwater.optimization.job.units import workload_units
@@ -232,7 +232,7 @@ def test_a_stored_job_out_of_bounds_is_told_without_its_file():
 
 def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     job = slot_job(placed(), step=HALF, on_demand_usd=1.0)
-    assert shortfall_told(job, AT, HALF) == (
+    assert shortfall_words(job, AT, HALF) == (
         "cannot be done by 2026-03-10 01:00 UTC: 8 on-demand instances, its fastest size, need 8 h for the rest, "
         "7 h more than the 1 h left; 64 instances or a deadline of 2026-03-10 08:00 UTC would do; no instances "
         "finish it by 2026-03-10 01:30 UTC, and it is given up then"
@@ -242,12 +242,12 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
         step=HALF,
         on_demand_usd=1.0,
     )
-    assert shortfall_told(late, AT, HALF).endswith(
+    assert shortfall_words(late, AT, HALF).endswith(
         "9 instances or a deadline of 2026-03-10 04:30 UTC would do; best effort is done by 2026-03-10 04:30 UTC, late"
     )
     # Work done counts: after half of the work the other half still fits, unless too little time is left.
     half = Progress(done=18.0, n_previous=8)
-    assert shortfall_told(late, AT, HALF, slot=3, progress=half) == ""
-    assert "1 h more than" in shortfall_told(late, AT, HALF, slot=5, progress=half)
+    assert shortfall_words(late, AT, HALF, slot=3, progress=half) == ""
+    assert "1 h more than" in shortfall_words(late, AT, HALF, slot=5, progress=half)
     table = replace(late, throughput=RateTable(rates=tuple(float(n) for n in range(1, 9))))
-    assert " instances or" not in shortfall_told(table, AT, HALF), "a table says nothing of more than it has"
+    assert " instances or" not in shortfall_words(table, AT, HALF), "a table says nothing of more than it has"

@@ -5,7 +5,7 @@ import pytest
 from make import make_history
 
 from slackwater.optimization.job.definition import rates
-from slackwater.optimization.job.request import check_change, parse_request, shortfall_told, slot_job
+from slackwater.optimization.job.request import check_change, parse_request, shortfall_words, slot_job
 from slackwater.optimization.job.units import (
     asked_words,
     can_run_on,
@@ -180,7 +180,7 @@ def test_every_answer_has_instances_and_gpus():
     assert size_words(request, P4D) == "1 to 4 x p4d.24xlarge, 8 to 32 GPUs"
     assert job_work_words(request, job_of(request), P4D) == "320 GPU-hours = 40 instance-hours"
     late = job_of(asked(n_max=1).model_copy(update={"deadline": (AT + pd.Timedelta("10h")).to_pydatetime()}))
-    told = shortfall_told(late, AT, STEP)
+    told = shortfall_words(late, AT, STEP)
     assert "1 on-demand instance (8 GPUs)" in told
     assert "4 instances (32 GPUs) or" in told
 
