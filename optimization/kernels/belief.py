@@ -98,10 +98,15 @@ def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.n
     """
     paths, slots, inner = rank.shape
     size = len(chain)
-    onward = np.empty((inner + 1, size, size))
-    onward[0] = np.eye(size)
+    onward = np.zeros((inner + 1, size, size))
+    for i in range(size):
+        onward[0, i, i] = 1.0
     for k in range(inner):
-        onward[k + 1] = chain @ onward[k]
+        # Without a matrix product, which would load a library.
+        for i in range(size):
+            for j in range(size):
+                for m in range(size):
+                    onward[k + 1, i, j] += chain[i, m] * onward[k, m, j]
     found = np.empty(rank.shape, dtype=np.int64)
     for p in range(paths):
         for t in range(slots):

@@ -568,13 +568,6 @@ def best_target(
 
 
 @kernel
-def chosen_target(game: Held, rows: np.ndarray, choices: Choices, at: HeldState) -> tuple[int, int]:
-    """Return `best_target` in a state; ``rows`` (holdings, points) are the values after the choice in that of the market."""
-    _, on_demand, spot, _ = best_target(slot_terms(game, at.left), rows, choices, at, False)
-    return on_demand, spot
-
-
-@kernel
 def chosen_targets(
     game: Held, columns: np.ndarray, choices: Choices, at: HeldStates
 ) -> tuple[np.ndarray, np.ndarray]:

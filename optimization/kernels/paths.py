@@ -1,4 +1,4 @@
-"""Compiled steps of many runs of a job in the world of M12, a run for each sampled path.
+"""Compiled steps of runs of a job in the world of M12: of one run, or of a run for each sampled path.
 
 The arrays of the state of a run, and its readings, in `slackwater.optimization.kernels.world` get a
 first axis: the path.
@@ -13,6 +13,7 @@ import numpy as np
 from slackwater.optimization.kernels.compiling import kernel, part
 from slackwater.optimization.kernels.world import (
     FINISH,
+    NOW,
     MarketArrays,
     Markets,
     State,
@@ -38,34 +39,37 @@ def on_path(runs: StateArrays, markets: MarketArrays, p: int) -> tuple[State, Ma
 
 
 @kernel
-def advance_paths(runs: StateArrays, markets: MarketArrays, until: float) -> None:
-    """Let time pass on every path up to ``until`` seconds, or up to its finish."""
+def step_paths(runs: StateArrays, markets: MarketArrays, targets: TargetArrays, until: float) -> None:
+    """Aim at a target on every path that has not finished, then let time pass up to ``until`` seconds, or up to its finish.
+
+    A target in market -1 is left out; no time passes up to a second before the present.
+    """
+    market, on_demand, spot = targets
     for p in range(len(runs[0])):
         state, places = on_path(runs, markets, p)
-        if state.amounts[FINISH] == math.inf:
+        if state.amounts[FINISH] < math.inf:
+            continue
+        if market[p] >= 0:
+            change_target(state, places, (market[p], on_demand[p], spot[p]))
+        if until >= state.amounts[NOW]:
             pass_time(state, places, until)
 
 
 @kernel
 def guard_paths(
     runs: StateArrays, markets: MarketArrays, targets: TargetArrays, next_at: float, deadline: float
-) -> None:
-    """Replace wished targets by those of the guard (M12.7); without a safe target the wish stays."""
-    market, on_demand, spot = targets
-    for p in range(len(runs[0])):
-        state, places = on_path(runs, markets, p)
-        if state.amounts[FINISH] < math.inf:
-            continue
-        safe = safe_target(state, places, (market[p], on_demand[p], spot[p]), next_at, deadline)
-        if is_safe(state, places, safe, next_at, deadline):
-            market[p], on_demand[p], spot[p] = safe
+) -> np.ndarray:
+    """Replace wished targets by those of `safe_target` (M12.7).
 
-
-@kernel
-def aim_paths(runs: StateArrays, markets: MarketArrays, targets: TargetArrays) -> None:
-    """Aim at a target on every path that has not finished."""
+    Return whether each wish is safe, and whether its replacement is, shape (paths, 2).
+    """
     market, on_demand, spot = targets
-    for p in range(len(runs[0])):
+    found = np.empty((len(runs[0]), 2), np.bool_)
+    for p in range(len(found)):
         state, places = on_path(runs, markets, p)
-        if state.amounts[FINISH] == math.inf:
-            change_target(state, places, (market[p], on_demand[p], spot[p]))
+        wish = (market[p], on_demand[p], spot[p])
+        safe = safe_target(state, places, wish, next_at, deadline)
+        found[p, 0] = is_safe(state, places, wish, next_at, deadline)
+        found[p, 1] = is_safe(state, places, safe, next_at, deadline)
+        market[p], on_demand[p], spot[p] = safe
+    return found

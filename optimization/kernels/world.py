@@ -489,33 +489,7 @@ def safe_target(state: State, markets: Markets, wish: Target, next_at: float, de
 
 
 # ---
-# Entry points.
-
-
-@kernel
-def advance(run: StateArrays, markets: MarketArrays, until: float) -> None:
-    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
-    pass_time(State(*run), Markets(*markets), until)
-
-
-@kernel
-def aim(run: StateArrays, markets: MarketArrays, target: Target) -> None:
-    """Change the target to instances in a market."""
-    change_target(State(*run), Markets(*markets), target)
-
-
-@kernel
-def guarded(run: StateArrays, markets: MarketArrays, wish: Target, next_at: float, deadline: float) -> Target:
-    """Return the `safe_target` of a wish."""
-    return safe_target(State(*run), Markets(*markets), wish, next_at, deadline)
-
-
-@kernel
-def target_is_safe(
-    run: StateArrays, markets: MarketArrays, target: Target, next_at: float, deadline: float
-) -> bool:
-    """Return whether a target `is_safe`."""
-    return is_safe(State(*run), Markets(*markets), target, next_at, deadline)
+# Entry point of replays; others are in `kernels.paths`.
 
 
 @kernel

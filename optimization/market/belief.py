@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
+from slackwater.optimization.belief.archetypes import Archetypes
 from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
@@ -595,6 +597,24 @@ def _count_parts(past: Past, common: Common, *, slot_hours: float, forgetting: F
 REQUEST_SLOTS = 336
 
 
+@lru_cache(maxsize=MOST_KEPT)
+def request_belief(
+    prior: Archetypes, states: bytes, size: int, counts: bytes, slots: int, is_counted: bool
+) -> RequestBelief:
+    """Return the belief about a request of ``size`` instances, one for all markets with the same evidence.
+
+    ``states`` and ``counts`` are the bytes of arrays as in `Launches`.
+    """
+    return RequestBelief(
+        mixture=Mixture.of(prior, np.frombuffer(states, dtype=np.int64)),
+        size=size,
+        counts=np.frombuffer(counts, dtype=np.int64),
+        slots=slots,
+        is_counted=is_counted,
+    )
+
+
+@lru_cache(maxsize=MOST_KEPT)
 def request_parts(request: RequestBelief) -> dict[str, Any]:
     """Return the parts of a belief about a request: a count chain on none, part and all of it, which differs by slot (M13.3)."""
     counts = np.minimum(request.counts, request.size)
@@ -704,12 +724,13 @@ class Believed:
 
     def _request(self, own: Launches, slot: int) -> RequestBelief:
         """Return the belief about the request of the launches as known in ``slot`` (M13.3)."""
-        return RequestBelief(
-            mixture=Mixture.of(own.prior, own.until(slot)),
-            size=own.request,
-            counts=own.counts,
-            slots=min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
-            is_counted=own.is_read(slot),
+        return request_belief(
+            own.prior,
+            own.until(slot).tobytes(),
+            own.request,
+            own.counts.tobytes(),
+            min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
+            own.is_read(slot),
         )
 
     def _now(self, slot: int) -> Now:

@@ -10,9 +10,7 @@ import numpy as np
 from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates, times_of
 from slackwater.optimization.kernels.holding import (
     Held,
-    HeldState,
     HeldStates,
-    chosen_target,
     chosen_targets,
     induct_held,
 )
@@ -42,21 +40,20 @@ class HeldTables:
     def target(self, view: View, running: Running) -> Allocation:
         """Return the target of highest value in the slot of ``view``."""
         price = view.price * view.slot_hours
-        column = self.after[
-            view.slot - self.game.slot, self.counts.index(view.count), self.prices.index(price)
-        ]
-        at = HeldState(
-            view.job.workload - view.progress.done,
-            view.progress.done - running.saved,
-            running.held.on_demand,
-            running.held.spot,
-            running.pending_hours / view.slot_hours,
-            view.available,
-            price,
+        at = HeldStates(
+            np.array([view.job.workload - view.progress.done]),
+            np.array([view.progress.done - running.saved]),
+            np.array([running.held.on_demand]),
+            np.array([running.held.spot]),
+            np.array([running.pending_hours / view.slot_hours]),
+            np.array([view.available]),
+            np.array([price]),
             1.0 - view.elapsed,
             view.hours_left / view.slot_hours,
+            np.array([self.counts.index(view.count)]),
+            np.array([self.prices.index(price)]),
         )
-        on_demand, spot = chosen_target(self.game, column, self.choices, at)
+        (on_demand,), (spot,) = self._chosen(view, at)
         return Allocation(int(on_demand), int(spot))
 
     def targets(self, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +72,13 @@ class HeldTables:
             self.counts.indices(paths.available),
             self.prices.indices(price),
         )
-        return chosen_targets(self.game, self.after[view.slot - self.game.slot], self.choices, at)
+        return self._chosen(view, at)
+
+    def _chosen(self, view: View, at: HeldStates) -> tuple[np.ndarray, np.ndarray]:
+        found: tuple[np.ndarray, np.ndarray] = chosen_targets(
+            self.game, self.after[view.slot - self.game.slot], self.choices, at
+        )
+        return found
 
 
 def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:

@@ -76,19 +76,23 @@ class WorldPaths:
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""
-        steps.advance_paths(self._runs, self._markets, float(until))
+        nothing = np.full((3, self.paths), -1, dtype=np.int64)
+        steps.step_paths(self._runs, self._markets, (*nothing,), float(until))
 
     def guarded(self, wishes: Targets, *, next_at: float, deadline: float) -> Targets:
         """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
         market, on_demand, spot = (np.array(part, dtype=np.int64) for part in wishes)
         targets, limit = (market, on_demand, spot), deadline + SECOND_TOLERANCE
-        steps.guard_paths(self._runs, self._markets, targets, float(next_at), limit)
+        found = steps.guard_paths(self._runs, self._markets, targets, float(next_at), limit)
+        unsafe = ~found[:, 1]
+        for part, wish in zip(targets, wishes, strict=True):
+            part[unsafe] = wish[unsafe]
         return Targets(*targets)
 
     def decide(self, targets: Targets) -> None:
         """Aim at a target on every path from now on; paths that have finished are left alone."""
         market, on_demand, spot = (np.ascontiguousarray(part, dtype=np.int64) for part in targets)
-        steps.aim_paths(self._runs, self._markets, (market, on_demand, spot))
+        steps.step_paths(self._runs, self._markets, (market, on_demand, spot), -math.inf)
 
     @property
     def running(self) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.job.definition import InstanceTimes
+from slackwater.optimization.kernels import paths as steps
 from slackwater.optimization.kernels import world
 from slackwater.optimization.kernels.rules import Value, move_table, value_at
 from slackwater.optimization.policies.contract import Running
@@ -201,6 +202,12 @@ def in_one_market(terms: WorldTerms) -> WorldMarkets:
     return WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
 
 
+def _as_paths(target: world.Target) -> steps.TargetArrays:
+    """Return a target as that of a single path."""
+    market, on_demand, spot = np.array(target, dtype=np.int64)[:, None]
+    return market, on_demand, spot
+
+
 class WorldRun:
     """One job in the world, from the start of its first second; mutable: `advance` and `decide` in turn.
 
@@ -306,7 +313,7 @@ class WorldRun:
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
         if not self.is_finished:
-            world.advance(self._run, self._markets, float(until))
+            self._step((-1, 0, 0), float(until))
 
     def decide(self, target: Allocation, market: int | None = None) -> None:
         """Aim at an allocation from now on, in a market; raises `JobError` beyond its n_max.
@@ -321,7 +328,24 @@ class WorldRun:
         if not 0 <= target.total <= n_max or min(target.on_demand, target.spot) < 0:
             raise JobError(f"a target of {target}", expected=f"0 to {n_max} instances")
         if not self.is_finished:
-            world.aim(self._run, self._markets, (to, target.on_demand, target.spot))
+            self._step((to, target.on_demand, target.spot), -math.inf)
+
+    def _step(self, target: world.Target, until: float) -> None:
+        """Aim at a target, then let time pass (`kernels.paths.step_paths`)."""
+        steps.step_paths(*self._as_path, _as_paths(target), until)
+
+    def _guard(self, target: world.Target, next_at: float, deadline: float) -> tuple[list[int], list[bool]]:
+        """Return the target of the guard, and whether the given and the returned are safe (`kernels.paths.guard_paths`)."""
+        targets = _as_paths(target)
+        found = steps.guard_paths(*self._as_path, targets, float(next_at), deadline + SECOND_TOLERANCE)
+        return [int(part[0]) for part in targets], found[0].tolist()
+
+    @property
+    def _as_path(self) -> tuple[world.StateArrays, world.MarketArrays]:
+        """State and markets as the kernels read those of a single path."""
+        amounts, counts, batches = self._run
+        table, *others = self._markets
+        return (amounts[None], counts[None], batches[None]), (table[None], *others)
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
         """Return `guarded_in` of a run with a single market, without its market."""
@@ -337,29 +361,15 @@ class WorldRun:
         provided that on-demand is granted after ``on_demand_wait``. Where nothing is sold on demand
         the wish is returned.
         """
-        to, on_demand, spot = world.guarded(
-            self._run,
-            self._markets,
-            (market, wish.on_demand, wish.spot),
-            float(next_at),
-            deadline + SECOND_TOLERANCE,
-        )
-        return int(to), Allocation(int(on_demand), int(spot))
+        (to, *found), _ = self._guard((market, wish.on_demand, wish.spot), next_at, deadline)
+        return to, Allocation(*found)
 
     def is_safe(
         self, target: Allocation, *, next_at: float, deadline: float, market: int | None = None
     ) -> bool:
         """Return whether on-demand still meets the deadline after any loss of spot until ``next_at`` (M12.7)."""
         to = self.market if market is None else market
-        return bool(
-            world.target_is_safe(
-                self._run,
-                self._markets,
-                (to, target.on_demand, target.spot),
-                float(next_at),
-                deadline + SECOND_TOLERANCE,
-            )
-        )
+        return self._guard((to, target.on_demand, target.spot), next_at, deadline)[1][0]
 
     @property
     def standing(self) -> Standing:
