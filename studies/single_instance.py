@@ -273,7 +273,7 @@ def chain_of(states: MarketStates, rates: Rates) -> Chain:
     return Chain(
         up=np.arange(states.count) >= states.count // 2,
         start=start,
-        to=to_state,
+        to=np.ascontiguousarray(to_state),
         chance=rows[source, to_state],
     )
 

@@ -111,7 +111,8 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
         point=point,
         errors=np.where(np.isnan(values)[:, None], np.nan, ahead(values, point.shape[1]) - point),
         likeness=_likeness(series, point),
-        runs=np.log(time_since_change(values)),
+        # A copy: of a read-only array numba would compile the function again.
+        runs=np.log(time_since_change(np.array(values))),
         upper=upper,
         weight=_ages(series.step.total_seconds() / 86400.0),
     )

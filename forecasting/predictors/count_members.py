@@ -52,6 +52,11 @@ class Likeness:
         return int(np.ceil(_HALF_LIVES * self.half_life))
 
 
+def writable(values: np.ndarray) -> np.ndarray:
+    """Return an array of floats as writable and contiguous: numba compiles a function again for each other kind of array."""
+    return np.require(values, float, ["C_CONTIGUOUS", "WRITEABLE"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
     """Readings of a series at every slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,).
@@ -62,6 +67,10 @@ class Track:
 
     values: np.ndarray
     score: np.ndarray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", writable(self.values))
+        object.__setattr__(self, "score", writable(self.score))
 
 
 def analog_laws(
@@ -197,7 +206,7 @@ def lagged(values: np.ndarray, lag: int) -> np.ndarray:
 
 def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
     """Return the exponentially weighted mean of the observed past of each column, NaN before the first value; axis 0 is time."""
-    flat = np.ascontiguousarray(values.reshape(values.shape[0], -1), dtype=float)
+    flat = writable(values.reshape(values.shape[0], -1))
     return np.asarray(_mean_so_far(flat, 0.5 ** (1.0 / half_life)).reshape(values.shape))
 
 

@@ -12,18 +12,14 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import httpx
 import numpy as np
 import pandas as pd
-from acting_kit import MARKET, make_jobs
 from acting_week import simulated
 from command_kit import call
 
-from slackwater.flows.acting.contract import Order
-from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ui.app import make_app
@@ -32,21 +28,8 @@ from slackwater.flows.ui.reports import ReportDoor
 from slackwater.optimization.policies.pool import policy_named
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "acting_process"])
+FORKS.set_forkserver_preload(["pytest", "acting_process", "acting_kernels"])
 TOKEN = "0123456789abcdef"
-
-
-def _load_kernels() -> None:
-    """Load the compiled simulator, so that no process of its own has to."""
-    (job,) = make_jobs(1, within_hours=0, hours=4, seed=1)
-    with TemporaryDirectory() as folder:
-        cloud = SimulatedDriver(Path(folder), lambda name, now: job.world)
-        order = Order(job=job.name, token="t", key="k", market=MARKET, on_demand=1, spot=2)
-        cloud.bring(order, job.start)
-        cloud.listed(job.name, [], job.deadline)
-
-
-_load_kernels()
 
 
 def act(db: Path, at: pd.Timestamp, every: str) -> None:
