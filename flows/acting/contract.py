@@ -151,6 +151,15 @@ def alive(instances: Collection[Instance]) -> list[Instance]:
     return sorted((one for one in instances if one.ended is None), key=lambda one: (one.since, one.id))
 
 
+def alive_at(instances: Collection[Instance], at: datetime) -> list[Instance]:
+    """Return the instances that were held at a time, as they were then, oldest first."""
+    known = [one for one in instances if one.since <= at]
+    later = {"ended": None, "end": None}
+    return alive(
+        [one if one.ended is None or one.ended <= at else one.model_copy(update=later) for one in known]
+    )
+
+
 def count_by_kind(instances: Collection[Instance], market: str | None = None) -> dict[Kind, int]:
     """Return the number of held instances by kind, in all markets or in one."""
     found = [one.kind for one in instances if one.ended is None and market in (None, one.market)]

@@ -109,8 +109,8 @@ class JobLaunches:
     ``last`` is the newest order, ``answered`` whether its call returned. ``orders`` counts them by
     decision. ``losses`` has the newest loss of spot under each decision, ``revision`` is the newest
     decision for the rest of a slot, and ``ordered`` are the orders of the newest slot.
-    ``unrecorded`` are the entries that the warehouse does not have as evidence, ``recorded_key`` is
-    the decision of the newest evidence.
+    ``unrecorded`` are the entries that the warehouse does not have as evidence, ``recorded_at`` and
+    ``recorded_key`` are the time and the decision of the newest evidence.
     """
 
     last: Ordered | None = None
@@ -123,12 +123,18 @@ class JobLaunches:
     revision: Revised | None = None
     ordered: list[Ordered] = field(default_factory=list)
     unrecorded: list[Evidence] = field(default_factory=list)
+    recorded_at: datetime | None = None
     recorded_key: str = ""
 
     @property
     def held(self) -> list[Instance]:
         """The instances that were held at the last entry."""
         return alive(self.instances.values())
+
+    @property
+    def spot_asked(self) -> int:
+        """Spot instances of the newest order."""
+        return 0 if self.last is None else self.last.order.spot
 
     def is_settled(self, now: datetime, seconds: float) -> bool:
         """Return whether all instances that were launched are listed, ``seconds`` after an order without an outcome."""
@@ -161,7 +167,7 @@ class JobLaunches:
             self.revision = entry
         if isinstance(entry, Recorded):
             self.unrecorded = [one for one in self.unrecorded if one.at > entry.at]
-            self.recorded_key = entry.key
+            self.recorded_at, self.recorded_key = entry.at, entry.key
         else:
             self.unrecorded.append(entry)
 

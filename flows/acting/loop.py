@@ -194,7 +194,7 @@ class Acting:
         if not self.world.record(found, now):
             return False
         for one in found:
-            newest = max([now, *(entry.at for entry in one.entries)])
+            newest = max((entry.at for entry in one.entries), default=now)
             self.ledger.add(Recorded(at=newest, job=one.job, key=keys[one.job]))
         return True
 

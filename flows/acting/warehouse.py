@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.acting.account import MarketPrices
-from slackwater.flows.acting.contract import Instance, count_by_kind
+from slackwater.flows.acting.contract import KINDS, Instance, alive_at, count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
 from slackwater.flows.acting.ledger import Answered, Evidence, JobLaunches, Revised, Seen
 from slackwater.flows.acting.loop import NewEvidence
@@ -176,11 +176,9 @@ class ActedWarehouse:
         try:
             with open_store(self._db, wait=0.0) as store:
                 for one in found:
-                    at = pd.Timestamp(max((entry.at for entry in one.entries), default=now)).floor("us")
                     save_revisions(store, [entry.row for entry in one.entries if isinstance(entry, Revised)])
-                    known_at = max(at, pd.Timestamp(now).floor("us"))
-                    for report in evidence(one.job, at, one.entries, one.launches):
-                        _save(store, find_job(store, one.job), replace(report, known_at=known_at))
+                    for report in evidence(one, now):
+                        _save(store, find_job(store, one.job), report)
         except StoreLockedError:
             return False
         return True
@@ -269,54 +267,107 @@ def _prices(history: History) -> MarketPrices:
     )
 
 
-def evidence(job: str, at: pd.Timestamp, entries: Sequence[Evidence], launches: JobLaunches) -> list[Report]:
-    """Return the reports of a job's own launches at a time (M13.1): losses in other markets, then what runs now.
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """An instance that came (``word`` is "granted") or went at a time; ``left``: the spot instances that were left."""
 
-    A report is of one market and one time, so each comes a microsecond after the one before.
+    at: pd.Timestamp
+    word: str
+    instance: Instance
+    left: int
+
+
+def evidence(new: NewEvidence, now: datetime) -> list[Report]:
+    """Return the reports of a job's own launches (M13.1): of each time at which instances came or went, and of the newest entry.
+
+    A change has the time that its driver states, after the newest evidence and at most that of the
+    newest entry. A report is of one market and one time, so each comes a microsecond after the one
+    before: losses in other markets, then the instances that run.
     """
-    held = count_by_kind(launches.held)
-    order = None if launches.last is None else launches.last.order
-    asked = 0 if order is None else order.spot
-    lost: dict[str, list[Instance]] = {}
-    left: dict[str, int] = {}
-    for entry in entries:
-        if isinstance(entry, Seen):
-            for one in entry.lost:
-                if one.kind == "spot":
-                    lost.setdefault(one.market, []).append(one)
-                    left[one.market] = entry.spot_left
+    job, entries, launches = new.job, new.entries, new.launches
+    at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
+    changes = _changes(entries, launches.recorded_at, at)
+    refused = [one.refused for one in entries if isinstance(one, Answered) and one.refused]
+    found: list[Report] = []
+    for when in sorted({one.at for one in changes if one.at < at}):
+        own = [one for one in changes if one.at == when]
+        held = alive_at(launches.instances.values(), when)
+        market = held[-1].market if held else own[-1].instance.market
+        found += _reports(job, when, own, held, market)
+    own, asked = [one for one in changes if one.at == at], launches.spot_asked
+    place = _market_now(launches, own)
+    found += _reports(job, at, own, launches.held, place, asked=asked, refused=refused)
+    return [replace(one, known_at=max(one.reported_at, pd.Timestamp(now).floor("us"))) for one in found]
+
+
+def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timestamp) -> list[_Change]:
+    """Return the instances that came or went in some entries, with their times between ``after`` and ``at``."""
+    least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
+    found: dict[tuple[str, str], _Change] = {}
+    for entry in (one for one in entries if isinstance(one, Seen)):
+        for one in entry.instances:
+            times = {"granted": one.since} if one.ended is None or one.since > least else {}
+            times |= {} if one.ended is None else {str(one.end): one.ended}
+            for word, when in times.items():
+                change = _Change(min(at, max(least, pd.Timestamp(when))), word, one, entry.spot_left)
+                found.setdefault((one.id, word), change)
+    return list(found.values())
+
+
+def _market_now(launches: JobLaunches, changes: Sequence[_Change]) -> str | None:
+    """Return the market of the present instances, of the spot requested, or of the newest loss."""
     if launches.held:
-        market: str | None = launches.held[-1].market
-    else:
-        market = order.market if order is not None and asked else next(reversed(lost), None)
-    others = [there for there in lost if there != market]
-    moments = [at + k * MOMENT for k in range(len(others) + 1)]
-    own = lost.get(market or "", [])
-    spot = [one for one in launches.held if one.kind == "spot"]
-    whole = asked and held["spot"] >= asked
+        return launches.held[-1].market
+    if launches.last is not None and launches.spot_asked:
+        return launches.last.order.market
+    return next((one.instance.market for one in reversed(changes) if _is_lost_spot(one)), None)
+
+
+def _is_lost_spot(change: _Change) -> bool:
+    return change.word == "lost" and change.instance.kind == "spot"
+
+
+def _reports(
+    job: str,
+    at: pd.Timestamp,
+    changes: Sequence[_Change],
+    held: Sequence[Instance],
+    market: str | None,
+    *,
+    asked: int = 0,
+    refused: Sequence[str] = (),
+) -> list[Report]:
+    """Return the reports of a time: losses in other markets than ``market``, then the instances that are held."""
+    lost: dict[str, list[_Change]] = {}
+    for change in filter(_is_lost_spot, changes):
+        lost.setdefault(change.instance.market, []).append(change)
+    own = [one.instance for one in lost.pop(market or "", [])]
+    moments = [at + k * MOMENT for k in range(len(lost) + 1)]
+    counts, spot = count_by_kind(held), [one for one in held if one.kind == "spot"]
+    whole = asked and counts["spot"] >= asked
     return [
         Report(
             job=job,
             reported_at=when,
             known_at=when,
-            spot=left[there],
+            spot=gone[-1].left,
             market=there,
-            note=f"lost {len(lost[there])} spot",
-            lost=len(lost[there]),
-            held_minutes=_minutes_held(lost[there], at),
+            note=f"lost {len(gone)} spot",
+            lost=len(gone),
+            held_minutes=_minutes_held([one.instance for one in gone], at),
         )
-        for when, there in zip(moments, others, strict=False)
+        for when, (there, gone) in zip(moments, lost.items(), strict=False)
     ] + [
         Report(
             job=job,
             reported_at=moments[-1],
             known_at=moments[-1],
-            on_demand=held["on_demand"],
-            spot=held["spot"],
+            on_demand=counts["on_demand"],
+            spot=counts["spot"],
             market=market,
-            note=told(entries),
+            note=told(changes, refused),
             asked=asked or None,
-            granted=min(asked, held["spot"]) if asked else None,
+            granted=min(asked, counts["spot"]) if asked else None,
             lost=len(own) or None,
             held_minutes=_minutes_held([*spot, *own], at) if whole or own else None,
         )
@@ -329,22 +380,17 @@ def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
     return min(MOST_HELD, round((at - newest) / pd.Timedelta(minutes=1), 3))
 
 
-def told(entries: Sequence[Evidence]) -> str:
+def told(changes: Sequence[_Change], refused: Sequence[str]) -> str:
     """Return the outcome of orders in words.
 
-    >>> told([Answered(at=datetime(2026, 1, 1), job="j", token="k-1", refused="no capacity")])
+    >>> told([], ["no capacity", "no capacity"])
     'refused: no capacity'
     """
-    changed = [one for entry in entries if isinstance(entry, Seen) for one in entry.instances]
     parts = []
-    for word, chosen in (
-        ("granted", [one for one in changed if one.ended is None]),
-        *((end, [one for one in changed if one.end == end]) for end in ("lost", "stopped", "finished")),
-    ):
-        counts = {kind: sum(one.kind == kind for one in chosen) for kind in ("on_demand", "spot")}
-        shown = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
+    for word in ("granted", "lost", "stopped", "finished"):
+        kinds = [one.instance.kind for one in changes if one.word == word]
+        shown = [f"{n} {kind.replace('_', '-')}" for kind in KINDS if (n := kinds.count(kind))]
         parts += [f"{word} {' and '.join(shown)}"] if shown else []
-    refused = [one.refused for one in entries if isinstance(one, Answered) and one.refused]
     return "; ".join([*parts, *(f"refused: {why}" for why in dict.fromkeys(refused))])
 
 

@@ -11,6 +11,11 @@ from slackwater.flows.show.formats import percent, plural, usd, utc
 
 #: Most slots of a job shown on a terminal, newest first.
 MOST_SLOTS = 48
+#: Note of a bill with lost instances.
+LOSSES = (
+    "Lost spot is paid until the loss, where the driver of `slackwater act` states its time, "
+    "else until the loss was seen or reported."
+)
 
 
 def bill(
@@ -33,6 +38,9 @@ def bill(
         known = [find_job(store, job)] if job is not None else stored_jobs(store)
         slots = cost_rows(store, job)
         scored = set(read_rows(store, "outcomes")["job"])
+        lost = store.execute(
+            "SELECT 1 FROM reports WHERE lost > 0 AND ($job IS NULL OR job = $job) LIMIT 1", {"job": job}
+        )
         missed, _ = missed_apart(missed_jobs(store, [one for one in known if one.request.name in scored]))
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
@@ -44,7 +52,8 @@ def bill(
     ]
     if job is not None:
         blocks.append(_slots_table(slots))
-    return Answer(title="Bill" if job is None else f"Bill of {job}", value=value, blocks=blocks)
+    title = "Bill" if job is None else f"Bill of {job}"
+    return Answer(title=title, value=value, blocks=blocks, notes=[LOSSES] if lost else [])
 
 
 def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:

@@ -274,6 +274,8 @@ def test_lost_spot_is_not_held_any_more(case):
     before = {one.id for one in held(case.driver) if one.kind == "spot"}
     later = case.lose_spot()
     assert counts(case.driver, now=later) == fitted(case, 1, 2) | {"spot": 0}
+    ended = [one for one in case.driver.listed("job", [MARKET, OTHER], later) if one.id in before]
+    assert all(one.since <= one.ended <= max(later, one.since) for one in ended)
     case.driver.bring(order_for(case.driver, 0, 2, n=2), later)
     assert before.isdisjoint(one.id for one in held(case.driver, now=later))
 
@@ -289,6 +291,15 @@ def test_a_decision_that_cannot_be_run_as_it_is_keeps_its_size_and_its_on_demand
 def test_the_commands_of_a_dry_run_change_nothing(case):
     assert case.driver.commands(order_for(case.driver, 1, 2), [])
     assert held(case.driver) == []
+
+
+def test_a_script_states_when_an_instance_was_lost(tmp_path):
+    given = {"id": "i-1", "kind": "spot", "market": MARKET, "since": "2026-03-02T00:00:00Z"}
+    lost = given | {"id": "i-2", "ended": "2026-03-02T00:20:00Z", "end": "lost"}
+    (tmp_path / "list.py").write_text(f"print({json.dumps(json.dumps({'held': [given, lost]}))})")
+    driver = CommandDriver("mine", Options(run=(sys.executable, str(tmp_path / "list.py"))))
+    found = {one.id: (one.end, one.ended) for one in driver.listed("job", [MARKET], START)}
+    assert found == {"i-1": (None, None), "i-2": ("lost", START + timedelta(minutes=20))}
 
 
 @pytest.mark.parametrize(

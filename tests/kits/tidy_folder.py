@@ -9,14 +9,15 @@ DAYS = 8
 START = pd.Timestamp("2025-03-03T00:05:00Z")
 
 
-def write_tidy(folder: Path, *, seed: int = 3, days: float = DAYS) -> Path:
+def write_tidy(folder: Path, *, seed: int = 3, days: float = DAYS, spell: int = 12) -> Path:
+    """Write the tables; counts last ``spell`` reads of ten minutes on average."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     counts = [
-        _counts(rng, zone, "a3-highgpu-1g", capacity=16, source="lab:counts", days=days)
+        _counts(rng, zone, "a3-highgpu-1g", capacity=16, source="lab:counts", days=days, spell=spell)
         for zone in ("z1", "z2", "z3")
     ]
-    counts.append(_counts(rng, "z9", "p3.2xlarge", capacity=4, source="lab:small", days=days))
+    counts.append(_counts(rng, "z9", "p3.2xlarge", capacity=4, source="lab:small", days=days, spell=spell))
     prices = [
         _prices(rng, "z1", "a3-highgpu-1g", source="lab:counts", on_demand=4.0, moves=True, days=days),
         _prices(rng, "y1", "g5.xlarge", source="lab:prices", on_demand=1.0, moves=True, days=days),
@@ -44,11 +45,11 @@ def write_prices(folder: Path, region, zone, instance_type, times, spot, on_dema
     )
 
 
-def _counts(rng, zone, instance_type, *, capacity, source, days) -> pd.DataFrame:
+def _counts(rng, zone, instance_type, *, capacity, source, days, spell) -> pd.DataFrame:
     times = pd.date_range(START, periods=int(days * 144), freq="10min")
-    # A third of the time zero, otherwise anywhere up to the capacity, for about two hours each.
+    # A third of the time zero, otherwise anywhere up to the capacity.
     spells = np.where(rng.random(len(times)) < 0.35, 0, rng.integers(1, capacity + 1, len(times)))
-    moves = np.flatnonzero(rng.random(len(times)) < 1 / 12)
+    moves = np.flatnonzero(rng.random(len(times)) < 1 / spell)
     level = spells[np.concatenate([[0], moves])[np.searchsorted(moves, np.arange(len(times)), side="right")]]
     return _count_rows("r1", zone, instance_type, times, level, capacity=capacity, source=source)
 

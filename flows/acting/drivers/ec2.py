@@ -51,6 +51,8 @@ REFUSALS = (
 PAID = ("pending", "running")
 #: EC2's reasons for reclaiming an instance.
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
+#: Begin of the status codes of spot requests whose instance EC2 ended.
+TERMINATED = "instance-terminated"
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
 #: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
 _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \w+\)")
@@ -84,6 +86,7 @@ class Ec2Driver:
         self._options = options
         self._session = import_module("boto3").Session(profile_name=options.profile)
         self._clients: dict[str, Any] = {}
+        self._ended: dict[str, datetime] = {}  # times of interruptions, by instance
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
         """Return the instances of a decision as they are."""
@@ -96,10 +99,35 @@ class Ec2Driver:
             filters = [{"Name": f"tag:{JOB_TAG}", "Values": [job[:256]]}]
             with _driver_errors(region):
                 pages = self._client(region).get_paginator("describe_instances")
-                for page in pages.paginate(Filters=filters):
-                    for reservation in page["Reservations"]:
-                        found += [_instance(one, job, now) for one in reservation["Instances"]]
+                instances = [
+                    one
+                    for page in pages.paginate(Filters=filters)
+                    for reservation in page["Reservations"]
+                    for one in reservation["Instances"]
+                ]
+            self._read_interruptions(region, instances)
+            found += [_instance(one, job, now, self._ended.get(one["InstanceId"])) for one in instances]
         return found
+
+    def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
+        """Read when EC2 ended spot instances from their requests; the instances themselves do not state it.
+
+        Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
+        """
+        ids = [one["InstanceId"] for one in instances if _is_interrupted(one)]
+        new = [name for name in ids if name not in self._ended]
+        if not new:
+            return
+        try:
+            answer = self._client(region).describe_spot_instance_requests(
+                Filters=[{"Name": "instance-id", "Values": new}]
+            )
+        except import_module("botocore.exceptions").ClientError:
+            return
+        for request in answer["SpotInstanceRequests"]:
+            status = request.get("Status", {})
+            if str(status.get("Code")).startswith(TERMINATED) and "UpdateTime" in status:
+                self._ended[request["InstanceId"]] = status["UpdateTime"].astimezone(UTC)
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Terminate surplus instances, then launch missing instances, on-demand first."""
@@ -212,7 +240,9 @@ def _indices(order: Order, held: Collection[Instance], kind: Kind) -> range:
     return range(order.count(kind) - lacking(order, held)[kind], order.count(kind))
 
 
-def _instance(found: Mapping[str, Any], job: str, now: datetime) -> Instance:
+def _instance(
+    found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None = None
+) -> Instance:
     """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
     tags = {one["Key"]: one["Value"] for one in found.get("Tags", ())}
     place = str(found["Placement"].get("AvailabilityZone", ""))
@@ -226,7 +256,7 @@ def _instance(found: Mapping[str, Any], job: str, now: datetime) -> Instance:
         market=market,
         kind="spot" if found.get("InstanceLifecycle") == "spot" else "on_demand",
         since=since,
-        ended=None if held else max(since, _ended(found) or now),
+        ended=None if held else max(since, min(now, _ended(found) or interrupted or now)),
         end=None if held else _end(found),
     )
 
@@ -235,6 +265,12 @@ def _ended(found: Mapping[str, Any]) -> datetime | None:
     """Return the time in EC2's text on the end of an instance, None without a time."""
     told = _TIME.search(found.get("StateTransitionReason", ""))
     return None if told is None else datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+
+
+def _is_interrupted(found: Mapping[str, Any]) -> bool:
+    """Return whether a spot instance ended at a time that its own record does not state."""
+    ended = found["State"]["Name"] not in PAID and _ended(found) is None
+    return ended and found.get("InstanceLifecycle") == "spot"
 
 
 def _end(found: Mapping[str, Any]) -> End | None:

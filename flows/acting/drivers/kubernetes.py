@@ -215,7 +215,7 @@ def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | N
         return None
     since = datetime.fromisoformat(status["startTime"])
     over = status.get("phase") in ENDED or "deletionTimestamp" in meta
-    at = datetime.fromisoformat(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else now
+    at = _ended(meta, status) or now
     return Instance(
         id=meta["uid"],
         job=job,
@@ -232,11 +232,27 @@ def _end(status: Mapping[str, Any]) -> End | None:
     """Return "lost" for a pod whose node was reclaimed, "finished" for a completed pod, else None: the ledger knows."""
     if status.get("phase") == "Succeeded":
         return "finished"
-    taken = any(
-        one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+    return "lost" if _disruptions(status) else None
+
+
+def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the conditions that state that the node of a pod was reclaimed."""
+    return [
+        one
         for one in status.get("conditions", ())
-    )
-    return "lost" if taken else None
+        if one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+    ]
+
+
+def _ended(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
+    """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
+    stated = [one.get("lastTransitionTime") for one in _disruptions(status)]
+    if not any(stated) and status.get("phase") in ENDED:
+        ends = [one.get("state", {}).get("terminated") or {} for one in status.get("containerStatuses", ())]
+        stated = [one.get("finishedAt") for one in ends]
+    if not any(stated):
+        stated = [meta.get("deletionTimestamp")]
+    return max((datetime.fromisoformat(text) for text in stated if text), default=None)
 
 
 def create(options: Mapping[str, Any], place: Place) -> KubernetesDriver:

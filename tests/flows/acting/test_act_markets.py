@@ -99,12 +99,14 @@ def test_the_simulated_cloud_and_the_ledger_have_the_same_bill(db, passes):
 
 
 def test_the_bill_has_both_markets(db, passes):
-    """Each report holds until the next: east until its loss is seen, then west at the prices of west."""
+    """East is paid until its loss, west from the look that found it, as in the simulated cloud."""
     (row, *_) = call("bill", "demo", "--db", db, "--json").value["slots"]
     after = passes[2]["jobs"][0]
     west = after["spot"] * SPOT[WEST] + after["on_demand"] * ON_DEMAND
-    hours = (SEEN / STEP / 2, (STEP - SEEN) / STEP / 2)
+    hours = (LOST / STEP / 2, (STEP - SEEN) / STEP / 2)
     assert row["paid_usd"] == pytest.approx(hours[0] * 4 * SPOT[EAST] + hours[1] * west, abs=1e-4)
+    run = simulated(db, SETTINGS)[1].run("demo", (BEGIN + STEP).to_pydatetime())
+    assert row["paid_usd"] == pytest.approx(run.paid_usd - run.moving_usd, abs=1e-4)
     assert (row["market"], row["markets"]) == (WEST, f"{EAST}, {WEST}")
     assert (row["on_demand"], row["spot"]) == (after["on_demand"], after["spot"])
 

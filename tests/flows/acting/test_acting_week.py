@@ -25,6 +25,7 @@ from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.config import Settings
+from slackwater.flows.jobs.bill import cost_rows
 from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.reports import reports_of
@@ -53,11 +54,11 @@ class MortalCloud:
 class Week:
     """Jobs in three markets, the processes that serve them, and the kills of each."""
 
-    def __init__(self, folder, *, jobs, hours, chance, seed, policy=None):
+    def __init__(self, folder, *, jobs, hours, chance, seed, policy=None, spell=12):
         self.rng, self.hours = np.random.default_rng(seed), hours
         self.policy = policy
         self.db = folder / "w.duckdb"
-        tidy = write_tidy(folder / "data", days=4 + hours / 24)
+        tidy = write_tidy(folder / "data", days=4 + hours / 24, spell=spell)
         with open_store(self.db) as store:
             ingest(store, "tabular", tidy, imported_at=BEGIN, progress=lambda _: None)
             for k in range(jobs):
@@ -175,6 +176,15 @@ class Week:
                 assert bill == pytest.approx(run.paid_usd, abs=0.005), name
                 reports, decisions = reports_of(store, name), decisions_of(store, name)
                 assert sum(one.lost or 0 for one in reports) == run.lost_instances, name
+                billed = [row["paid_usd"] for row in cost_rows(store, name)]
+                if (
+                    None not in billed
+                ):  # counted from the start of a slot, also where a kill delays its first look
+                    assert sum(billed) == pytest.approx(run.paid_usd, rel=0.05), name
+                    self.seen["largest difference of `bill`, 0.01 %"] = max(
+                        self.seen["largest difference of `bill`, 0.01 %"],
+                        round(1e4 * abs(sum(billed) / run.paid_usd - 1.0)),
+                    )
                 self.seen["lost"] += run.lost_instances
                 self.seen["launched"] += len(own.instances)
                 self.seen["largest difference of a bill, 1e-6 USD"] = max(
@@ -241,10 +251,13 @@ KILLS = int(os.environ.get("SLACKWATER_ACT_KILLS", "30"))
 @pytest.mark.slow
 def test_processes_that_are_killed_launch_nothing_twice_and_leave_nothing(tmp_path):
     jobs = max(2, KILLS // 15)
-    week = ProcessWeek(tmp_path, jobs=jobs, hours=8 * jobs // 2, chance=0.6, seed=21, policy="Reserve(60)")
+    week = ProcessWeek(
+        tmp_path, jobs=jobs, hours=8 * jobs // 2, chance=0.6, seed=21, policy="Reserve(60)", spell=4
+    )
     week.check_the_end(week.run())
     kills = week.mortals.kills
     print(f"{week.mortals.runs} processes, {week.mortals.cpu:.0f} CPU s, kills {kills}, {dict(week.seen)}")
     assert sum(kills.values()) >= KILLS / 2, kills
     assert kills["actor"] > 0
     assert kills["turn"] > 0
+    assert week.seen["lost"] > 0, week.seen

@@ -9,6 +9,7 @@ import botocore.session
 import numpy as np
 import pytest
 from acting_kit import MARKET, START, Killed, Kills, MortalDriver, MortalLedger
+from botocore.stub import Stubber
 from botocore.validate import ParamValidator
 from moto_kit import moto_client, moto_url  # noqa: F401 - a fixture
 
@@ -54,6 +55,56 @@ def test_an_api_that_does_not_answer_is_named(tmp_path, monkeypatch):
     driver = make_driver(tmp_path, endpoint_url="http://127.0.0.1:9")
     with pytest.raises(DriverError, match="EC2 in us-east-1"):
         driver.listed("job", [MARKET], START)
+
+
+def ended_instance(name, *, spot, reason=""):
+    """Return an instance in EC2's form that ended, an hour after its launch."""
+    return {
+        "InstanceId": name,
+        "InstanceType": "p4d.24xlarge",
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "LaunchTime": START,
+        "State": {"Code": 48, "Name": "terminated"},
+        "StateTransitionReason": reason,
+        "StateReason": {"Code": "Server.SpotInstanceTermination", "Message": ""} if spot else {},
+        **({"InstanceLifecycle": "spot"} if spot else {}),
+    }
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_loss_has_the_time_of_its_spot_request_where_that_may_be_read(tmp_path, monkeypatch, permitted):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    driver = make_driver(tmp_path)
+    listed = [
+        ended_instance("i-1", spot=True),
+        ended_instance("i-2", spot=True),
+        ended_instance("i-3", spot=True, reason="Server.SpotInstanceTermination (2026-03-02 00:10:00 GMT)"),
+        ended_instance("i-4", spot=False, reason="User initiated (2026-03-02 00:15:00 GMT)"),
+        ended_instance("i-5", spot=False),
+    ]
+    statuses = {"i-1": "instance-terminated-no-capacity", "i-2": "marked-for-termination"}
+    requests = [
+        {"InstanceId": name, "Status": {"Code": code, "UpdateTime": START + timedelta(minutes=20)}}
+        for name, code in statuses.items()
+    ]
+    with Stubber(driver._client("us-east-1")) as stub:
+        for asked in ({"i-1", "i-2"}, {"i-2"} if permitted else {"i-1", "i-2"}):
+            stub.add_response("describe_instances", {"Reservations": [{"Instances": listed}]})
+            if permitted:
+                wanted = {"Filters": [{"Name": "instance-id", "Values": sorted(asked)}]}
+                stub.add_response(
+                    "describe_spot_instance_requests", {"SpotInstanceRequests": requests}, wanted
+                )
+            else:
+                stub.add_client_error("describe_spot_instance_requests", "UnauthorizedOperation")
+        for _ in range(2):
+            found = driver.listed("job", [MARKET], START + timedelta(hours=1))
+            minutes = {one.id: (one.ended - START) / timedelta(minutes=1) for one in found}
+            known = 20 if permitted else 60
+            assert minutes == {"i-1": known, "i-2": 60, "i-3": 10, "i-4": 15, "i-5": 60}
+            assert {one.id for one in found if one.end == "lost"} == {"i-1", "i-2", "i-3"}
+        stub.assert_no_pending_responses()
 
 
 class Slots:

@@ -72,14 +72,23 @@ def test_pods_are_instances_from_their_node_to_their_end():
     assert instance_of({"metadata": meta, "status": {"phase": "Pending"}}, "j", now) is None
     running = instance_of({"metadata": meta, "status": begun}, "j", now)
     assert (running.since, running.ended, running.market) == (START + timedelta(minutes=5), None, MARKET)
-    taken = [{"type": "DisruptionTarget", "status": "True"}]
-    for status, end in (
-        (begun | {"phase": "Failed", "conditions": taken}, "lost"),
-        (begun | {"phase": "Succeeded"}, "finished"),
-        (begun | {"phase": "Failed"}, None),
+    taken = {"type": "DisruptionTarget", "status": "True"}
+    timed = taken | {"lastTransitionTime": "2026-03-02T00:20:00Z"}
+    stopped = [{"state": {"terminated": {"finishedAt": f"2026-03-02T00:{n}:00Z"}}} for n in (21, 22)]
+    deleted = {"deletionTimestamp": "2026-03-02T00:23:00Z"}
+    for more, status, end, minute in (
+        ({}, {"phase": "Failed", "conditions": [taken]}, "lost", 60),
+        ({}, {"phase": "Failed", "conditions": [timed], "containerStatuses": stopped}, "lost", 20),
+        (deleted, {"conditions": [timed], "containerStatuses": stopped}, "lost", 20),
+        ({}, {"phase": "Failed", "conditions": [taken], "containerStatuses": stopped}, "lost", 22),
+        ({}, {"phase": "Succeeded"}, "finished", 60),
+        ({}, {"phase": "Succeeded", "containerStatuses": stopped}, "finished", 22),
+        ({}, {"phase": "Failed", "containerStatuses": [{"state": {"terminated": None}}]}, None, 60),
+        (deleted, {"containerStatuses": stopped[:1]}, None, 23),
+        ({"deletionTimestamp": "2026-03-02T02:00:00Z"}, {}, None, 60),
     ):
-        found = instance_of({"metadata": meta, "status": status}, "j", now)
-        assert (found.end, found.ended) == (end, now)
+        found = instance_of({"metadata": meta | more, "status": begun | status}, "j", now)
+        assert (found.end, found.ended) == (end, START + timedelta(minutes=minute))
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path):

@@ -407,7 +407,7 @@ def reports(setting):
 
     def record(new, now):
         for one in new:
-            found.extend(evidence(one.job, pd.Timestamp(now), one.entries, one.launches))
+            found.extend(evidence(one, now))
         return True
 
     setting.world.record = record
@@ -421,13 +421,45 @@ def test_the_evidence_states_what_was_granted_and_lost(setting):
     setting.act(30)
     setting.act(35)  # nothing changed, and nothing is reported again
     setting.act(41)
-    first, second = found
-    assert (first.note, first.launch) == (
-        "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}
-    )  # fmt: skip
-    assert second.note == "granted 2 on-demand; lost 3 spot"
-    assert second.launch == {"lost": 3, "held_minutes": 11.0}
-    assert (second.on_demand, second.spot) == (2, 0)
+    assert [(f"{one.reported_at:%H:%M}", one.note, one.launch, one.on_demand, one.spot) for one in found] == [
+        ("00:30", "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}, 0, 3),
+        ("00:40", "lost 3 spot", {"lost": 3, "held_minutes": 10.0}, 0, 0),
+        ("00:41", "granted 2 on-demand", {}, 2, 0),
+    ]
+    assert [f"{one.known_at:%H:%M}" for one in found] == ["00:30", "00:41", "00:41"]
+
+
+def hours_of(found, kind, end):
+    """Return the instance hours of a kind that reports state, each until the next."""
+    edges = [one.reported_at for one in found] + [end]
+    return sum(
+        getattr(one, kind) * max(pd.Timedelta(0), after - one.reported_at) / pd.Timedelta("1h")
+        for one, after in zip(found, edges[1:], strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_evidence_has_the_hours_of_the_instances_however_rare_the_looks(setting, seed):
+    """Losses and grants between two looks count from their own time, also while the warehouse is locked or `act` restarts."""
+    rng, found = np.random.default_rng(seed), reports(setting)
+    free, minute = setting.world.record, 0.0
+    setting.world.record = lambda *args: bool(rng.random() < 0.6) and free(*args)
+    setting.world.revise = lambda job, launches, now: "no forecast"
+    while minute < 330:
+        on_demand, spot = int(rng.integers(0, 2)), int(rng.integers(0, 4))
+        setting.decide(int(minute // 30), on_demand=on_demand, spot=spot, standby_on_demand=1)
+        setting.act(minute)
+        if rng.random() < 0.2:
+            setting.again()
+        minute += float(rng.uniform(0.5, 25))
+    setting.world.record = free
+    setting.act(330)
+    end = START + timedelta(minutes=330)
+    instances = setting.ledger.job("job").instances.values()
+    assert sum(one.end == "lost" for one in instances) == sum(one.lost or 0 for one in found) > 0
+    for kind in ("on_demand", "spot"):
+        paid = sum(((one.ended or end) - one.since).total_seconds() for one in instances if one.kind == kind)
+        assert hours_of(found, kind, end) == pytest.approx(paid / 3600.0, abs=1e-6)
 
 
 def test_instances_that_are_kept_are_evidence_once_in_each_slot(setting):

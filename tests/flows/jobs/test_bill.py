@@ -55,6 +55,15 @@ def db(tmp_path):
     return path
 
 
+def test_a_bill_with_lost_spot_states_until_when_it_is_paid(db):
+    assert "Lost spot is paid until" not in call("bill", "lora", "--db", db).out
+    with open_store(db) as store:
+        write_rows(store, "reports", [reported("lora", START + pd.Timedelta(minutes=50), spot=1, lost=2)])
+    for words in (["lora"], []):
+        assert "Lost spot is paid until the loss" in call("bill", *words, "--db", db).out
+    assert "Lost spot is paid until" not in call("bill", "other", "--db", db).out
+
+
 def test_each_slot_is_paid_as_it_was_held(db):
     """4 spot at $1, 3 reported spot at $1, 1 on-demand at $4 and 1 spot at $2, 2 on-demand at $4; half an hour each."""
     found = call("bill", "lora", "--db", db, "--json").value
