@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -206,6 +206,7 @@ OPENING = 16
 FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
 #: A turn and its markets and jobs.
 _Pair = tuple[Turn, Work]
+_NO_WORK = Work(markets=(), running=(), ended=())
 #: Function that runs a stage for ascending turns.
 Maker = Callable[[list[Turn], list[Work]], Any]
 #: Stages that depend on the previous slot: always run in ascending order.
@@ -381,33 +382,25 @@ def _nothing() -> None:
     """Do nothing: no background work is pending."""
 
 
+@dataclass(slots=True)
 class _Opening:
     """Pieces processed while the warehouse is open once."""
 
-    def __init__(
-        self,
-        asked: Backfill,
-        store: Store,
-        log: _Log,
-        stages: Sequence[str],
-        fan: Fan,
-        beside: Executor | None,
-    ) -> None:
-        self._asked = asked
-        self._store = store
-        self._log = log
-        self._stages = stages
-        self._fan = fan
-        self._beside = beside
-        #: Cached observations for the turns of the current chunk.
-        self._reads: Reads | None = None
-        #: The policy pool after the scores so far; None if it must be read from the warehouse.
-        self._pool: Pool | None = None
-        #: Names of the jobs that are scored before the next slots; None if they must be read from
-        #: the warehouse.
-        self._scored: set[str] | None = None
-        #: Whether scoring failed for a job that was assumed to be scored.
-        self._recount = False
+    _asked: Backfill
+    _store: Store
+    _log: _Log
+    _stages: Sequence[str]
+    _fan: Fan
+    _beside: Executor | None
+    #: Cached observations for the turns of the current chunk.
+    _reads: Reads | None = None
+    #: The policy pool after the scores so far; None if it must be read from the warehouse.
+    _pool: Pool | None = None
+    #: Names of the jobs that are scored before the next slots; None if they must be read from
+    #: the warehouse.
+    _scored: set[str] | None = None
+    #: Whether scoring failed for a job that was assumed to be scored.
+    _recount: bool = False
 
     def make(self, pieces: deque[_Piece]) -> None:
         """Run the planned stages piece by piece until the warehouse must be released; a failed stage ends its slot.
@@ -547,28 +540,15 @@ class _Opening:
     def _ingest(self, turns: Sequence[Turn]) -> None:
         """Ingest several slots in a single transaction; slot by slot if that fails, or if feeds commit each page."""
         asked = self._asked
-        if len(turns) > 1 and (asked.data is not None or not asked.settings.feeds):
-            try:
-                with self._store.transaction():
-                    for turn in turns:
-                        ingest(turn, TurnProgress(data=asked.data))
-            except TimeoutError:
-                raise
-            except FAILURES as error:
-                asked.say(f"ingest of {len(turns)} slots together failed ({error!r}); slot by slot")
-            else:
+
+        def read(turns: list[Turn], _: list[Work]) -> None:
+            with self._store.transaction() if len(turns) > 1 else nullcontext():
                 for turn in turns:
-                    self._log.made(turn.at, "ingest")
-                return
-        for turn in turns:
-            try:
-                ingest(turn, TurnProgress(data=asked.data))
-            except TimeoutError:
-                raise
-            except FAILURES as error:
-                self._failed(turn, "ingest", error)
-            else:
-                self._log.made(turn.at, "ingest")
+                    ingest(turn, TurnProgress(data=asked.data))
+
+        pairs = [(turn, _NO_WORK) for turn in turns]
+        for own in [[pair] for pair in pairs] if asked.data is None and asked.settings.feeds else [pairs]:
+            self._together("ingest", own, read)
 
     def _works(self, piece: _Piece) -> list[_Pair]:
         """Find the markets and jobs of each slot's turn, given the jobs that earlier slots score."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -75,35 +75,23 @@ def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
     write_rows(store, "runs", pd.DataFrame(table))
 
 
-class failure_kept:
-    """Context manager that records in the ledger why a stage failed, in a separate transaction, and raises the error.
+@contextmanager
+def failure_kept(
+    store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Record in the ledger why a stage failed, in a separate transaction, and raise the error.
 
     The stage's rows are rolled back by then. A later successful run replaces the record. If the
     record cannot be stored either, the original error is raised.
     """
-
-    def __init__(
-        self, store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
-    ) -> None:
-        self._store = store
-        self._run = run
-        self._at = at
-        self._stage = stage
-        self._say = say
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Store the reason of an error; a killed process stores nothing, so its stage stays missing."""
-        if not isinstance(error, Exception):
-            return
+    try:
+        yield
+    except Exception as error:  # a killed process stores nothing, so its stage stays missing
         try:
-            save_failure(self._store, self._run, at=self._at, stage=self._stage, reason=reason_of(error))
+            save_failure(store, run, at=at, stage=stage, reason=reason_of(error))
         except StoreError as second:
-            self._say(f"why {self._stage} failed could not be kept: {second}")
+            say(f"why {stage} failed could not be kept: {second}")
+        raise
 
 
 def reason_of(error: BaseException) -> str:

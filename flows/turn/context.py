@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -97,7 +98,7 @@ class Turn(TurnValues):
         """Return every readable job with its terms at the turn's time (M2.9)."""
         return self.read(stored_jobs, known_at=self.terms_at)
 
-    def failure_kept(self, stage: str) -> failure_kept:
+    def failure_kept(self, stage: str) -> AbstractContextManager[None]:
         """Return a context manager that records in the ledger of runs why a stage fails."""
         return failure_kept(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
 

@@ -28,7 +28,6 @@ from slackwater.flows.show.formats import (
 from slackwater.flows.show.page import show_filters, vega_config
 from slackwater.flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from slackwater.flows.ui.markets import (
-    MarketView,
     market_data,
     market_values,
     market_view,
@@ -361,10 +360,10 @@ def _jobs(reading: Reading, query: Query) -> Data:
     return jobs_data(reading, state=state, page=_page(query), patterns=_patterns(query))
 
 
-def _market_view(reading: Reading, query: Query) -> MarketView:
+def _market(reading: Reading, query: Query) -> UiPage:
     key = query.get("key", "")
     try:
-        return market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
+        view = market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
     except MarketError as error:
         near = nearest_market(reading, key)
         raise MarketError(
@@ -372,10 +371,6 @@ def _market_view(reading: Reading, query: Query) -> MarketView:
             expected=error.expected,
             remedy=f"choose one of {', '.join(near)}" if near else error.remedy,
         ) from error
-
-
-def _market(reading: Reading, query: Query) -> UiPage:
-    view = _market_view(reading, query)
     data = market_data(reading, view)
     return UiPage(data=data, values=lambda: market_values(view, data))
 

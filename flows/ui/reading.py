@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -88,18 +89,13 @@ def newest_turn(store: Store) -> tuple[pd.Timestamp | None, str | None]:
 def fingerprint(db: Path) -> tuple[Hashable, ...]:
     """Return a key that changes with the warehouse: name, size, time and inode of its file and of the published copies."""
     found = []
-    for path in sorted(db.parent.glob(f"{_literal(db.name)}*")):
+    for path in sorted(db.parent.glob(f"{escape(db.name)}*")):
         try:
             facts = path.stat()
         except OSError:  # deleted since it was listed: the next fingerprint sees its replacement
             continue
         found.append((path.name, facts.st_size, facts.st_mtime_ns, facts.st_ino))
     return tuple(found)
-
-
-def _literal(name: str) -> str:
-    """Escape the characters of a file name that have a meaning in a glob pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 class Snapshots:

@@ -133,10 +133,15 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         assert row["coverage_80"] == pytest.approx(same[0]["coverage_80"])
     files = {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")}
     assert files
-    again = accuracy(
-        models=["markov", "seasonal_naive"], variable="count", horizon=4, keep=kept, workers=1, leave_out="zone",
-        session=Session(data=folder),
-    )  # fmt: skip
+    options = AccuracyOptions(
+        models=("markov", "seasonal_naive"),
+        variable="count",
+        horizon=4,
+        keep=kept,
+        workers=1,
+        leave_out="zone",
+    )
+    again = accuracy(options=options, session=Session(data=folder))
     assert json.loads(as_json(again.value)) == found
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")} == files
     assert "Models chosen with each zone left out" in printed(again.blocks)

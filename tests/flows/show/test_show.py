@@ -291,8 +291,8 @@ def test_line_charts_that_are_drawn_alike_share_their_form_and_not_their_data():
     assert "datum.series" in said(bold="b")
     assert said(bold="c") == plain, "who is not drawn is not bold"
     changes = {
-        "order": ["b", "a"], "reference": "a", "steps": True, "points": False, "band": True, "spans": True, "time": True,
-        "rule": 1.0, "around": (0.0, 1.0), "height": 190, "marks": [{"x": 1, "text": "!"}], "faint": [{"x": 1, "y": 1, "of": "f"}],
+        "order": ["b", "a"], "reference": "a", "points": False, "spans": True, "time": True,
+        "rule": 1.0, "around": (0.0, 1.0), "height": 190, "marks": [{"x": 1, "text": "!"}],
         "guide": [{"x": 1, "y": 1}], "crosses": [{"x": 1, "y": 1, "series": "a"}], "y": charts.Axis(title="y"),
     }  # fmt: skip
     found = [plain, *(said(**{name: value}) for name, value in changes.items())]
