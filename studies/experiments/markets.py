@@ -159,8 +159,10 @@ def markets_study(study: StudyOptions, *, processes: int | None = None, many: in
     ]  # fmt: skip
     with progress("series forecast") as tell:
         ahead = tuple(
-            forecasts_of(world, zones, planner=FAST_PLANNER if study.fast else None, progress=tell)
-            for world, zones in worlds
+            forecasts_of(
+                world, zones, slots_of(drawn, w), planner=FAST_PLANNER if study.fast else None, progress=tell
+            )
+            for w, (world, zones) in enumerate(worlds)
         )
     design = replace(design, ahead=ahead)
     with progress("jobs") as tell:
@@ -192,19 +194,26 @@ def measured_worlds(folder: Path) -> tuple[list[tuple[World, list[Tape]]], list[
     return kept, left
 
 
+def slots_of(drawn: Sequence[DrawnJob], world: int) -> list[int]:
+    """Return the slots in which the drawn jobs of a world run, ascending."""
+    firsts = {draw.first for draw in drawn if draw.world == world}
+    return sorted({first + k for first in firsts for k in range(DEADLINE)})
+
+
 def forecasts_of(
     world: World,
     zones: Sequence[Tape],
+    slots: Sequence[int],
     *,
     planner: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, dict[int, PointForecast]]:
-    """Return the forecasts that turns would have issued for each zone in each slot of the second half.
+    """Return the forecasts that turns would have issued for each zone in the given slots.
 
     ``planner`` is the model; None uses the planner of the settings.
     """
     settings = Settings.model_validate({})
-    name, slots = planner or settings.planner, range(world.slots // 2, world.slots)
+    name = planner or settings.planner
     prices = [
         replace(
             zone, variable="price", values=np.asarray(world.prices[zone.market.zone], dtype=float),
