@@ -297,13 +297,13 @@ def evidence_study(study: StudyOptions, *, processes: int | None = None) -> Answ
     say(f"read {study.data}")
     found = stretches(study.data, every_days=every, rng=np.random.default_rng(study.seed))
     many = study.workers(processes)
-    with progress("starts", len(found)) as told:
+    with progress("starts", len(found), lines=True) as told:
         runs = run_evidence(found, processes=many, tell=told)
     markets = drawn_stretches(FAST_DRAWN if study.fast else DRAWN, np.random.default_rng([study.seed, 2]))
-    with progress("drawn markets", len(markets)) as told:
+    with progress("drawn markets", len(markets), lines=True) as told:
         drawn = run_evidence(markets, worths=WORTHS[:1], processes=many, tell=told)
     tapes = belief_tapes(study.data)
-    with progress("series of counts", len(tapes)) as told:
+    with progress("series of counts", len(tapes), lines=True) as told:
         belief = all_predictions(tapes, FAST_EVERY if study.fast else EVERY, processes=many, tell=told)
     return evidence_report(
         evidence_answer(runs, drawn, belief, data=study.data, seed=study.seed, fast=study.fast)

@@ -149,7 +149,9 @@ class MoverRun:
     moves: float
 
 
-def markets_study(study: StudyOptions, *, processes: int | None = None, many: int | None = None) -> Answer:
+def markets_study(
+    study: StudyOptions, *, processes: int | None = None, many: int | None = None, forecasts: bool = True
+) -> Answer:
     """Run E6 on a folder; ``many`` start times in each world (None: `STARTS` or `SINGLE_STARTS`)."""
     say(f"read {study.data}")
     worlds, notes = measured_worlds(study.data)
@@ -157,15 +159,9 @@ def markets_study(study: StudyOptions, *, processes: int | None = None, many: in
     drawn = [
         draw for w in range(len(worlds)) for draw in draws_of(design.worlds[w], w, seed=study.seed, fast=study.fast, many=many)
     ]  # fmt: skip
-    with progress("series forecast") as tell:
-        ahead = tuple(
-            forecasts_of(
-                world, zones, slots_of(drawn, w), planner=FAST_PLANNER if study.fast else None, progress=tell
-            )
-            for w, (world, zones) in enumerate(worlds)
-        )
-    design = replace(design, ahead=ahead)
-    with progress("jobs") as tell:
+    if forecasts:
+        design = replace(design, ahead=_forecasts(worlds, drawn, FAST_PLANNER if study.fast else None))
+    with progress("jobs", lines=True) as tell:
         found = list(spread(run_draw, drawn, design, processes=study.workers(processes), progress=tell))
     runs = pd.DataFrame([run for runs in found for run in runs])
     return markets_report(
@@ -192,6 +188,17 @@ def measured_worlds(folder: Path) -> tuple[list[tuple[World, list[Tape]]], list[
         if all(world is not other for other, _ in kept)
     ]
     return kept, left
+
+
+def _forecasts(
+    worlds: Sequence[tuple[World, list[Tape]]], drawn: Sequence[DrawnJob], planner: str | None
+) -> tuple[dict[str, dict[int, PointForecast]], ...]:
+    """Return `forecasts_of` for every world, in the slots in which its jobs run."""
+    with progress("series forecast", lines=True) as tell:
+        return tuple(
+            forecasts_of(world, zones, slots_of(drawn, w), planner=planner, progress=tell)
+            for w, (world, zones) in enumerate(worlds)
+        )
 
 
 def slots_of(drawn: Sequence[DrawnJob], world: int) -> list[int]:

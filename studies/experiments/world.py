@@ -451,11 +451,11 @@ def world_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     say(f"read {study.data}")
     found = stretches(study.data, every_days=every, rng=np.random.default_rng(study.seed))
     workers = study.workers(processes)
-    with progress("starts", len(found)) as told:
+    with progress("starts", len(found), lines=True) as told:
         runs = run_world(found, processes=workers, tell=told)
     markets, trips = None, trips_in(study)
     if trips:
-        with progress("jobs in several markets", len(trips)) as told:
+        with progress("jobs in several markets", len(trips), lines=True) as told:
             markets = run_markets(trips, processes=workers, tell=told)
     return world_report(
         world_answer(runs, data=study.data, seed=study.seed, fast=study.fast, markets=markets)
