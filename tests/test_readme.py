@@ -36,13 +36,14 @@ def test_readme_is_a_landing_page_with_the_two_commands_of_a_newcomer():
 
 def test_the_three_commands_of_readme_are_those_of_the_first_hour():
     text, hour = README.read_text(encoding="utf-8"), FIRST_HOUR.read_text(encoding="utf-8")
-    part = text.split("## Three commands on your own AWS prices")[1].split("\n## ")[0]
-    job, *printed = re.findall(r"```\w*\n(.*?)```", part, re.DOTALL)
-    commands = re.findall(r"^`(slackwater [^`]*)`", part, re.MULTILINE)
-    assert len(commands) == len(printed) == 3
+    job = re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1]
+    printed = re.findall(
+        r"^`(slackwater [^`]*)`(?:(?!```).)*?\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL
+    )
+    assert [command.split()[1] for command, _ in printed] == ["plan", "ingest", "markets"]
     assert job in hour
-    assert re.search("^    aws .*$", part, re.MULTILINE)[0] in hour
-    for command, output in zip(commands, printed, strict=True):
+    assert re.search("^    aws .*$", text, re.MULTILINE)[0] in hour
+    for command, output in printed:
         assert hour.split(f"## 12:05 `{command}`\n")[1].split("```")[1].startswith("\n" + output)
 
 

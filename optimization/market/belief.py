@@ -227,7 +227,7 @@ CLOSE = 1e-9
 #: Approximate lower bound on the transition probabilities of a drawn chain.
 LEAST_SEEN = 1e-9
 #: Share of the variance of counts that is common to the slots of a path, and its time constant
-#: (`in_common`; chosen, decision 37).
+#: (`in_common`; chosen, decision 35).
 COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
 #: Rounds of rescaling that make the mean of the parts equal the distribution, and the smallest
 #: probability in a round.

@@ -87,7 +87,7 @@ class Step:
         """Return the output as the page shows it."""
         lines = [line.rstrip() for line in output.strip().splitlines()]
         cut = [i for i, line in enumerate(lines) if self.until and line.startswith(self.until)]
-        return "\n".join([*lines[: cut[0]], "..."] if cut else lines)
+        return "\n".join(lines[: cut[0]]).rstrip() + "\n..." if cut else "\n".join(lines)
 
 
 #: Start of the notes that a later turn repeats.
@@ -121,12 +121,14 @@ STEPS = (
         text="This simulates the same job, started every 3 days of the last month, each time with 11.5 hours to the deadline. "
         "*Greedy* always takes the cheapest spot at full size. With constant prices the policies hardly differ. "
         "`--every 6h` without `--policy` compares all policies, and takes some minutes.",
+        until="* The interval takes",
     ),
     Step(
         name="run",
         minute=5,
         words="run",
         text="The turn issues the decision and stores it. Start the 4 instances.",
+        until="Forecast error of",
     ),
     Step(
         name="half",
@@ -159,12 +161,14 @@ STEPS = (
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T22:00Z",
         text="The new deadline is 2 hours earlier, too early for 4 instances. The warning names the remedies.",
+        until="Notes",
     ),
     Step(
         name="moved",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T23:00Z",
         text="A deadline one hour before the first deadline can be met.",
+        until="Notes",
     ),
     Step(
         name="decided",
