@@ -355,7 +355,7 @@ def live_through(
     stages = ("forecast", "allocate", "score")
     stretch = stretch_of(world.starts, until, slot=STEP, stages=stages)
     total, done = len(stages) * len(stretch.slots()), 0
-    with progress(f"stages of turns, {world.name}", total) as tell:
+    with progress(f"stages of turns, {world.name}", total, lines=True) as tell:
 
         def told(more: int) -> None:
             nonlocal done
@@ -531,7 +531,7 @@ def world_lived(
         settings = settings_for(world, db.parent, seed=study.seed, fast=study.fast)
         live_through(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
         advised = advised_jobs(db, world, settings=settings, until=until)
-    with progress(f"jobs of {world.name}", len(advised)) as tell:
+    with progress(f"jobs of {world.name}", len(advised), lines=True) as tell:
         return list(spread(simulate_outcome, advised, None, processes=workers, progress=tell))
 
 

@@ -977,11 +977,11 @@ def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answe
     folder, seed = finetune_folder(study.data), study.seed
     scale = FAST if study.fast else FULL
     say(f"predict every family of {folder} from the others")
-    with progress("models") as told:
+    with progress("models", lines=True) as told:
         knowledge = learn(folder, fit_published, seed=seed, folds=scale.folds, progress=told)
     say("simulate the cluster")
     workers = study.workers(processes)
-    with progress("streams") as told:
+    with progress("streams", lines=True) as told:
         ran = run_cluster(knowledge, scale=scale, seed=seed, processes=workers, progress=told)
     return cluster_report(cluster_answer(ran, data=str(study.data), fast=study.fast))
 

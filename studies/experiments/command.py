@@ -92,11 +92,14 @@ def markets(
             least=1,
         ),
     ] = None,
+    no_forecasts: Annotated[
+        bool, option("Leave out the policy with the forecasts of turns, which take most of the time.")
+    ] = False,
 ) -> Answer:
     """Run a job that may move between markets: multi-market policies compared with each single market and with a bound."""
     from slackwater.studies.experiments.markets import markets_study
 
-    return markets_study(study, processes=processes, many=starts)
+    return markets_study(study, processes=processes, many=starts, forecasts=not no_forecasts)
 
 
 def world(*, study: StudyOptions, processes: Processes = None) -> Answer:

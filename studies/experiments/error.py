@@ -245,7 +245,7 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
     per_cell = FAST_PER_CELL if fast else PER_CELL
-    with progress("draw jobs") as told:
+    with progress("draw jobs", lines=True) as told:
         train, test = (
             make_scenarios(tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner="last_value", progress=told)
             for part in ("train", "test")
@@ -259,7 +259,7 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
         seed=seed,
         beside=ideas_and_rules(),
     )
-    with progress("jobs under error") as told:
+    with progress("jobs under error", lines=True) as told:
         run = run_error(test, plan, reactive=reactive, processes=study.workers(processes), progress=told)
     value = {
         **error_answer(run, data=str(study.data), seed=seed),

@@ -13,15 +13,27 @@ import pandas as pd
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Notes, Section, numbers
 from slackwater.optimization.belief.archetypes import archetypes, request_states
-from slackwater.optimization.belief.launches import Launch, Launches
+from slackwater.optimization.belief.launches import UNKNOWN, Launch, Launches, request_counts
+from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide
 from slackwater.optimization.replay.run import PlanMemo, see, spread
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.optimization.world.terms import on_demand_alone, world_terms
+from slackwater.studies.experiments.belief_calibration import (
+    AHEAD,
+    EVERY,
+    FAST_EVERY,
+    LOSS_SLOTS,
+    all_predictions,
+    availability_rows,
+    belief_tapes,
+    loss_rows,
+)
 from slackwater.studies.experiments.study import StudyOptions, quick_look
 from slackwater.studies.experiments.world import Kind, Stretch, stretches, world_case
+from slackwater.studies.experiments.world_jobs import DEADLINES, RECORD_SLOTS
 from slackwater.studies.trials.comparison import resampled
 from slackwater.warehouse.history import Market
 
@@ -43,6 +55,10 @@ KINDS: Final = (
     "4, counts for 10 days",
 )
 EVERY_DAYS, FAST_EVERY_DAYS = 2, 6
+#: Jobs on markets drawn from the archetypes, their sizes in turn, and the length of their slots.
+DRAWN, FAST_DRAWN = 96, 6
+SIZES: Final = (1, 4, 8, 16)
+DRAWN_HOURS: Final = 0.5
 EFFORT: Final = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
 #: Bounds of predicted risk for its reliability.
 BINS: Final = (0.0, 0.05, 0.2, 0.4, 0.6, 1.0)
@@ -107,6 +123,33 @@ def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> tuple[WorldCa
     return replace(case, cases=(replace(own, launches=evidence),)), evidence
 
 
+def drawn_stretches(many: int, rng: np.random.Generator) -> list[Stretch]:
+    """Return a start in each of ``many`` markets drawn from the archetypes (M13.2): the markets that M13.3 believes in."""
+    return [_drawn_stretch(k, rng) for k in range(many)]
+
+
+def _drawn_stretch(turn: int, rng: np.random.Generator) -> Stretch:
+    request, slots = SIZES[turn % len(SIZES)], DEADLINES[turn // len(SIZES) % len(DEADLINES)]
+    nothing = Mixture.of(archetypes(request, DRAWN_HOURS), np.array([UNKNOWN]))
+    (market,) = nothing.drawn(1, rng)
+    states = market.sample(RECORD_SLOTS + slots, paths=1, rng=rng)
+    inside, counts = market.sample_inside(states, rng), request_counts(request)
+    return Stretch(
+        market="drawn",
+        series=f"drawn/drawn/drawn-{turn}/drawn@archetypes",
+        start=pd.Timestamp("2026-01-01", tz="UTC"),
+        first=RECORD_SLOTS,
+        slots=slots,
+        turn=turn // (len(SIZES) * len(DEADLINES)),
+        n_max=request,
+        counts=counts[states[0, :-1]].astype(float),
+        within=counts[inside[0, RECORD_SLOTS:]].astype(float),
+        price=None,
+        peers=np.empty((0, RECORD_SLOTS + slots)),
+        hours=DRAWN_HOURS,
+    )
+
+
 def first_decision(case: WorldCase, evidence: Launches, start: pd.Timestamp) -> Decision:
     """Return the decision of the first slot with its expected outcome."""
     (known,) = case.cases
@@ -129,15 +172,15 @@ def first_decision(case: WorldCase, evidence: Launches, start: pd.Timestamp) -> 
     return decide(live, policy_named(POLICY), EFFORT)
 
 
-def run_start(stretch: Stretch, shared: None = None) -> np.ndarray:
+def run_start(stretch: Stretch, worths: Sequence[float | None] = WORTHS) -> np.ndarray:
     """Return for each kind of evidence and worth: expected cost, p10, p90, predicted risk, cost paid and late, (kinds, worths, 6).
 
     Costs are in units of on-demand only.
     """
-    found = np.empty((len(KINDS), len(WORTHS), 6))
+    found = np.empty((len(KINDS), len(worths), 6))
     policy = policy_named(POLICY)
     for k, kind in enumerate(KINDS):
-        for w, worth in enumerate(WORTHS):
+        for w, worth in enumerate(worths):
             case, evidence = with_evidence(job_case(stretch, worth), stretch, kind)
             unit = unit_usd(case.cases[0].job, stretch.hours)
             told = first_decision(case, evidence, stretch.start).expected
@@ -157,9 +200,15 @@ class EvidenceRuns:
     series: tuple[str, ...]
 
 
-def run_evidence(found: Sequence[Stretch], *, processes: int = 1, tell: Any = None) -> EvidenceRuns:
+def run_evidence(
+    found: Sequence[Stretch],
+    *,
+    worths: Sequence[float | None] = WORTHS,
+    processes: int = 1,
+    tell: Any = None,
+) -> EvidenceRuns:
     """Decide and replay the jobs of every start."""
-    results = list(spread(run_start, found, None, processes=processes, progress=tell))
+    results = list(spread(run_start, found, worths, processes=processes, progress=tell))
     return EvidenceRuns(
         runs=np.array(results),
         block=np.array([f"{one.series} {one.start.floor('D').isoformat()}" for one in found]),
@@ -191,6 +240,12 @@ def level_row(runs: EvidenceRuns, k: int, w: int, rng: np.random.Generator) -> d
     }
 
 
+def drawn_rows(drawn: EvidenceRuns, seed: int) -> list[dict[str, Any]]:
+    """Return `level_row` of jobs with hard deadlines on drawn markets, by kind of evidence."""
+    rng = np.random.default_rng([seed, 3])
+    return [level_row(drawn, k, 0, rng) for k in range(len(KINDS))]
+
+
 def reliability_rows(runs: EvidenceRuns) -> list[dict[str, Any]]:
     """Return by kind of evidence and predicted risk of soft deadlines how many jobs were late."""
     rows = []
@@ -212,8 +267,13 @@ def reliability_rows(runs: EvidenceRuns) -> list[dict[str, Any]]:
     return rows
 
 
-def evidence_answer(runs: EvidenceRuns, *, data: Path, seed: int, fast: bool) -> dict[str, Any]:
-    """Return the JSON object of the command."""
+def evidence_answer(
+    runs: EvidenceRuns, drawn: EvidenceRuns, belief: pd.DataFrame, *, data: Path, seed: int, fast: bool
+) -> dict[str, Any]:
+    """Return the JSON object of the command.
+
+    ``drawn`` are the jobs with hard deadlines on drawn markets, ``belief`` the `all_predictions` of measured markets.
+    """
     rng = np.random.default_rng([seed, 1])
     rows = [level_row(runs, k, w, rng) for w in range(len(WORTHS)) for k in range(len(KINDS))]
     return {
@@ -223,8 +283,11 @@ def evidence_answer(runs: EvidenceRuns, *, data: Path, seed: int, fast: bool) ->
         "starts": len(runs.runs),
         "series": list(runs.series),
         "levels": rows,
+        "drawn_markets": drawn_rows(drawn, seed),
+        "availability": availability_rows(belief, np.random.default_rng([seed, 4])),
+        "losses": loss_rows(belief, np.random.default_rng([seed, 5])),
         "reliability": reliability_rows(runs),
-        "late_under_guard": int(runs.runs[:, :, 0, 5].sum()),
+        "late_under_guard": int(runs.runs[:, :, 0, 5].sum() + drawn.runs[:, :, 0, 5].sum()),
     }
 
 
@@ -233,9 +296,18 @@ def evidence_study(study: StudyOptions, *, processes: int | None = None) -> Answ
     every = FAST_EVERY_DAYS if study.fast else EVERY_DAYS
     say(f"read {study.data}")
     found = stretches(study.data, every_days=every, rng=np.random.default_rng(study.seed))
-    with progress("starts", len(found)) as told:
-        runs = run_evidence(found, processes=study.workers(processes), tell=told)
-    return evidence_report(evidence_answer(runs, data=study.data, seed=study.seed, fast=study.fast))
+    many = study.workers(processes)
+    with progress("starts", len(found), lines=True) as told:
+        runs = run_evidence(found, processes=many, tell=told)
+    markets = drawn_stretches(FAST_DRAWN if study.fast else DRAWN, np.random.default_rng([study.seed, 2]))
+    with progress("drawn markets", len(markets), lines=True) as told:
+        drawn = run_evidence(markets, worths=WORTHS[:1], processes=many, tell=told)
+    tapes = belief_tapes(study.data)
+    with progress("series of counts", len(tapes), lines=True) as told:
+        belief = all_predictions(tapes, FAST_EVERY if study.fast else EVERY, processes=many, tell=told)
+    return evidence_report(
+        evidence_answer(runs, drawn, belief, data=study.data, seed=study.seed, fast=study.fast)
+    )
 
 
 COLUMNS: Final = {
@@ -245,17 +317,55 @@ COLUMNS: Final = {
 }  # fmt: skip
 
 
+def _belief_section(answer: Mapping[str, Any]) -> Section:
+    """Return the section on predicted and observed availability, by state and age, and on losses."""
+    rows = [
+        {"state": row["state"], "age": row["age"], "slots": row["slots"]}
+        | {f"{key} {h}": row[f"ahead_{h}"][key] for h in AHEAD for key in ("predicted", "observed")}
+        for row in answer["availability"]
+    ]
+    columns = {"state": "State", "age": "For slots", "slots": "Predictions"} | {
+        f"{key} {h}": f"{key} {h} ahead" for h in AHEAD for key in ("predicted", "observed")
+    }
+    losses = {
+        "request": "Request", "slots": "Predictions", "expected": "Expected", "observed": "Observed",
+        "expected_less_observed": "Expected less observed", "from": "95 % from", "to": "to",
+    }  # fmt: skip
+    return Section(
+        "Availability of all of a request, with counts",
+        [
+            numbers(columns, rows, digits=2),
+            numbers(
+                losses,
+                [_with_bounds(row) for row in answer["losses"]],
+                digits=3,
+                title=f"Losses in {LOSS_SLOTS} slots",
+            ),
+        ],
+        "availability",
+    )
+
+
+def _with_bounds(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "from": row["interval"][0], "to": row["interval"][1]}
+
+
 def evidence_report(answer: Mapping[str, Any]) -> Answer:
     """Return the report: a table for each worth, and the reliability of the risk."""
     blocks = []
     for worth in WORTHS:
-        rows = [
-            row | {"from": row["interval"][0], "to": row["interval"][1]}
-            for row in answer["levels"]
-            if row["worth"] == worth
-        ]
+        rows = [_with_bounds(row) for row in answer["levels"] if row["worth"] == worth]
         title = "Hard deadlines" if worth is None else f"Soft deadlines, worth {worth:g}"
         blocks.append(Section(title, [numbers(COLUMNS, rows, digits=3)], title.lower().replace(" ", "-")))
+    rows = [_with_bounds(row) for row in answer["drawn_markets"]]
+    blocks.append(
+        Section(
+            "Markets drawn from the archetypes, hard deadlines",
+            [numbers(COLUMNS, rows, digits=3)],
+            "drawn-markets",
+        )
+    )
+    blocks.append(_belief_section(answer))
     columns = {
         "evidence": "Level, evidence", "risk": "Predicted risk", "jobs": "Jobs", "predicted": "Mean", "observed": "Late",
     }  # fmt: skip
@@ -276,8 +386,10 @@ def evidence_report(answer: Mapping[str, Any]) -> Answer:
         value=answer,
         blocks=[*blocks, Notes([f"{answer['late_under_guard']} jobs with a hard deadline were late."])],
         notes=[
-            "The zone of a job is left out of the archetypes. Below level 4 a launch is tried at every slot of the job; "
-            "at level 0 it teaches nothing.",
+            "The zone of a job is left out of the archetypes. Below level 4 a launch is tried at every slot of the job; at "
+            "level 0 it teaches nothing.",
+            "Drawn markets are those that the belief assumes: there an expectation that differs from the payment in the mean is "
+            "wrong in itself, not because markets are others.",
             "Level 2 is not measured: no series has placement scores. Blocks are series and days.",
         ],
     )

@@ -150,7 +150,9 @@ class MoverRun:
     moves: float
 
 
-def markets_study(study: StudyOptions, *, processes: int | None = None, many: int | None = None) -> Answer:
+def markets_study(
+    study: StudyOptions, *, processes: int | None = None, many: int | None = None, forecasts: bool = True
+) -> Answer:
     """Run E6 on a folder; ``many`` start times in each world (None: `STARTS` or `SINGLE_STARTS`)."""
     say(f"read {study.data}")
     worlds, notes = measured_worlds(study.data)
@@ -158,13 +160,9 @@ def markets_study(study: StudyOptions, *, processes: int | None = None, many: in
     drawn = [
         draw for w in range(len(worlds)) for draw in draws_of(design.worlds[w], w, seed=study.seed, fast=study.fast, many=many)
     ]  # fmt: skip
-    with progress("series forecast") as tell:
-        ahead = tuple(
-            forecasts_of(world, zones, planner=FAST_PLANNER if study.fast else None, progress=tell)
-            for world, zones in worlds
-        )
-    design = replace(design, ahead=ahead)
-    with progress("jobs") as tell:
+    if forecasts:
+        design = replace(design, ahead=_forecasts(worlds, drawn, FAST_PLANNER if study.fast else None))
+    with progress("jobs", lines=True) as tell:
         found = list(spread(run_draw, drawn, design, processes=study.workers(processes), progress=tell))
     runs = pd.DataFrame([run for runs in found for run in runs])
     return markets_report(
@@ -193,19 +191,37 @@ def measured_worlds(folder: Path) -> tuple[list[tuple[World, list[Tape]]], list[
     return kept, left
 
 
+def _forecasts(
+    worlds: Sequence[tuple[World, list[Tape]]], drawn: Sequence[DrawnJob], planner: str | None
+) -> tuple[dict[str, dict[int, PointForecast]], ...]:
+    """Return `forecasts_of` for every world, in the slots in which its jobs run."""
+    with progress("series forecast", lines=True) as tell:
+        return tuple(
+            forecasts_of(world, zones, slots_of(drawn, w), planner=planner, progress=tell)
+            for w, (world, zones) in enumerate(worlds)
+        )
+
+
+def slots_of(drawn: Sequence[DrawnJob], world: int) -> list[int]:
+    """Return the slots in which the drawn jobs of a world run, ascending."""
+    firsts = {draw.first for draw in drawn if draw.world == world}
+    return sorted({first + k for first in firsts for k in range(DEADLINE)})
+
+
 def forecasts_of(
     world: World,
     zones: Sequence[Tape],
+    slots: Sequence[int],
     *,
     planner: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, dict[int, PointForecast]]:
-    """Return the forecasts that turns would have issued for each zone in each slot of the second half.
+    """Return the forecasts that turns would have issued for each zone in the given slots.
 
     ``planner`` is the model; None uses the planner of the settings.
     """
     settings = Settings.model_validate({})
-    name, slots = planner or settings.planner, range(world.slots // 2, world.slots)
+    name = planner or settings.planner
     prices = [
         replace(
             zone, variable="price", values=np.asarray(world.prices[zone.market.zone], dtype=float),

@@ -628,7 +628,7 @@ def pool_experiment(
     jobs: dict[Part, list[Scenario]] = {}
     sizes: tuple[tuple[Part, int], ...] = (("train", size.train), ("test", size.test))
     for part, per_cell in sizes:
-        with progress(f"forecasts of the {part} part") as told:
+        with progress(f"forecasts of the {part} part", lines=True) as told:
             jobs[part] = make_scenarios(
                 tapes,
                 grid=size.grid,
@@ -641,9 +641,9 @@ def pool_experiment(
     runs: dict[str, PoolRun] = {}
     tables: dict[str, Variants] = {}
     for part, scenarios in jobs.items():
-        with progress(f"{len(policies)} policies on the {part} jobs") as told:
+        with progress(f"{len(policies)} policies on the {part} jobs", lines=True) as told:
             runs[part] = run_pool(scenarios, policies, processes=processes, progress=told)
-        with progress(f"AHAP's variants on the {part} jobs") as told:
+        with progress(f"AHAP's variants on the {part} jobs", lines=True) as told:
             tables[part] = run_variants(
                 scenarios[: size.table], ahap_variants(), processes=processes, progress=told
             )

@@ -91,7 +91,7 @@ def replay_forecasters(
         say(note)
     issued: dict[str, list[Scenario]] = {}
     for name in models:
-        with progress(f"forecasts of {name}") as tell:
+        with progress(f"forecasts of {name}", lines=True) as tell:
             issued[name] = make_scenarios(
                 tapes, grid=grid or Grid(), part="test", per_cell=per_cell, seed=seed, planner=name, progress=tell
             )  # fmt: skip
@@ -103,7 +103,7 @@ def replay_forecasters(
         )
         for k, one in enumerate(jobs)
     ]
-    with progress("jobs") as tell:
+    with progress("jobs", lines=True) as tell:
         rows = list(spread(replay_models, cases, POLICIES, processes=cores(), progress=tell))
     return rounds_of_results(np.array(rows), jobs, models)
 

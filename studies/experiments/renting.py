@@ -314,7 +314,7 @@ ARMS = {"even": "an even budget", "by day": "a budget of 1.4 times the average b
 
 def renting_study(study: StudyOptions) -> Answer:
     """Run a stream of jobs on a budget, on every market of a folder."""
-    with progress("markets") as tell:
+    with progress("markets", lines=True) as tell:
         value = run_experiment(study.data, seed=study.seed, fast=study.fast, tell=tell)
     value["claims"] = claims(value)
     if study.html is not None:

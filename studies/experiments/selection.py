@@ -168,7 +168,7 @@ def _rounds_of_part(
     grid: Grid | None = None,
 ) -> PoolRounds:
     """Draw the jobs of a part and replay the pool on them, on all cores."""
-    with progress(f"forecasts for the {part} jobs") as tell:
+    with progress(f"forecasts for the {part} jobs", lines=True) as tell:
         scenarios = make_scenarios(
             tapes,
             grid=grid or Grid(),
@@ -178,7 +178,7 @@ def _rounds_of_part(
             planner=planner,
             progress=tell,
         )
-    with progress(f"{part} jobs") as tell:
+    with progress(f"{part} jobs", lines=True) as tell:
         run = run_pool(scenarios, policies, processes=cores(), progress=tell)
     return rounds_of(run, scenarios)
 

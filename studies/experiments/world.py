@@ -94,6 +94,11 @@ def market_of(tape: Tape) -> str | None:
     return names.get(tape.market.instance_type, f"{tape.market.instance_type}, {tape.bound:g} instances")
 
 
+def most_instances(tape: Tape) -> int:
+    """Return the most instances of jobs on a count series."""
+    return min(8 if tape.market.instance_type == "a3-highgpu-1g" else 16, int(tape.bound))
+
+
 def stretches(data: Path, *, every_days: int, rng: np.random.Generator) -> list[Stretch]:
     """Return a start every few days in the later half of every series of a folder.
 
@@ -147,7 +152,7 @@ def _stretches(
             first=first - low,
             slots=slots,
             turn=i // len(DEADLINES) + place,
-            n_max=min(8 if tape.market.instance_type == "a3-highgpu-1g" else 16, int(tape.bound)),
+            n_max=most_instances(tape),
             counts=tape.values[low:end],
             within=readings_inside(tape.within, first, slots),
             price=None if price is None else price[low:end],
@@ -446,11 +451,11 @@ def world_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     say(f"read {study.data}")
     found = stretches(study.data, every_days=every, rng=np.random.default_rng(study.seed))
     workers = study.workers(processes)
-    with progress("starts", len(found)) as told:
+    with progress("starts", len(found), lines=True) as told:
         runs = run_world(found, processes=workers, tell=told)
     markets, trips = None, trips_in(study)
     if trips:
-        with progress("jobs in several markets", len(trips)) as told:
+        with progress("jobs in several markets", len(trips), lines=True) as told:
             markets = run_markets(trips, processes=workers, tell=told)
     return world_report(
         world_answer(runs, data=study.data, seed=study.seed, fast=study.fast, markets=markets)
