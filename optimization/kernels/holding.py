@@ -466,6 +466,16 @@ class Target(NamedTuple):
 
 
 @part
+def most_left(game: SlotTerms, to: Target, left: float) -> float:
+    """Return the most saved work left with which the guard allows a target with ``left`` slots to go (M12.7)."""
+    if not game.guarded or to.spot == 0:
+        return np.inf
+    part = to.on_demand
+    works = left - max(game.gap, game.wait + game.fresh[part]) - game.restart[part]
+    return float(max(game.idle, to.part_gain * works) + game.slack + ROUNDING * game.step)
+
+
+@part
 def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -> tuple[float, float]:
     """Return the work left after the slot of a target, and the slots lost before it works.
 
@@ -476,12 +486,8 @@ def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -
     lost = at.pending if same else game.restart[n]
     if to.spot > at.spot or to.on_demand > at.on_demand:
         lost = game.fresh[n] + (game.wait if to.on_demand > at.on_demand else 0.0)
-    if game.guarded and to.spot > 0:
-        part = to.on_demand
-        works = at.left - max(game.gap, game.wait + game.fresh[part]) - game.restart[part]
-        limit = max(game.idle, to.part_gain * works)
-        if at.rest + (at.unsaved if same else 0.0) > limit + game.slack + ROUNDING * game.step:
-            return np.inf, lost
+    if at.rest + (at.unsaved if same else 0.0) > most_left(game, to, at.left):
+        return np.inf, lost
     work = (at.share - lost) * to.gain
     if to.on_demand >= at.on_demand and to.spot >= at.spot and not same and present_gain > 0.0:
         # The present group works until the new instances are up.
@@ -517,14 +523,13 @@ def nothing_value(game: SlotTerms, rows: np.ndarray, at: HeldState) -> float:
 
 @part
 def best_target(
-    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState, starts: bool
+    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState
 ) -> tuple[float, int, int, float]:
     """Return (value, on-demand, spot) of the best target, and the value of running nothing.
 
     Choices are the present instances, every allowed size spot first or on demand, and nothing,
-    which must be better by `WAIT_GAIN`. Ties: the present instances, then the least size. Where a
-    job ``starts`` in a market, the choices are the sizes only. A value of minus infinity is not
-    allowed.
+    which must be better by `WAIT_GAIN`. Ties: the present instances, then the least size. A value
+    of minus infinity is not allowed.
 
     One loop with the look-up in it: a call with arrays counts their references.
     """
@@ -536,9 +541,9 @@ def best_target(
     held = place_of(sizes, present)
     is_size = held < sizes.size and sizes[held] == present
     present_gain = gains[held] if is_size else 0.0
-    idle = -np.inf if starts else nothing_value(game, rows, at)
-    best, on_demand, spot = -np.inf if starts or present > 0 else idle - wait_usd, 0, 0
-    keeps = present > 0 and is_size and at.spot <= usable and not starts
+    idle = nothing_value(game, rows, at)
+    best, on_demand, spot = -np.inf if present > 0 else idle - wait_usd, 0, 0
+    keeps = present > 0 and is_size and at.spot <= usable
     for c in range(0 if keeps else 1, 2 * sizes.size - 1):
         j = (c + 1) // 2 if c > 0 else held
         n = sizes[j]
@@ -580,5 +585,5 @@ def chosen_targets(
             at.share, at.left,
         )  # fmt: skip
         rows = columns[at.states[p], at.levels[p]]
-        _, chosen[0, p], chosen[1, p], _ = best_target(terms, rows, choices, state, False)
+        _, chosen[0, p], chosen[1, p], _ = best_target(terms, rows, choices, state)
     return chosen[0], chosen[1]

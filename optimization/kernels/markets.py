@@ -10,29 +10,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import copy_between, copy_rows
+from slackwater.optimization.kernels.arrays import copy_between, copy_rows, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
     TIE,
     WAIT_GAIN,
     Held,
     HeldState,
+    SlotTerms,
+    Target,
     before_choice,
     before_reading,
     best_target,
     end_values,
     idle_limit,
     last_values,
+    most_left,
     nothing_value,
     over_prices,
     raise_to,
     run_after,
     slot_terms,
+    slot_value,
     start_values,
     until,
 )
 from slackwater.optimization.kernels.induction import NEVER, Choices
-from slackwater.optimization.kernels.rules import late_limit, move_usd
+from slackwater.optimization.kernels.rules import late_limit, move_usd, usable_spot
 
 
 class Market(NamedTuple):
@@ -65,6 +69,17 @@ def mean_of_better(
                 spare[h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
         for h in range(begin, end):
             rows[j, h] = spare[h] * share
+
+
+@fast_part
+def raise_less(
+    out: np.ndarray, i: int, rows: np.ndarray, k: int, r: int, less: float, low: int, high: int
+) -> None:
+    """Raise ``out[i, low:high]`` to the values ``rows[k, r]`` minus ``less``."""
+    usd = np.float32(less)
+    for h in range(np.uint64(low), np.uint64(high)):
+        worth = rows[k, r, h] - usd
+        out[i, h] = worth if worth > out[i, h] else out[i, h]
 
 
 @part
@@ -176,10 +191,8 @@ def induct_markets(
                 for k in range(count):
                     if k == m:
                         continue
-                    paid = np.float32(move_usd(moves, first_game.slot + i, m, k))
-                    for h in range(begin, end):
-                        worth = (coming[k, r, h] if m < count else starting[k, r, h]) - paid
-                        others[r, h] = max(others[r, h], worth)
+                    paid = move_usd(moves, first_game.slot + i, m, k)
+                    raise_less(others, r, coming if m < count else starting, k, r, paid, begin, end)
                 for h in range(begin, end):
                     upper[h] = max(upper[h], others[r, h])
             if m < count:
@@ -225,6 +238,77 @@ class MarketPaths(NamedTuple):
     left: float
 
 
+class Starts(NamedTuple):
+    """Targets of a job that starts in a market in a slot, by usable spot; computed at first use (`fill_starts`).
+
+    ``count`` (U,) is the number of targets, 0 before. ``held`` (U, C, 3) are on-demand, spot and row of the tables,
+    ``terms`` (U, C, 4) work per slot, work in this slot, slots lost before it, and `most_left`.
+    """
+
+    count: np.ndarray
+    held: np.ndarray
+    terms: np.ndarray
+
+
+@part
+def no_starts(choices: Choices) -> Starts:
+    """Return targets that are not computed yet."""
+    usable, most = choices.sizes[-1] + 1, 2 * choices.sizes.size
+    return Starts(
+        np.zeros(usable, np.int64), np.empty((usable, most, 3), np.int64), np.empty((usable, most, 4))
+    )
+
+
+@part
+def fill_starts(
+    game: SlotTerms, choices: Choices, on_demand_rows: int, at: HeldState, u: int, out: Starts
+) -> None:
+    """Compute the targets with ``u`` usable spot instances: every size spot first, and on demand."""
+    sizes, c = choices.sizes, 0
+    for j in range(1, sizes.size):
+        n = sizes[j]
+        first = min(n, u)
+        for kind in range(2 if first > 0 else 1):
+            s = first if kind == 0 else 0
+            o, gain = n - s, choices.gain[j]
+            mixed = s > 0 and o >= sizes[1]
+            to = Target(o, s, gain, choices.gain[place_of(sizes, o)] if mixed else 0.0)
+            lost = game.fresh[n] + (game.wait if o > 0 else 0.0)
+            out.held[u, c, 0], out.held[u, c, 1] = o, s
+            out.held[u, c, 2] = choices.near[j] + (0 if s > 0 else on_demand_rows)
+            out.terms[u, c, 0], out.terms[u, c, 1] = gain, (at.share - lost) * gain
+            out.terms[u, c, 2], out.terms[u, c, 3] = lost, most_left(game, to, at.left)
+            c += 1
+    out.count[u] = c
+
+
+@part
+def best_start(
+    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState, starts: Starts
+) -> tuple[float, int, int]:
+    """Return (value, on-demand, spot) of the best target of a job without instances, as `best_target` of the others."""
+    slack, last = TIE * abs(game.usd), rows.shape[1] - 1
+    u = min(usable_spot(at.available, at.price, game.on_demand), choices.sizes[-1])
+    if starts.count[u] == 0:
+        fill_starts(game, choices, (rows.shape[0] - 1) // 2, at, u, starts)
+    best, on_demand, spot = -np.inf, 0, 0
+    for c in range(starts.count[u]):
+        if at.rest > starts.terms[u, c, 3]:
+            continue
+        o, s, k = starts.held[u, c, 0], starts.held[u, c, 1], starts.held[u, c, 2]
+        left = at.rest - starts.terms[u, c, 1]
+        steps = max(0.0, left / game.step)
+        low = min(int(steps), last)
+        after = float(rows[k, low])
+        if low < last:
+            after += (steps - low) * (float(rows[k, low + 1]) - after)
+        to = Target(o, s, starts.terms[u, c, 0], 0.0)
+        worth = slot_value(game, at, to, left, starts.terms[u, c, 2], after)
+        if worth > best + slack:
+            best, on_demand, spot = worth, o, s
+    return best, on_demand, spot
+
+
 @part
 def value_market(
     own: Market,
@@ -243,6 +327,7 @@ def value_market(
     """
     count = moves.shape[2]
     stays, comes = slot_terms(own.game, at.left), slot_terms(own.moved, at.left)
+    here_starts, moved_starts = no_starts(own.choices), no_starts(own.choices)
     for p in range(at.rest.size):
         place, is_here = at.place[p], at.here[p] == m
         rows = after[at.states[p, m], at.levels[p, m]]
@@ -252,10 +337,12 @@ def value_market(
         state = HeldState(
             at.rest[p], unsaved, on_demand, spot, pending, at.available[p, m], at.price[p, m], at.share, at.left
         )  # fmt: skip
-        terms = comes if is_moved and not is_here else stays
-        usd, o, s, idle = best_target(terms, rows, own.choices, state, not is_here)
         if is_here:
-            worths[p, count] = idle
+            usd, o, s, worths[p, count] = best_target(stays, rows, own.choices, state)
+        elif is_moved:
+            usd, o, s = best_start(comes, rows, own.choices, state, moved_starts)
+        else:
+            usd, o, s = best_start(stays, rows, own.choices, state, here_starts)
         if o + s > 0:
             worths[p, m] = usd - move_usd(moves, slot, place, m)
             best_in[p, m, 0], best_in[p, m, 1] = o, s

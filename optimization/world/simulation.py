@@ -344,8 +344,15 @@ class WorldRun:
     def _as_path(self) -> tuple[world.StateArrays, world.MarketArrays]:
         """State and markets as the kernels read those of a single path."""
         amounts, counts, batches = self._run
-        table, *others = self._markets
-        return (amounts[None], counts[None], batches[None]), (table[None], *others)
+        table, first, rates, terms, restarts, moves = self._markets
+        return (amounts[None], counts[None], batches[None]), (
+            table[None],
+            first,
+            rates,
+            terms,
+            restarts,
+            moves,
+        )
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
         """Return `guarded_in` of a run with a single market, without its market."""
