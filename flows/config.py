@@ -235,7 +235,7 @@ class BoundSettings(Section):
 
 
 # ---
-# Thresholds of the alarms; their defaults are justified in ``docs/monitoring.md``.
+# Alarms and their thresholds; ``docs/monitoring.md`` justifies the defaults.
 
 
 class AlarmKind(NamedTuple):
@@ -245,32 +245,48 @@ class AlarmKind(NamedTuple):
     serious: bool = False
 
 
-#: Every kind of alarm.
+#: Every kind of alarm; names in backticks are thresholds of `AlarmSettings`.
 ALARM_KINDS: dict[str, AlarmKind] = {
-    "job missed": AlarmKind("the deadline of a job has passed before its work was done", serious=True),
+    "job missed": AlarmKind(
+        "the deadline of a job has passed within `recent_hours` with work left", serious=True
+    ),
     "job infeasible": AlarmKind("on-demand alone cannot finish a job by its deadline", serious=True),
-    "job at risk": AlarmKind("a job is likely to miss its deadline", serious=True),
+    "job at risk": AlarmKind("the risk of missing the deadline is at least `risk`", serious=True),
     "decision not delivered": AlarmKind("a sink did not accept a decision", serious=True),
-    "market gone": AlarmKind("the market of a running job is no longer observed", serious=True),
-    "budget": AlarmKind("a job has spent 50, 80 or 100 % of its budget"),
-    "no report": AlarmKind("a job with earlier reports has had no report for some slots"),
+    "market gone": AlarmKind(
+        "the market of a running job has had no observation for `gone_hours`", serious=True
+    ),
+    "budget": AlarmKind("50, 80 or 100 % of a job's budget is paid, by its reports, else its decisions"),
+    "no report": AlarmKind("a job with earlier reports has had none for `report_slots` slots"),
     "stale source": AlarmKind(
-        "a market's newest count or price is older than its maximal age (M1.3)", serious=True
+        "a followed market's newest count or price was older than its maximal age (M1.3) at the last ingest, or when "
+        "the last turn was due (`grace_minutes`)",
+        serious=True,
     ),
     "failing feed": AlarmKind(
-        "the last fetch of a live feed failed, was incomplete twice in a row, or is overdue", serious=True
+        "the last fetch of a live feed failed, the last two were partial, or the feed is overdue by more than its "
+        "interval, or was never fetched though ingest ran",
+        serious=True,
     ),
     "impossible price": AlarmKind(
-        "a price is not positive, or is above a multiple of the on-demand price", serious=True
+        "a price is not positive, or above `price_times_on_demand` times on-demand", serious=True
     ),
     "empty ingest": AlarmKind(
-        "an ingest added nothing although new observations of every followed market were due"
+        "the newest ingest added nothing, and every newest count is at least `empty_gaps` nominal gaps old"
     ),
-    "flat line": AlarmKind("a count or price has been constant far longer than ever before"),
-    "price jump": AlarmKind("a price changed by far more than ever before"),
-    "rejected rows": AlarmKind("more rows than usual were rejected"),
+    "flat line": AlarmKind(
+        "a count or price has kept its value `flat_factor` times as long as in any of at least `flat_least` stretches "
+        "before"
+    ),
+    "price jump": AlarmKind(
+        "a price changed by `jump_factor` times the largest of at least `jump_least` earlier changes, in logarithms"
+    ),
+    "rejected rows": AlarmKind("more than `rejected_share` of a reader's recent rows were unusable"),
     "drift": AlarmKind("the distribution of a series has changed"),
-    "coverage": AlarmKind("80 % intervals contained far more or far less than 80 % of the observations"),
+    "coverage": AlarmKind(
+        "80 % intervals one slot ahead held too few values of the last `coverage_days`, or 50 % intervals held more "
+        "than 80 %"
+    ),
 }
 
 

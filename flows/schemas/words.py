@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from slackwater.flows.config import ALARM_KINDS
 from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
 from slackwater.flows.schemas import forms
 
@@ -73,8 +74,18 @@ def reference() -> str:
                 "`slackwater accuracy`: by market, by class of markets, and pooled over all.",
                 {**_typed_dict_words(forms.MarketMeasures), **_typed_dict_words(forms.ClassMeasures)},
             ),
+            *_alarms(),
         ]
     )
+
+
+def _alarms() -> Iterator[str]:
+    """Yield the table of the kinds of alarms."""
+    yield from ("## Alarms", "", "Names in code are settings of `[alarms]` ([defaults](settings.md)).", "")
+    yield from ("| alarm | severity | condition |", "| --- | --- | --- |")
+    for name, kind in ALARM_KINDS.items():
+        yield _row((name, "serious" if kind.serious else "warning", kind.words))
+    yield ""
 
 
 def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:

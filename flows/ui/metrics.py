@@ -78,10 +78,10 @@ def _turn(reading: Reading) -> Iterator[Metric]:
     seconds = read_seconds(reading.db)
     if seconds is not None:
         yield _gauge(
-            "turn_seconds", "How long the newest turn of a flow took.", [], [([], seconds.whole)], "seconds"
+            "turn_seconds", "Duration of the newest turn of a flow.", [], [([], seconds.whole)], "seconds"
         )
         rows = [([stage], value) for stage, value in seconds.stages.items()]
-        yield _gauge("stage_seconds", "How long each of its stages took.", ["stage"], rows, "seconds")
+        yield _gauge("stage_seconds", "Duration of each of its stages.", ["stage"], rows, "seconds")
 
 
 def _jobs(reading: Reading) -> Iterator[Metric]:
@@ -90,21 +90,19 @@ def _jobs(reading: Reading) -> Iterator[Metric]:
     rows = [
         ([name, hold["market"], kind], hold[kind]) for name, hold in held for kind in ("spot", "on_demand")
     ]
-    yield _gauge(
-        "hold_instances", "Instances that the newest decision holds.", ["job", "market", "kind"], rows
-    )
+    yield _gauge("hold_instances", "Instances of the newest decision.", ["job", "market", "kind"], rows)
     for name, field, words in (
         (
             "job_late_probability",
             "late_probability",
-            "Share of sampled futures on which the job misses its deadline.",
+            "Risk of missing the deadline.",
         ),
-        ("job_expected_cost_usd", "expected_cost_usd", "What the job is expected to cost in all."),
-        ("job_on_demand_only_usd", "on_demand_only_usd", "What it would cost in all on demand only."),
+        ("job_expected_cost_usd", "expected_cost_usd", "Expected total cost of the job."),
+        ("job_on_demand_only_usd", "on_demand_only_usd", "Total cost of the job on on-demand only."),
     ):
         yield _gauge(name, words, ["job"], [([job], hold.get(field)) for job, hold in held])
     spent = [([job["job"]], job["cost_usd"]) for job in jobs]
-    yield _gauge("job_spent_usd", "What the job has cost so far.", ["job"], spent)
+    yield _gauge("job_spent_usd", "Cost of the job so far.", ["job"], spent)
 
 
 def _markets(reading: Reading) -> Iterator[Metric]:
@@ -138,4 +136,4 @@ def _skill(reading: Reading) -> Iterator[Metric]:
 def _alarms(reading: Reading) -> Iterator[Metric]:
     count = Counter((one["kind"], one["severity"]) for one in alarm_rows(reading))
     rows = [([kind, severity], number) for (kind, severity), number in sorted(count.items())]
-    yield _gauge("alarms", "Alarms that stand at the newest turn.", ["kind", "severity"], rows)
+    yield _gauge("alarms", "Active alarms at the newest turn.", ["kind", "severity"], rows)
