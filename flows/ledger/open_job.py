@@ -20,7 +20,7 @@ from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, Revision, live_job
-from slackwater.optimization.replay.run import Seen
+from slackwater.optimization.replay.run import SlotMarket
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History
@@ -111,7 +111,7 @@ class OpenJob:
         return replace(history, assumptions=tuple(dict.fromkeys(assumed)))
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SlotMarket:
         """The observations of its market."""
         return self.live.seen[self.market]
 

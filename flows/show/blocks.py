@@ -271,7 +271,7 @@ class Figure:
     why: str = UNMEASURED
     width: int = 860
 
-    def drawn(self) -> Sequence[Mapping[str, Any]]:
+    def specifications(self) -> Sequence[Mapping[str, Any]]:
         """Return the specifications that contain values; none without the extra ``charts``."""
         if not has_extra("charts"):
             return []

@@ -116,7 +116,7 @@ class Pool(Group[Policy[Any]]):
 
     movers: Group[MultiMarketPolicy[Any]]
 
-    def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
+    def with_rounds(self, rounds: Rounds, of_movers: Rounds) -> Pool:
         """Return the pool with other rounds."""
         return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
 

@@ -138,7 +138,7 @@ def score_slots(facts: ScoreFacts) -> SlotScores:
         results=Results(learned=learned),
         names=tuple(tuple(one.ended.run.name for one in own) for own in scored),
         left_out=failed,
-        pool=pool.learned(*learned.rounds),
+        pool=pool.with_rounds(*learned.rounds),
     )
     if not facts.whole:
         return scores

@@ -96,13 +96,15 @@ def _html(view: PageView, snapshots: Snapshots, request: Request) -> Response:
 
 def _values(view: PageView, snapshots: Snapshots, query: Query) -> Data:
     key = ("page", view.name, tuple(sorted(query.items())))
-    return snapshots.made(key, lambda reading: values_of(view, reading, query), timed=view.timed)
+    return snapshots.result_of(key, lambda reading: values_of(view, reading, query), timed=view.timed)
 
 
 def _json(view: PageView, snapshots: Snapshots, request: Request) -> Response:
     query = dict(request.query_params)
     key = ("api", view.name, tuple(sorted(query.items())))
-    text = snapshots.made(key, lambda reading: _json_text(view.read(reading, query).data), timed=view.timed)
+    text = snapshots.result_of(
+        key, lambda reading: _json_text(view.read(reading, query).data), timed=view.timed
+    )
     return Response(text, media_type="application/json", headers=_FRESH)
 
 
@@ -129,12 +131,12 @@ def _api_index(request: Request) -> Response:
 
 
 def _state(snapshots: Snapshots, request: Request) -> Response:
-    state = snapshots.made("state", lambda reading: plain({"at": reading.at, "run": reading.run}))
+    state = snapshots.result_of("state", lambda reading: plain({"at": reading.at, "run": reading.run}))
     return JSONResponse(state, headers=_FRESH)
 
 
 def _metrics(snapshots: Snapshots, request: Request) -> Response:
-    text = snapshots.made("metrics", metrics_text, timed=True)
+    text = snapshots.result_of("metrics", metrics_text, timed=True)
     return Response(text, headers={"content-type": MEDIA_TYPE, **_FRESH})
 
 

@@ -112,7 +112,7 @@ class Snapshots:
         self._building = Lock()
         self._pages: OrderedDict[Hashable, Any] = OrderedDict()
 
-    def made(self, key: Hashable, make: Callable[[Reading], T], *, timed: bool = False) -> T:
+    def result_of(self, key: Hashable, make: Callable[[Reading], T], *, timed: bool = False) -> T:
         """Return the result of ``make`` for the current warehouse, cached by ``key``.
 
         With ``timed`` the result contains ages and expires after a minute. Raises the errors of

@@ -26,7 +26,7 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
 from slackwater.optimization.moving.world_tables import world_tables_in_force
-from slackwater.optimization.policies.baselines import behind, changeovers, kept
+from slackwater.optimization.policies.baselines import behind, changeovers, previous_on_demand
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.window.plan import Allocation
@@ -236,7 +236,7 @@ class Failover:
             less = need.market == spot.market and need.allocation.total <= spot.allocation.total
             return spot if less else need  # all available spot
         if state and on_demand_stays(spot.market is not None, short):
-            return Placement(view.place, kept(state, own))
+            return Placement(view.place, previous_on_demand(state, own))
         return spot
 
     def _spot(self, view: MarketsView) -> Placement:

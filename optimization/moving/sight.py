@@ -22,7 +22,7 @@ from slackwater.optimization.moving.definition import (
     Probing,
 )
 from slackwater.optimization.policies.contract import Policy, Running, View
-from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, Seen, legal
+from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, SlotMarket, legal
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.terms import planned_job
 from slackwater.warehouse.errors import MarketError
@@ -40,7 +40,7 @@ class Sight(StrEnum):
 
 def markets_view(
     job: MarketsJob,
-    seen: Sequence[Seen],
+    seen: Sequence[SlotMarket],
     progress: Progress,
     slot: int,
     newest: Sequence[NewestReading] | None = None,
@@ -55,7 +55,9 @@ def markets_view(
     return MarketsView(job=job, progress=progress, slot=slot, views=tuple(views), seen=(True,) * len(views))
 
 
-def due_a_slot_earlier(job: MarketsJob, seen: Sequence[Seen]) -> tuple[MarketsJob, tuple[Seen, ...]] | None:
+def due_a_slot_earlier(
+    job: MarketsJob, seen: Sequence[SlotMarket]
+) -> tuple[MarketsJob, tuple[SlotMarket, ...]] | None:
     """Return a job and its markets as policies plan them where the guard protects its deadline (`planned_job`, M12.11).
 
     None for another job, which is planned as it is. The last slot is planned as it is.
@@ -68,7 +70,7 @@ def due_a_slot_earlier(job: MarketsJob, seen: Sequence[Seen]) -> tuple[MarketsJo
     return replace(job, runs=runs), tuple(replace(own, windows={}, tables={}) for own in seen)
 
 
-def always_kept(job: MarketsJob, seen: Sequence[Seen]) -> bool:
+def always_kept(job: MarketsJob, seen: Sequence[SlotMarket]) -> bool:
     """Return whether finishing on demand pays in every state from which it meets the deadline, as for the priced net (M4)."""
     return any(own.on_demand.sold for own in seen) and job.always_worth_finishing(
         [own.on_demand_usd for own in seen], seen[0].slot_hours
@@ -110,10 +112,10 @@ class Grounds:
             Case(job=run, window=window, forecasts=issued, record=record, launches=own)
             for run, window, issued, record, own in zip(job.runs, windows, ahead, known, tried, strict=True)
         ]
-        self.seen = (memo or PlanMemo()).seen(cases)
+        self.seen = (memo or PlanMemo()).slot_markets(cases)
         if sight is not Sight.ALL:
             self.seen = tuple(_hidden(own) for own in self.seen)
-        self.planned: tuple[MarketsJob, tuple[Seen, ...]] | None = None
+        self.planned: tuple[MarketsJob, tuple[SlotMarket, ...]] | None = None
 
     def of(self, job: MarketsJob) -> Grounds:
         """Return the same markets for another job with the same runs; both share the caches of views.
@@ -178,7 +180,7 @@ class Grounds:
         )
         return replace(view, views=tuple(shown), seen=known, committed=committed)
 
-    def _job_and_markets(self, slot: int, planned: bool) -> tuple[MarketsJob, tuple[Seen, ...]]:
+    def _job_and_markets(self, slot: int, planned: bool) -> tuple[MarketsJob, tuple[SlotMarket, ...]]:
         """Return the job and its markets in ``slot`` as policies plan it, or as it is."""
         if planned and self.planned is not None and slot < self.planned[0].job.deadline_slots:
             return self.planned
@@ -257,7 +259,7 @@ def _unseen(record: Record) -> Record:
     return replace(record, available=available, peers=peers)
 
 
-def _hidden(seen: Seen) -> Seen:
+def _hidden(seen: SlotMarket) -> SlotMarket:
     """Return a market whose counts in the job's slots are unknown."""
     unknown = np.full(len(seen.price), np.nan)
     return replace(seen, beliefs=replace(seen.beliefs, available=unknown, _made={}))

@@ -148,14 +148,14 @@ class UniformProgress:
         if short:
             need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
             return spot if need <= spot.total else split(view, need)
-        return kept(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
+        return previous_on_demand(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
 
 
 #: Reason shown when a job ahead of uniform progress still runs on on-demand.
 LEFT_FOR_SPOT = "changes from on-demand only to spot, and only if two changeovers ahead of schedule"
 
 
-def kept(held: int, view: View) -> Allocation:
+def previous_on_demand(held: int, view: View) -> Allocation:
     """Return the on-demand instances of the previous slot, at least n_min and no more than finish the job (M4.3)."""
     n, enough = max(held, view.job.n_min), finishing_size(view)
     return Allocation(n if enough is None else min(n, enough), 0)

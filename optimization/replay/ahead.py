@@ -15,7 +15,7 @@ from slackwater.optimization.market.window import MarketWindow, Record, record_o
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
-from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
+from slackwater.optimization.replay.run import PlanMemo, SlotMarket, checked, see, with_shared_plans
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
 from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
@@ -279,7 +279,7 @@ class _Wishes:
     """
 
     policy: Policy[Any]
-    seen: Seen
+    seen: SlotMarket
     states: list[Any]
     view: View
     job: MarketsJob
@@ -373,7 +373,7 @@ class _Wishes:
         return replace(shown, price=price, available=available, running=running)
 
 
-def _later(view: View, beliefs: Believed) -> Seen:
+def _later(view: View, beliefs: Believed) -> SlotMarket:
     """Return the market of all paths, each slot filled with the values of ``view``: a path brings price and count of its own."""
     slots, later = view.job.deadline_slots, view.job.deadline_slots - view.slot - 1
     window = MarketWindow(

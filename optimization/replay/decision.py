@@ -42,7 +42,7 @@ from slackwater.optimization.policies.contract import Policy, View, belief_of, p
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
-from slackwater.optimization.replay.run import NewestReading, Planning, Seen, catch_up, see
+from slackwater.optimization.replay.run import NewestReading, Planning, SlotMarket, catch_up, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.readings import market_readings, readings_inside, with_losses
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
@@ -142,19 +142,21 @@ class Reported:
     early: float = 0.0
 
 
-def held(job: Job, decided: Allocation, available: int) -> Allocation:
+def feasible_part(job: Job, decided: Allocation, available: int) -> Allocation:
     """Return the feasible part of a decision: spot limited to the available count, no instances at all below ``n_min``.
 
     >>> from slackwater.optimization.job.definition import Linear
     >>> job = Job(name="j", workload=9, deadline_slots=9, n_min=1, n_max=8, throughput=Linear(), value=1)
-    >>> held(job, Allocation(1, 4), 2)
+    >>> feasible_part(job, Allocation(1, 4), 2)
     Allocation(on_demand=1, spot=2)
     """
     kept = Allocation(decided.on_demand, min(decided.spot, available))
     return kept if kept.total >= job.n_min else NOTHING
 
 
-def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
+def corrected(
+    job: Job, seen: SlotMarket, progress: Progress, slot: int, reported: Sequence[Reported]
+) -> Progress:
     """Return ``progress`` at the start of ``slot`` with reported values in place of computed values."""
     for one in reported:
         if one.slot != slot:
@@ -168,7 +170,7 @@ def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Seq
     return progress
 
 
-def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
+def _rest_of_slot(job: Job, seen: SlotMarket, report: Reported, size: int) -> float:
     """Return the work from the report to the end of its slot, at the reported size and without a further change."""
     if not report.early or not size:
         return 0.0
@@ -230,7 +232,7 @@ class LiveJob:
     start: pd.Timestamp
     step: pd.Timedelta
     slot: int
-    seen: tuple[Seen, ...]
+    seen: tuple[SlotMarket, ...]
     decided: Mapping[int, Placement]
     names: tuple[str, ...] = ("its market",)
     forecasts: tuple[Forecast | None, ...] = (None,)
@@ -379,7 +381,7 @@ class LiveJob:
         if self.moment is None or slot != self.slot:
             return None
         world, hours = self.world(), self.moment.seconds / 3600.0
-        read = map(world.seen, range(len(self.seen)))
+        read = map(world.reading_of, range(len(self.seen)))
         return [NewestReading(usd, available, hours) for available, usd in read]
 
     def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
@@ -405,7 +407,7 @@ class LiveJob:
         if decided.market is None:
             return IDLE
         run, available = self.job.runs[decided.market], self.seen[decided.market].available[slot]
-        kept = held(run, decided.allocation, available)
+        kept = feasible_part(run, decided.allocation, available)
         return Placement(decided.market, kept) if kept.total else IDLE
 
     def progress(self) -> Progress:
@@ -477,7 +479,7 @@ class LiveJob:
         )
 
 
-def _after_loss(seen: Seen, slot: int, left: int) -> Seen:
+def _after_loss(seen: SlotMarket, slot: int, left: int) -> SlotMarket:
     """Return the observations of a market in which ``left`` spot instances are left in ``slot``."""
     beliefs = seen.beliefs
     available, launches = beliefs.available.copy(), beliefs.launches
@@ -532,7 +534,7 @@ def live_job(
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
     issued, others, tried = forecasts or nothing, peers or nothing, launches or nothing
 
-    def observed(m: int, history: History) -> tuple[Seen, Forecast | None]:
+    def observed(m: int, history: History) -> tuple[SlotMarket, Forecast | None]:
         return _observed_market(job.runs[m], start, now, history, issued[m], others[m], tried[m])
 
     found = [observed(m, history) for m, history in enumerate(histories)]
@@ -584,7 +586,7 @@ def _observed_market(
     forecasts: Sequence[Forecast],
     peers: Sequence[History],
     tried: Sequence[Launch],
-) -> tuple[Seen, Forecast | None]:
+) -> tuple[SlotMarket, Forecast | None]:
     """Return the observations of a market for a run up to ``now``, and the forecast issued then."""
     grid = pd.date_range(start, periods=run.deadline_slots, freq=history.step)
     ceiling = spot_ceiling(run, history)

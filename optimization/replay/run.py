@@ -61,7 +61,7 @@ class PlanMemo:
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-    _seen: tuple[Seen, ...] = ()
+    _seen: tuple[SlotMarket, ...] = ()
     _seen_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
@@ -72,7 +72,7 @@ class PlanMemo:
             plan = self.plans[key] = self.solve(problem)
         return plan
 
-    def seen(self, cases: Sequence[Case]) -> tuple[Seen, ...]:
+    def slot_markets(self, cases: Sequence[Case]) -> tuple[SlotMarket, ...]:
         """Return `see` of each market, reusing those of an earlier replay of the identical job, markets and forecasts."""
         asked = [part for case in cases for part in case.parts]
         same = len(asked) == len(self._seen_of) and all(map(operator.is_, asked, self._seen_of))
@@ -96,7 +96,7 @@ class NewestReading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SlotMarket:
     """A market slot by slot as plain numbers, which policies read quickly through views."""
 
     price: tuple[float, ...]
@@ -113,7 +113,7 @@ class Seen:
     availability_observed: bool = True
     quoted: tuple[float, ...] | None = None
 
-    def until(self, slots: int) -> Seen:
+    def until(self, slots: int) -> SlotMarket:
         """Return the market in the first ``slots`` slots, with the beliefs of all."""
         return replace(
             self,
@@ -187,7 +187,7 @@ def see(
     forecasts: Forecasts | None,
     record: Record | None = None,
     launches: Launches | None = None,
-) -> Seen:
+) -> SlotMarket:
     """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers.
 
     ``launches`` are those of the user where availability is not observed (M13).
@@ -204,7 +204,7 @@ def see(
         )
     observed = window.observed[:d]
     ahead = in_force(forecasts, d)
-    return Seen(
+    return SlotMarket(
         price=tuple(window.price[:d].tolist()),
         available=tuple(int(count) for count in window.available[:d].tolist()),
         observed=tuple(observed.tolist()),
@@ -335,7 +335,7 @@ def replay_pool(
     of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
-    (seen,) = memo.seen([Case(job=job, window=window, forecasts=forecasts, record=record)])
+    (seen,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)
@@ -353,7 +353,7 @@ def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     return state
 
 
-def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int, Progress]) -> Outcome:
+def run_from(policy: Policy[S], state: S, job: Job, seen: SlotMarket, start: tuple[int, Progress]) -> Outcome:
     """Run ``policy`` from ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
     slot, progress = start
     held: list[Allocation] = []
@@ -368,7 +368,7 @@ def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int
 
 
 def settle(
-    policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], seen: Seen
+    policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], seen: SlotMarket
 ) -> Outcome:
     """Return the outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
     slots, progress = end

@@ -37,7 +37,7 @@ def later_readings(
     gaps = np.repeat(lengths / parts, parts)
     ends = run.now + np.append(0.0, gaps.cumsum())
     for m, one in enumerate(sampled):
-        there, now_usd = run.seen(m)
+        there, now_usd = run.reading_of(m)
         at, known, paid = found[:, :, m, int(again) :].transpose(1, 0, 2)
         now = np.full(many, there) if one.present is None else one.present
         known[:, 0] = now

@@ -8,12 +8,12 @@ import numpy as np
 
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.replay.run import Seen
+from slackwater.optimization.replay.run import SlotMarket
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError
 
 
-def market_readings(market: MarketWindow | Seen, within: np.ndarray | None = None) -> Readings:
+def market_readings(market: MarketWindow | SlotMarket, within: np.ndarray | None = None) -> Readings:
     """Return the readings of a market, in seconds from its first slot: the slots, and the counts read between them.
 
     ``within`` (slots, m) are the counts between the start of each slot and the next, evenly spaced

@@ -231,7 +231,7 @@ def _newest(run: WorldRun, at: Standing, elapsed_hours: float) -> list[NewestRea
     """Return the newest reading of each market of a run."""
     if len(run.readings) == 1:
         return [NewestReading(at.price, at.available, elapsed_hours)]
-    read = map(run.seen, range(len(run.readings)))
+    read = map(run.reading_of, range(len(run.readings)))
     return [NewestReading(usd, available, elapsed_hours) for available, usd in read]
 
 

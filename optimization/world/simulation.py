@@ -285,7 +285,7 @@ class WorldRun:
             self._counts[[world.HERE, world.PLACE]] = market
             own = self.readings[market].times
             self._counts[world.READING] = self._markets[1][market] + np.searchsorted(own, at, "right")
-            self._counts[world.AVAILABLE], self._amounts[world.PRICE] = self.seen(market)
+            self._counts[world.AVAILABLE], self._amounts[world.PRICE] = self.reading_of(market)
             self._set_members(0, size)
         elif size != held.total:
             on_demand = min(held.on_demand, size)
@@ -468,7 +468,7 @@ class WorldRun:
         """USD paid for instances and moves."""
         return float(self._amounts[world.PAID : world.PAID + 2].sum()) + self.moving_usd
 
-    def seen(self, market: int) -> tuple[int, float]:
+    def reading_of(self, market: int) -> tuple[int, float]:
         """Return available spot instances and spot price of a market by its newest reading; (0, NaN) before the first."""
         own = self.readings[market]
         r = int(np.searchsorted(own.times, self.now, side="right"))

@@ -150,7 +150,7 @@ def test_without_last_value_nothing_is_compared(accuracy):
 
 
 def test_skill_is_drawn_with_the_interval_of_the_default(accuracy):
-    (spec,) = skill_figure(of(accuracy)).drawn()
+    (spec,) = skill_figure(of(accuracy)).specifications()
     rows = spec["datasets"]["rows"]
     assert {row["series"] for row in rows} == set(MODELS) - {"last_value"}
     own = [row for row in rows if row["series"] == "combined"]
@@ -207,7 +207,7 @@ def test_of_many_markets_the_best_and_the_worst_are_drawn(accuracy):
     n = 2 * MOST_DRAWN + 5
     many = pd.concat([own.assign(market=f"a/b/c/{i:02d}@s", skill_pinball=0.5 - 0.01 * i) for i in range(n)])
     figure = markets_figure(replace(scores, markets=many))
-    names = [row["label"] for row in figure.drawn()[0]["datasets"]["rows"]]
+    names = [row["label"] for row in figure.specifications()[0]["datasets"]["rows"]]
     assert len(names) == 2 * MOST_DRAWN
     assert names[0].startswith("a/b/c\n00@s, n = ")
     assert names[-1].startswith(f"a/b/c\n{n - 1}@s")
@@ -218,7 +218,7 @@ def test_reliability_is_that_of_all_steps(accuracy):
     rows = accuracy.calibration[
         (accuracy.calibration["model"] == "markov") & (accuracy.calibration["bin"] == 3)
     ]
-    (spec,) = reliability_figure(of(accuracy)).drawn()
+    (spec,) = reliability_figure(of(accuracy)).specifications()
     drawn = [row for row in spec["datasets"]["rows"] if row["series"] == "markov"]
     assert drawn[3]["y"] == pytest.approx(100 * rows["frequency"].mean(), rel=1e-4)
 

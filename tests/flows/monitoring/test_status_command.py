@@ -235,7 +235,7 @@ def test_the_page_is_whole_escaped_and_readable_without_colour():
     forecast = maps["forecast"]
     assert forecast.label == "forecast: of 6 slots 1 done, 1 fallback, 1 stale, 1 failed, 2 missing"
     assert forecast.label.partition("slots ")[2] in page.text
-    boxes = forecast.drawn()[0]["datasets"]["rows"]
+    boxes = forecast.specifications()[0]["datasets"]["rows"]
     assert {box["state"]: box["letter"] for box in boxes} == {
         state: letter for state, (_, letter) in LOOKS.items()
     }

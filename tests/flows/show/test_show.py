@@ -322,9 +322,9 @@ def test_a_chart_without_a_value_says_why_instead_of_drawing_axes():
     page = render_page(Page(title="T", blocks=[Figure(specs=[empty], label="l", why="Nobody measured it.")]))
     assert "Nobody measured it." in page
     assert 'class="chart"' not in page
-    assert list(Figure(specs=[empty, full], label="l").drawn()) == [full]
+    assert list(Figure(specs=[empty, full], label="l").specifications()) == [full]
     for kind, spec in SPECS.items():
-        assert Figure(specs=[spec], label="l").drawn(), kind
+        assert Figure(specs=[spec], label="l").specifications(), kind
 
 
 def test_what_is_beyond_an_axis_is_not_drawn_along_its_edge():

@@ -324,7 +324,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     assert [row["slot"] for row in route.decided] == [row["slot"] for row in rows]
     assert len(route.panels) == 3
     figure = route_figure(route)
-    data = figure.drawn()[0]["datasets"]
+    data = figure.specifications()[0]["datasets"]
     assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
     assert figure.captions[0].startswith("3 slots, ")
     # The strips show availability, the bars the instances, the line the market from slot to slot.

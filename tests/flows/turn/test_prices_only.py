@@ -154,7 +154,7 @@ def test_a_turn_its_report_and_the_overview_guard_the_deadline(folder, tmp_path)
         view = market_view(reading, MARKET)
         page = market_data(reading, view)
     assert {row["available"] for row in page["past"]} == {None}
-    assert len(market_figure(page, view).drawn()) == 1
+    assert len(market_figure(page, view).specifications()) == 1
     texts = [finding["text"] for finding in data["findings"]]
     assert not any("risk of missing its deadline" in text for text in texts), texts
 

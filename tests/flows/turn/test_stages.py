@@ -72,7 +72,7 @@ def computed(tmp_path_factory):
         # The past jobs are replayed again, as if a policy were new.
         pool = read_pool(turn)
         none = pool.rounds.before(0), pool.movers.rounds.before(0)
-        pool, work = pool.learned(*none), find_work(turn_on(store), [], scored=())
+        pool, work = pool.with_rounds(*none), find_work(turn_on(store), [], scored=())
         (group,) = lacking_groups([turn], [work])
         facts = read_forecast_facts(turn, group)
     results, (measured,) = forecast_group(facts)

@@ -36,7 +36,7 @@ from slackwater.optimization.market.window import (
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.ahead import simulate_ahead
-from slackwater.optimization.replay.run import Seen, see
+from slackwater.optimization.replay.run import SlotMarket, see
 
 NAN = float("nan")
 HORIZON, PATHS = 12, 20_000
@@ -372,7 +372,7 @@ def recorded(seed: int) -> tuple[Record, list[PointForecast | None]]:
     return record, [forecast(slot, 8) if slot % 3 else None for slot in range(14)]
 
 
-def seen_of(record: Record, told: list[PointForecast | None], *, kept: bool = True) -> Seen:
+def seen_of(record: Record, told: list[PointForecast | None], *, kept: bool = True) -> SlotMarket:
     market = make_window(
         record.price[BEFORE : BEFORE + 14], record.available[BEFORE : BEFORE + 14], slot_hours=0.5
     )

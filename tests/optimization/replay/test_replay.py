@@ -235,19 +235,19 @@ def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
     for one, window in ((job, market), (job, dearer), (replace(job, workload=15.0), dearer), (job, market)):
         alone = [replay(policy, one, window, record=record) for policy in pool]
         assert replay_pool(pool, one, window, record=record, memo=memo) == alone
-    (seen,) = memo.seen([Case(job=job, window=market, record=record)])
+    (seen,) = memo.slot_markets([Case(job=job, window=market, record=record)])
     kept = seen.tables
     assert kept
     before = dict(kept)
     assert replay_pool(pool[:1], job, market, record=record, memo=memo) == alone[:1]
-    (again,) = memo.seen([Case(job=job, window=market, record=record)])
+    (again,) = memo.slot_markets([Case(job=job, window=market, record=record)])
     assert again.tables is kept
     assert kept == before
     told = [None] * 12
-    assert memo.seen([Case(job=job, window=market, forecasts=told, record=record)])[0].tables == {}, (
+    assert memo.slot_markets([Case(job=job, window=market, forecasts=told, record=record)])[0].tables == {}, (
         "other forecasts, other beliefs"
     )
-    assert memo.seen([Case(job=job, window=market, forecasts=told)])[0].tables == {}
+    assert memo.slot_markets([Case(job=job, window=market, forecasts=told)])[0].tables == {}
 
 
 def test_catching_up_gives_the_state_of_the_run():

@@ -219,7 +219,7 @@ def test_availability_and_price_are_those_of_the_market_of_the_instances():
     cheap = Readings(times=np.array([10.0, 20.0]), available=np.array([3, 1]), price=np.array([0.5, 0.7]))
     run = WorldRun(far_apart(), (NONE, cheap))
     run.advance(15.0)
-    assert (run.seen(0), run.seen(1), run.available) == ((0, 1.0), (3, 0.5), 0)
+    assert (run.reading_of(0), run.reading_of(1), run.available) == ((0, 1.0), (3, 0.5), 0)
     run.decide(Allocation(0, 1), 1)
     assert (run.available, run.price, run.held) == (3, 0.5, Allocation(0, 1))
     run.advance(25.0)

@@ -374,7 +374,7 @@ def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
         {"policy": "OD-only", "mean_cost_usd": 100.0, "mean_saved_usd": 0.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
     ]  # fmt: skip
     figure = costs_figure(rows)
-    (spec,) = figure.drawn()
+    (spec,) = figure.specifications()
     points = {row["label"]: row for row in spec["datasets"]["rows"]}
     assert list(points) == ["A", "B, on time 50 %", "UP, late", "OD-only"]
     assert points["A"]["value"] == 10.0
