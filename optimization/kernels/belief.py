@@ -92,14 +92,17 @@ def walk_slots(first: np.ndarray, upto: np.ndarray, rank: np.ndarray) -> np.ndar
 
 
 @kernel
-def walk_inside(states: np.ndarray, chain: np.ndarray, onward: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Return states between the ends of slots, shape of ``rank`` (paths, slots, parts - 1).
 
-    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part, and
-    ``onward`` (parts, S, S) their powers from 0.
+    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part.
     """
     paths, slots, inner = rank.shape
     size = len(chain)
+    onward = np.empty((inner + 1, size, size))
+    onward[0] = np.eye(size)
+    for k in range(inner):
+        onward[k + 1] = chain @ onward[k]
     found = np.empty(rank.shape, dtype=np.int64)
     for p in range(paths):
         for t in range(slots):

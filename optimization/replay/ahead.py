@@ -352,15 +352,14 @@ class _Wishes:
 
     def _states(self, slot: int, own: np.ndarray) -> Paths:
         paths, later = self.paths, slot - self.view.slot - 1
-        # Rows, as of columns that are not contiguous numba would compile the policies' kernels again.
-        held = np.ascontiguousarray(paths.held_each[own].T)
+        held = paths.held_each[own]
         return Paths(
             done=paths.work[own],
             n_previous=place_and_size(self.job, paths)[1][own],
             price=self.prices[own, later],
             available=self.counts[own, later],
-            on_demand=held[ON_DEMAND],
-            spot=held[SPOT],
+            on_demand=held[:, ON_DEMAND],
+            spot=held[:, SPOT],
             pending_hours=paths.pending[own] / 3600.0,
             saved=paths.saved[own],
             gap_hours=self.view.slot_hours,
