@@ -37,17 +37,18 @@ for name, value in ENGINE_SETTINGS.items():
 gc.set_threshold(50_000, 20, 20)
 
 HERE = Path(__file__).parent
-#: Every second worker of a run begins at the other end where two would do the same work in parallel.
-OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
+#: Number of this worker, and of all workers of the run.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 #: Number of snapshots that `open_snapshots` keeps open.
 SNAPSHOTS = 4
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
-#: The first go to two workers in turn, which therefore compile different kernels in parallel.
+#: The first compiles nearly all kernels in a process, so that their common parts are compiled once; it has ended when the
+#: policies, which need the same kernels, have their turn.
 FIRST = (
-    "contract/test_policies.py",
-    "contract/test_predictors.py",
     "flows/turn/test_moving_jobs.py",
+    "contract/test_predictors.py",
     "flows/engine/test_runs.py",
     "contract/test_plugin_package.py",
     "flows/engine/test_engine.py",
@@ -60,6 +61,7 @@ FIRST = (
     "flows/accuracy/test_accuracy_command.py",
     "flows/feeds/test_feeds.py",
     "flows/command/test_cli.py",
+    "contract/test_policies.py",
     "faults/test_hostile_files.py",
     "faults/test_kills.py",
     "flows/jobs/test_job_report.py",
@@ -177,6 +179,8 @@ def new_warehouses(empty_warehouse, whole_schema, running):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Opening, "_make", copied)
         patch.setattr(Opening, "unlocked", unlocked)
+        # No test's folder has to survive a power failure; processes that a test starts do wait for the disk.
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
@@ -217,8 +221,10 @@ def store():
 
 
 def pytest_collection():
-    """In a new clone the tests and libraries have no bytecode yet: two workers that import them from both ends share the work."""
-    for file in sorted(HERE.rglob("test_*.py"), reverse=True) if OTHER_END else ():
+    """In a new clone the tests and libraries have no bytecode yet: workers that begin at different files share the work."""
+    files = sorted(HERE.rglob("test_*.py"))
+    first = len(files) * WORKER // WORKERS
+    for file in files[first:] + files[:first] if WORKER else ():
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))
         with suppress(Exception, pytest.skip.Exception):  # reported when it is collected

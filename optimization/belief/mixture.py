@@ -113,9 +113,7 @@ class Mixture:
         They are those of the mixture's mean chain per part of a slot, given the states at both ends.
         """
         chain = np.tensordot(self.weight, self.inside, axes=1)
-        parts = self.others.parts
-        onward = np.stack([np.linalg.matrix_power(chain, k) for k in range(parts)])
-        return walk_inside(states, chain, onward, rng.random((*states[:, 1:].shape, parts - 1)))
+        return walk_inside(states, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
 
     def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
         """Return ``many`` equally likely beliefs that this may turn into once the market is known."""

@@ -92,14 +92,22 @@ def walk_slots(first: np.ndarray, upto: np.ndarray, rank: np.ndarray) -> np.ndar
 
 
 @kernel
-def walk_inside(states: np.ndarray, chain: np.ndarray, onward: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Return states between the ends of slots, shape of ``rank`` (paths, slots, parts - 1).
 
-    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part, and
-    ``onward`` (parts, S, S) their powers from 0.
+    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part.
     """
     paths, slots, inner = rank.shape
     size = len(chain)
+    onward = np.zeros((inner + 1, size, size))
+    for i in range(size):
+        onward[0, i, i] = 1.0
+    for k in range(inner):
+        # Without a matrix product, which would load a library.
+        for i in range(size):
+            for j in range(size):
+                for m in range(size):
+                    onward[k + 1, i, j] += chain[i, m] * onward[k, m, j]
     found = np.empty(rank.shape, dtype=np.int64)
     for p in range(paths):
         for t in range(slots):
