@@ -428,13 +428,19 @@ def _costs() -> Relation:
         "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market FROM reports "
         "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at"
     )
+    # Instances run on where the next slot has no decision: until that of a later slot, or the newest report.
+    spans = (
+        "SELECT job, slot, market, coalesce(lead(slot) OVER (PARTITION BY job ORDER BY slot), "
+        "greatest(slot_end, newest + to_microseconds(1))) AS until FROM job_decisions "
+        "LEFT JOIN (SELECT job, max(reported_at) AS newest FROM reported GROUP BY job) USING (job)"
+    )
     placed = (
-        "SELECT r.job, d.slot, d.slot_end, r.reported_at, r.on_demand, r.spot, coalesce(r.market, t.market, d.market) AS market "
-        "FROM reported AS r JOIN job_decisions AS d ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.slot_end "
+        "SELECT r.job, d.slot, d.until, r.reported_at, r.on_demand, r.spot, coalesce(r.market, t.market, d.market) AS market "
+        "FROM reported AS r JOIN spans AS d ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.until "
         "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since"
     )
     lasting = (
-        "SELECT *, epoch(coalesce(lead(reported_at) OVER own, slot_end) "
+        "SELECT *, epoch(coalesce(lead(reported_at) OVER own, until) "
         "- CASE WHEN row_number() OVER own = 1 THEN slot ELSE reported_at END) / 3600 AS hours "
         "FROM placed WINDOW own AS (PARTITION BY job, slot ORDER BY reported_at)"
     )
@@ -469,14 +475,14 @@ def _costs() -> Relation:
             "spot": "Spot instances, by the last report of the slot.",
             "held_from": "`reported` if instances were reported in the slot, else `decided`.",
             "paid_usd": "Cost of the instances, each report until the next one, at the prices of their market by the newest "
-            "decision there, USD; null if a price is not known.",
+            "decision there, USD; null if a price is not known. Includes following slots without a decision.",
             "on_demand_only_usd": "Cost of the work of the slot with on-demand only, USD: its share of the whole job; null if the "
             "work is not known yet.",
             "saved_usd": "Saving: on_demand_only_usd less paid_usd; null if either is not known.",
             "work_share": "Share of the job's work done in the slot; null if not known yet.",
         },
-        sql=f"WITH targets AS ({targets}), reported AS ({reported}), placed AS ({placed}), lasting AS ({lasting}), "
-        f"priced AS ({priced}), held AS ({held}), decided AS ({decided}) "
+        sql=f"WITH targets AS ({targets}), reported AS ({reported}), spans AS ({spans}), placed AS ({placed}), "
+        f"lasting AS ({lasting}), priced AS ({priced}), held AS ({held}), decided AS ({decided}) "
         "SELECT d.job, d.slot, coalesce(h.market, d.market) AS market, coalesce(h.markets, d.market) AS markets, "
         "coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
         "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, "

@@ -254,9 +254,10 @@ def test_processes_that_are_killed_launch_nothing_twice_and_leave_nothing(tmp_pa
     week = ProcessWeek(
         tmp_path, jobs=jobs, hours=8 * jobs // 2, chance=0.6, seed=21, policy="Reserve(60)", spell=4
     )
-    week.check_the_end(week.run())
-    kills = week.mortals.kills
-    print(f"{week.mortals.runs} processes, {week.mortals.cpu:.0f} CPU s, kills {kills}, {dict(week.seen)}")
+    end, kills = week.run(), week.mortals.kills
+    print(f"{week.mortals.runs} processes, {week.mortals.cpu:.0f} CPU s, kills {kills}")
+    week.check_the_end(end)
+    print(dict(week.seen))
     assert sum(kills.values()) >= KILLS / 2, kills
     assert kills["actor"] > 0
     assert kills["turn"] > 0

@@ -55,6 +55,24 @@ def db(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("is_later", [True, False])
+def test_reported_instances_are_paid_through_slots_without_a_decision(tmp_path, is_later):
+    """2 spot at $1 for 10 minutes, 3 for 80, 1 for 30, of which an hour has no decision; then none, or what was decided."""
+    path, minute = tmp_path / "w.duckdb", pd.Timedelta(minutes=1)
+    placed = make_request("lora", at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
+    slots = [START, START + 4 * STEP] if is_later else [START]
+    counts = {0: 2, 10: 3, 90: 1} | ({} if is_later else {120: 0})
+    with open_store(path) as store:
+        save_jobs(store, [placed], origin="user", at=START, step=STEP)
+        save_decisions(store, [("r", decision("lora", slot, 0, 4, 0.0)) for slot in slots])
+        write_rows(
+            store, "reports", [reported("lora", START + k * minute, spot=n) for k, n in counts.items()]
+        )
+    found = call("bill", "lora", "--db", path, "--json").value["slots"]
+    expected = (2 * 10 + 3 * 80 + 1 * 30) / 60
+    assert [row["paid_usd"] for row in found] == pytest.approx([expected, 2.0] if is_later else [expected])
+
+
 def test_a_bill_with_lost_spot_states_until_when_it_is_paid(db):
     assert "Lost spot is paid until" not in call("bill", "lora", "--db", db).out
     with open_store(db) as store:
