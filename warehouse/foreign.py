@@ -268,7 +268,9 @@ def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) ->
             if not text or reasons[row] is not None:
                 continue
             if text not in judged:
-                judged[text] = why_unreadable(text, form) or judges.get(column, lambda _: "")(text)
+                judged[text] = why_unreadable(text, form) or (
+                    judges[column](text) if column in judges else ""
+                )
             if judged[text]:
                 reasons[row] = f"{column}: {judged[text]}"[:_LONGEST_REASON]
     return pa.array(reasons, pa.string())
