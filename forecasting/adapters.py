@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -288,13 +288,10 @@ def past_errors(library: Library, pasts: Sequence[Past], panel: Panel) -> dict[s
 class StatsForecastModel:
     """A model of statsforecast, estimated on each market."""
 
+    pooled: ClassVar[bool] = False
+
     model: Any
     gives_quantiles: bool = True
-
-    @property
-    def pooled(self) -> bool:
-        """False: the library's models are of single series."""
-        return False
 
     def fit(self, pasts: Sequence[Past]) -> dict[str, Any]:
         """Return an estimated copy for each market."""
@@ -321,25 +318,12 @@ class StatsForecastModel:
 INTERVALS = tuple(range(90, 0, -10))
 
 
-class OfAllMarkets:
-    """A model of the rows of all markets in one table, whose spread is that of past errors."""
-
-    __slots__ = ()
-
-    @property
-    def pooled(self) -> bool:
-        """True: all markets are estimated together."""
-        return True
-
-    @property
-    def gives_quantiles(self) -> bool:
-        """False: the spread is that of past errors."""
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MlForecastModel(OfAllMarkets):
+class MlForecastModel:
     """An ``MLForecast`` with a single model, estimated on all markets."""
+
+    pooled: ClassVar[bool] = True
+    gives_quantiles: ClassVar[bool] = False
 
     model: Any
 
@@ -370,8 +354,11 @@ class MlForecastModel(OfAllMarkets):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SklearnModel(OfAllMarkets):
+class SklearnModel:
     """A regressor of scikit-learn on the newest values, estimated on all markets."""
+
+    pooled: ClassVar[bool] = True
+    gives_quantiles: ClassVar[bool] = False
 
     model: Any
     lags: int

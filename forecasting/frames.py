@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -126,17 +126,10 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
 class Issued:
     """Forecasts of a variable that were issued elsewhere: quantiles (19,) by series key, cutoff and slot, in microseconds."""
 
+    pooled: ClassVar[bool] = False
+    gives_quantiles: ClassVar[bool] = True
+
     rows: Mapping[tuple[str, int], Mapping[int, np.ndarray]]
-
-    @property
-    def pooled(self) -> bool:
-        """False: nothing is estimated."""
-        return False
-
-    @property
-    def gives_quantiles(self) -> bool:
-        """True."""
-        return True
 
     def fit(self, pasts: Sequence[Past]) -> None:
         """Estimate nothing."""

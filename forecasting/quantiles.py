@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.warehouse.errors import ForecastError
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import IssuedForecast
 
 #: Quantile levels of every forecast (M6.1), shape (19,).
 LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
@@ -23,7 +23,7 @@ WIDEST_LAW = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(IssuedForecast):
     """Forecast of a model issued at slot c for slots c+1..c+h. A stored forecast is never overwritten.
 
     ``price`` and ``count`` are quantiles of shape (h, 19) at `LEVELS`; ``price_mean`` and ``count_mean`` have shape (h,).
@@ -31,20 +31,6 @@ class Forecast:
     reason why a simpler model replaced it ("" = no fallback). ``backfilled`` marks a forecast computed later for a past
     slot, from the data known at that slot.
     """
-
-    market: Market
-    issued_at: pd.Timestamp
-    step: pd.Timedelta
-    predictor: str
-    newest_row: pd.Timestamp
-    price: np.ndarray
-    price_mean: np.ndarray
-    count: np.ndarray
-    count_mean: np.ndarray
-    capacity: int
-    price_fallback: str = ""
-    count_fallback: str = ""
-    backfilled: bool = False
 
     def __post_init__(self) -> None:
         validate_forecast(self)

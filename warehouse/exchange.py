@@ -119,7 +119,13 @@ def write_export(
             )
             sync_file(path)
             files[name] = TableFile(rows=int(rows), sha256=hashed(path))
-    manifest = Manifest(steps=steps, since="" if since is None else since.isoformat(), tables=files)
+    manifest = Manifest(
+        format="slackwater-export",
+        version=1,
+        schema_steps=steps,
+        since="" if since is None else since.isoformat(),
+        tables=files,
+    )
     (folder / MANIFEST).write_text(manifest.as_json(), encoding="utf-8")
     (folder / VIEWS).write_text(
         "\n".join([ABOUT_VIEWS, *views_over({name: f"{name}.parquet" for name in files}), ""]),
@@ -253,7 +259,7 @@ def _merge_all(
             continue
         own = {column: judge for (table, column), judge in judges.items() if table == name}
         columns = load_foreign(store, name, table_file(folder, name), judges=own)
-        later = changes_of_rows(manifest.steps, name, "found_rows")
+        later = changes_of_rows(manifest.schema_steps, name, "found_rows")
         brought_up = sum(int(store.execute(statement)[0][0]) for statement in later)
         rows = _TableRows(store=store, name=name, columns=columns)
         rows.set_aside_orphans()

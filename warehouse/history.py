@@ -271,3 +271,22 @@ def validate_history(history: History) -> None:
         )
     if not history.on_demand_usd > 0:
         raise HistoryError(f"{key}: on-demand price {history.on_demand_usd}", expected="a positive price")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedForecast:
+    """Values of a forecast as they are stored; `slackwater.forecasting.quantiles.Forecast` describes and checks them."""
+
+    market: Market
+    issued_at: pd.Timestamp
+    step: pd.Timedelta
+    predictor: str
+    newest_row: pd.Timestamp
+    price: np.ndarray
+    price_mean: np.ndarray
+    count: np.ndarray
+    count_mean: np.ndarray
+    capacity: int
+    price_fallback: str = ""
+    count_fallback: str = ""
+    backfilled: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.warehouse.errors import StoreError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import History, IssuedForecast, Market
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.schema import TABLES
 from slackwater.warehouse.times import microseconds, moment, utc_index
@@ -273,63 +273,7 @@ _QUANTILES = tuple(f"q{level:02d}" for level in range(5, 100, 5))
 ForecastT = TypeVar("ForecastT")
 
 
-class ForecastValue(Protocol):
-    """Interface of a forecast needed for storage, implemented by `slackwater.forecasting.quantiles.Forecast`."""
-
-    @property
-    def market(self) -> Market:
-        """Market of the forecast."""
-
-    @property
-    def issued_at(self) -> pd.Timestamp:
-        """Slot in which the forecast was issued."""
-
-    @property
-    def step(self) -> pd.Timedelta:
-        """Length of a slot."""
-
-    @property
-    def predictor(self) -> str:
-        """Name of the model."""
-
-    @property
-    def newest_row(self) -> pd.Timestamp:
-        """Slot of the newest value known to the forecaster."""
-
-    @property
-    def price(self) -> np.ndarray:
-        """Quantiles of the price, shape (h, 19)."""
-
-    @property
-    def price_mean(self) -> np.ndarray:
-        """Mean price, shape (h,)."""
-
-    @property
-    def count(self) -> np.ndarray:
-        """Quantiles of the count, shape (h, 19)."""
-
-    @property
-    def count_mean(self) -> np.ndarray:
-        """Mean count, shape (h,)."""
-
-    @property
-    def capacity(self) -> int:
-        """Largest count that the market can show."""
-
-    @property
-    def price_fallback(self) -> str:
-        """Reason why a simpler model was used for the price, "" if none was."""
-
-    @property
-    def count_fallback(self) -> str:
-        """Reason why a simpler model was used for the count, "" if none was."""
-
-    @property
-    def backfilled(self) -> bool:
-        """Whether it was computed afterwards for a past time."""
-
-
-def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> AddedRows:
+def write_forecasts(store: Store, forecasts: Iterable[IssuedForecast], *, source: str) -> AddedRows:
     """Store forecasts for markets of a source, counted in forecasts; existing forecasts are never overwritten (M6.1).
 
     The key of a vintage is (market, source, model, issued_at, step); a vintage whose key is stored
@@ -338,7 +282,7 @@ def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source:
     forecasts = list(forecasts)
     known = {tuple(row) for row in _vintage_keys(store, source, forecasts)}
     (next_vid,) = store.execute("SELECT coalesce(max(vid), 0) + 1 FROM vintages")[0]
-    new: list[ForecastValue] = []
+    new: list[IssuedForecast] = []
     for forecast in forecasts:
         key = (
             forecast.market.key,
@@ -356,7 +300,7 @@ def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source:
     return AddedRows(added=len(new), repeated=len(forecasts) - len(new))
 
 
-def _vintage_keys(store: Store, source: str, forecasts: Sequence[ForecastValue]) -> list[tuple[Any, ...]]:
+def _vintage_keys(store: Store, source: str, forecasts: Sequence[IssuedForecast]) -> list[tuple[Any, ...]]:
     """Return the keys of a source's stored vintages issued within the time range of the forecasts."""
     if not forecasts:
         return []
@@ -376,7 +320,7 @@ def _insert_all(store: Store, tables: Mapping[str, pa.Table]) -> None:
                 store.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM incoming")
 
 
-def _vintage(forecast: ForecastValue, vid: int, source: str) -> dict[str, object]:
+def _vintage(forecast: IssuedForecast, vid: int, source: str) -> dict[str, object]:
     return {
         "vid": vid,
         "market": forecast.market.key,
@@ -393,7 +337,7 @@ def _vintage(forecast: ForecastValue, vid: int, source: str) -> dict[str, object
     }
 
 
-def _values(forecasts: Sequence[ForecastValue], vids: Sequence[int]) -> pa.Table:
+def _values(forecasts: Sequence[IssuedForecast], vids: Sequence[int]) -> pa.Table:
     """Return the rows of several forecasts: for each first the prices, then the counts, by lead time."""
     horizons = np.array([forecast.price.shape[0] for forecast in forecasts])
     twice = np.repeat(horizons, 2)

@@ -15,7 +15,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.markets.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.turn.markets.histories import read_history
-from slackwater.forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
+from slackwater.forecasting.accuracy.tables import Accuracy, Issued, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
 from slackwater.forecasting.predictor import Outlook, Panel
 from slackwater.forecasting.quantiles import Forecast, Variable
@@ -230,17 +230,6 @@ def _untestable(series: Series, history: History, late: int) -> str:
 
 # ---
 # Stored forecasts of a warehouse, scored as issued, not as the current models would forecast (M6.1, M6.5).
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
-    """Issued forecasts in the form of `slackwater.forecasting.accuracy.tables.Tested`; the origins are those of any model."""
-
-    panels: tuple[Panel, ...]
-    origins: tuple[tuple[np.ndarray, ...], ...]
-    models: tuple[str, ...]
-    horizon: int
-    timetable: Timetable
 
 
 def accuracy_of_vintages(

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from slackwater.forecasting.accuracy.losses import (
     shares_below,
     transform_span,
 )
-from slackwater.forecasting.origins import Block, Timetable
+from slackwater.forecasting.origins import Block, Rolling, Timetable
 from slackwater.forecasting.predictor import Outlook, Panel
 from slackwater.forecasting.predictors import FLOOR
 from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW
@@ -58,28 +58,19 @@ _CHUNK = 1024
 _FEW_STATES = 128
 
 
-class Tested(Protocol):
-    """Test setup of a backtest: series in panels, their ascending origins (indices), and the models."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """Stored forecasts to score: series in panels, their ascending origins (indices, those of any model), and the models."""
 
-    @property
-    def panels(self) -> tuple[Panel, ...]:
-        """Panels, each of a single variable."""
+    panels: tuple[Panel, ...]
+    origins: tuple[tuple[np.ndarray, ...], ...]
+    models: tuple[str, ...]
+    horizon: int
+    timetable: Timetable
 
-    @property
-    def origins(self) -> tuple[tuple[np.ndarray, ...], ...]:
-        """Origins of every series of each panel."""
 
-    @property
-    def models(self) -> Sequence[str]:
-        """Names of the models."""
-
-    @property
-    def horizon(self) -> int:
-        """Number of slots ahead."""
-
-    @property
-    def timetable(self) -> Timetable:
-        """Refit timetable of the models."""
+#: Forecasts to score: those of a backtest, or stored forecasts.
+Tested = Rolling | Issued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,11 +116,6 @@ def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
     )
 
 
-def load_configurations(path: Path) -> ConfigurationModel:
-    """Read a model stored by `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
-    return read_model(path)
-
-
 # ---
 # File format of a configuration model: a zip of JSON and tables, without code (no pickle).
 
@@ -158,8 +153,11 @@ def write_model(model: ConfigurationModel, path: Path) -> None:
         ) from error
 
 
-def read_model(path: Path) -> ConfigurationModel:
-    """Read a model. Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format."""
+def load_configurations(path: Path) -> ConfigurationModel:
+    """Read a model stored by `ConfigurationModel.save`.
+
+    Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format.
+    """
     head, runs, trees = _read_archive(path)
     try:
         scores = np.array(head["calibration"].pop("scores"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -55,18 +54,6 @@ class Point:
     width: float
     gpus: float
     loss: float
-
-
-class Frontier(Protocol):
-    """Points of a type that are optimal at some price of a GPU."""
-
-    def best(self, price: float) -> Point:
-        """Return the point of least loss + price x gpus; of equal points that with fewer GPUs."""
-        ...
-
-    def between(self, low: Point, high: Point) -> list[Point]:
-        """Return the points after ``low`` up to ``high``, in steps of decreasing benefit per GPU."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +100,10 @@ class HullFrontier:
         return Point(width=float(self.width[i]), gpus=float(self.gpus[i]), loss=float(self.loss[i]))
 
 
+#: Points of a type that are optimal at some price of a GPU.
+Frontier = SmoothFrontier | HullFrontier
+
+
 def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> HullFrontier:
     """Return the lower left convex hull of points (gpus, loss), each at its width; shapes (n,).
 
@@ -150,17 +141,9 @@ def widths_of(speedup: Speedup, *, whole: bool, widest: int) -> np.ndarray:
 
 
 def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
-    """Return the frontier of a type; ``widest`` limits the widths of a hull.
-
-    Raises `SettingsError` for a speedup that is neither concave nor a table.
-    """
+    """Return the frontier of a type; ``widest`` limits the widths of a hull."""
     price = kind.delay.linear_price
     if price is not None and not whole and not isinstance(kind.speedup, TableSpeedup):
-        if not isinstance(kind.speedup, ConcaveSpeedup):
-            raise SettingsError(
-                f"type {kind.name!r}: a speedup of type {type(kind.speedup).__name__} without best_width",
-                expected="a concave speedup or a table",
-            )
         return SmoothFrontier(speedup=kind.speedup, delay_price=price)
     width = widths_of(kind.speedup, whole=whole, widest=widest)
     pace = np.array([kind.speedup.at(float(k)) for k in width])

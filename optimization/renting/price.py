@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -147,28 +147,6 @@ def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float
     return float(np.maximum(before[known] - after[known], 0.0).sum()) / hours if hours > 0 else 0.0
 
 
-class Delay(Protocol):
-    """Cost of the response time of a job."""
-
-    @property
-    def in_usd(self) -> bool:
-        """Whether the cost is in USD; otherwise it is in hours."""
-        ...
-
-    @property
-    def linear_price(self) -> float | None:
-        """Cost per hour of response time if it is constant, else None."""
-        ...
-
-    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
-        """Return the expected cost of a job for these mean response times, hours; same shape."""
-        ...
-
-    def cost(self, hours: np.ndarray) -> np.ndarray:
-        """Return the cost of jobs that took ``hours``; same shape."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedDelay:
     """Cost of ``price`` for every hour of response time.
@@ -210,6 +188,9 @@ class DeadlineDelay:
     for measured speedups (M8.3).
     """
 
+    in_usd: ClassVar[bool] = True
+    linear_price: ClassVar[float | None] = None
+
     deadline_hours: float
     value_usd: float
     gamma: float = 1.5
@@ -221,16 +202,6 @@ class DeadlineDelay:
                 f"a deadline of {self.deadline_hours} h, a value of {self.value_usd} USD, a decay of {self.gamma}",
                 expected="a positive deadline and value, and a decay above 1",
             )
-
-    @property
-    def in_usd(self) -> bool:
-        """True: value is in USD."""
-        return True
-
-    @property
-    def linear_price(self) -> float | None:
-        """None: an hour costs only after the deadline."""
-        return None
 
     def expected(self, mean_hours: np.ndarray) -> np.ndarray:
         """Return the expected loss in USD at these mean response times."""
@@ -244,3 +215,7 @@ class DeadlineDelay:
         d = self.deadline_hours
         late = (np.asarray(hours, dtype=float) - d) / ((self.gamma - 1.0) * d)
         return self.value_usd * np.clip(late, 0.0, 1.0)
+
+
+#: Cost of the response time of a job, in USD or in hours.
+Delay = PricedDelay | DeadlineDelay

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,30 +12,8 @@ from slackwater.warehouse.errors import SettingsError
 # ---
 # Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).
 
-#: Rounding tolerance of s(1) = 1 and of concavity.
+#: Rounding tolerance of s(1) = 1.
 ROUNDING = 1e-9
-
-
-class Speedup(Protocol):
-    """Speedup s(k) for k >= 1 GPUs, with s(1) = 1, increasing; an immutable value."""
-
-    @property
-    def most(self) -> float:
-        """Largest usable width, infinite if there is none."""
-        ...
-
-    def at(self, width: float) -> float:
-        """Return s(width), the speed relative to one GPU."""
-        ...
-
-
-@runtime_checkable
-class ConcaveSpeedup(Speedup, Protocol):
-    """Concave speedup: a single width is best at any price of a GPU (M8.2)."""
-
-    def best_width(self, price: float) -> float:
-        """Return the argmin over k of (1 + price k) / s(k), ``price`` > 0 in units of delay per GPU."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +118,12 @@ class TableSpeedup:
         return float(np.interp(width, self.gpus, self.speedups))
 
 
+#: Concave speedups: a single width is best at any price of a GPU (M8.2).
+ConcaveSpeedup = AmdahlSpeedup | PowerSpeedup
+#: Speedup s(k) for k >= 1 GPUs with s(1) = 1, increasing; ``most`` is the largest usable width.
+Speedup = ConcaveSpeedup | TableSpeedup
+
+
 def _check_most(most: float) -> None:
     if not most >= 1.0:
         raise SettingsError(f"a largest width of {most} GPUs", expected="at least 1")
@@ -181,25 +164,6 @@ def _check_increasing(widths: np.ndarray, values: np.ndarray) -> None:
 
 # ---
 # Distributions of job sizes, for simulations of renting and for deadlines (M8.5).
-
-
-class SizeLaw(Protocol):
-    """Distribution of sizes with mean 1; the size of a job is the mean of its type times a draw."""
-
-    @property
-    def name(self) -> str:
-        """Name of the distribution in a file of types."""
-
-    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Return ``count`` sizes in units of their mean, shape (count,)."""
-        ...
-
-    def mean_between(self, low: float, high: float) -> float:
-        """Return E[clip(X - low, 0, high - low)], in units of the mean.
-
-        It equals the integral of P(X > x) over 0 <= ``low`` <= x <= ``high``.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +215,10 @@ class HeavyTailed:
         """Return (1 + low / (a - 1))^(1 - a) - (1 + high / (a - 1))^(1 - a)."""
         scale, power = self.shape - 1.0, 1.0 - self.shape
         return float((1.0 + low / scale) ** power - (1.0 + high / scale) ** power)
+
+
+#: Distribution of sizes with mean 1; the size of a job is the mean of its type times a draw.
+SizeLaw = Exponential | Deterministic | HeavyTailed
 
 
 #: Size distributions by their name in a file of types.

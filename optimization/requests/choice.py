@@ -309,8 +309,8 @@ def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
             expected="a cost within budget_usd at the low end of the predicted throughput",
             remedy="raise the budget, give more time or less work",
         )
-    least = min(_first(asked, one) for one in inside)
-    alike = [one for one in inside if _first(asked, one) <= (1.0 + ALIKE) * least]
+    least = min(_order(asked, one)[0] for one in inside)
+    alike = [one for one in inside if _order(asked, one)[0] <= (1.0 + ALIKE) * least]
     return min(alike, key=lambda one: (spread(one), *_order(asked, one)[::-1]))
 
 
@@ -318,11 +318,6 @@ def spread(one: Planned) -> float:
     """Return the ratio of high to low throughput of the widest width, to a tenth: a measure of uncertainty."""
     widest = one.candidate.widths[-1]
     return round(widest.high / widest.low, 1)
-
-
-def _first(asked: Completed, one: Planned) -> float:
-    """Return the quantity of the request's objective: USD or slots."""
-    return one.expected.finish_slots if asked.request.objective == "time" else one.expected.cost_usd
 
 
 def _order(asked: Completed, one: Planned) -> tuple[float, float]:
@@ -362,7 +357,7 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
     when = f"{duration(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
     when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
     told = f"is expected to cost {cost} and finish {when}"
-    if _first(asked, other) > (1.0 + ALIKE) * _first(asked, winner):
+    if _order(asked, other)[0] > (1.0 + ALIKE) * _order(asked, winner)[0]:
         return told
     if spread(other) > spread(winner):
         mine, its = spread(winner), spread(other)

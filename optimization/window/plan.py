@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -198,6 +198,9 @@ class Outcome:
     of the move there is part of ``termination_cost_usd``.
     """
 
+    #: Model in which the run was simulated: "slot" (M2.4) or "world" (M12).
+    model: ClassVar[Model] = SLOT
+
     policy: str
     job: str
     allocations: tuple[Allocation, ...]
@@ -217,11 +220,6 @@ class Outcome:
     def total_cost_usd(self) -> float:
         """Total cost in USD, including the cost after the deadline."""
         return self.cost_usd + self.termination_cost_usd
-
-    @property
-    def model(self) -> Model:
-        """Model in which the run was simulated: "slot" (M2.4) or "world" (M12)."""
-        return SLOT
 
     def finish_seconds(self, slot_seconds: float) -> float | None:
         """Return the seconds from the start to the finish, None if the job was given up."""

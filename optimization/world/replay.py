@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class WorldOutcome(Outcome):
     instance-hours cover the whole run; ``restarts`` counts how often the group formed.
     """
 
+    model: ClassVar[Model] = WORLD
+
     finish: float | None
     on_demand_usd: float
     spot_usd: float
@@ -59,11 +61,6 @@ class WorldOutcome(Outcome):
     lost_instances: int
     lost_work: float
     restarts: int
-
-    @property
-    def model(self) -> Model:
-        """Always "world"."""
-        return WORLD
 
     def finish_seconds(self, slot_seconds: float) -> float | None:
         """Return the seconds from the start to the finish, None if the job was given up."""

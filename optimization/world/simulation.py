@@ -62,11 +62,6 @@ class WorldTerms(InstanceTimes):
         """Least number of instances with the highest rate."""
         return self.rates.index(max(self.rates))
 
-    @property
-    def least_time(self) -> float:
-        """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
-        return self.new_seconds(self.fastest) + self.workload / max(self.rates) * world.HOUR
-
     def numbers(self) -> tuple[float, ...]:
         """Return the terms as the kernels read them."""
         return (
@@ -122,15 +117,6 @@ class WorldMarkets:
             restarts[m, : 1 + one.n_max] = [one.restart_seconds(n) for n in range(1 + one.n_max)]
         rows = [(*one.numbers(), self.transfer, self.slot_seconds) for one in self.terms]
         object.__setattr__(self, "arrays", (rates, np.array(rows), restarts, move_table(usd)))
-
-    @property
-    def least_time(self) -> float:
-        """Seconds that the job takes on on-demand alone in its fastest market, from the request."""
-        return min(
-            one.least_time + (0.0 if self.home in (None, m) else self.transfer)
-            for m, one in enumerate(self.terms)
-            if one.sold
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

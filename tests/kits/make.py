@@ -244,3 +244,16 @@ def _per_slot(price: Values, available: Values, slots: int) -> tuple[np.ndarray,
     prices, counts = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
     shape = np.broadcast_shapes(prices.shape, counts.shape) or (slots,)
     return np.broadcast_to(prices, shape).copy(), np.broadcast_to(counts, shape).copy()
+
+
+def least_time(job):
+    """Return the seconds that a job in the world takes on on-demand alone, from the request, in its fastest market."""
+    terms = getattr(job, "terms", (job,))
+    home = getattr(job, "home", None)
+    return min(
+        one.new_seconds(one.fastest)
+        + one.workload / max(one.rates) * 3600.0
+        + (0.0 if home in (None, m) else job.transfer)
+        for m, one in enumerate(terms)
+        if one.sold
+    )

@@ -6,9 +6,9 @@ the file they were copied from: a snapshot whose name matches the present file i
 snapshot is written under another name, flushed and renamed; then older snapshots are unlinked, which
 does not affect readers that have them open.
 
-A writer publishes a snapshot when it closes the file, and between turns on request, when all
-committed changes are complete. A writer that is stopped in the middle publishes nothing: readers
-continue to see the state before it until the next writer has closed the file.
+A writer publishes a snapshot when it closes the file, when all committed changes are complete. A
+writer that is stopped in the middle publishes nothing: readers continue to see the state before it
+until the next writer has closed the file.
 """
 
 from __future__ import annotations
@@ -226,18 +226,6 @@ def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: 
         if renew or not is_current(newest, lock.database):
             publish_copy(lock.database, lock.open_source())
         lock.published = _headers(lock)
-
-
-def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
-    """Publish the committed changes; return False if there are none, other writers are open, or snapshots are off."""
-    if not snapshots_wanted():
-        return False
-    with lock.alone() as alone:
-        if not alone:
-            return False
-        lock.check_in_place()
-        checkpoint()
-        return _publish_changes(lock)
 
 
 def publish_at_close(lock: WriterLock) -> None:
@@ -722,20 +710,6 @@ class Store:
                 lock.put_in_place(file)
             self._close(finished=True)
 
-    def publish(self) -> bool:
-        """Publish the committed changes for readers; for use between two turns of a long run.
-
-        Returns False if there is nothing new, or if this process has another store of this
-        warehouse open for writing. Raises `StoreError` inside a transaction, for a store that may
-        not write, or if there is no room.
-        """
-        with self._turn:
-            if self._depth or self._lock is None:
-                where = "inside a transaction" if self._depth else "without the right to write"
-                raise StoreError(f"publish of warehouse {self.name} {where}", expected="between two turns")
-            with translated(self.name):
-                return publish_now(self._lock, checkpoint_of(self._connection))
-
     def is_waited_for(self) -> bool:
         """Return whether another process waits to write: a writer of many turns should then close the store soon."""
         return self._lock is not None and is_waited_for(self._lock.database)
@@ -868,7 +842,7 @@ def open_reader(path: Path | str) -> Store:
         folder = current_generation(Path(path)).folder
         manifest = read_manifest(folder)
         tables = {name: table_file(folder, name) for name in manifest.tables}
-        connection = Opening(name=str(path), memory_limit=MEMORY_LIMIT).shared(manifest.steps, tables)
+        connection = Opening(name=str(path), memory_limit=MEMORY_LIMIT).shared(manifest.schema_steps, tables)
         return Store(connection, name=str(path), read_only=True)
     if str(path) == ":memory:" or not snapshots_wanted():
         return open_store(path, read_only=True)

@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError
 from slackwater.warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
@@ -26,39 +27,35 @@ VIEWS = "views.sql"
 ABOUT_VIEWS = (
     "-- Tables and views: `duckdb -init views.sql` in this folder, or first SET file_search_path = 'FOLDER'."
 )
-_EXPORTED = "slackwater-export"
-#: Incremented when the previous version of the program could no longer read a new folder.
-_EXPORT_VERSION = 1
 EXPORT_AGAIN = "export it again; nothing was imported"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFile:
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TableFile(_Stored):
     """Row count and SHA-256 of a table's file."""
 
     rows: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """Content of an exported folder by table; ``since``: ISO 8601 time before which rows were left out, "" for none."""
+class Manifest(_Stored):
+    """Content of an exported folder by table; ``since``: ISO 8601 time before which rows were left out, "" for none.
 
-    steps: tuple[str, ...]
+    ``version`` is incremented when the previous version of the program could no longer read a new folder.
+    """
+
+    format: Literal["slackwater-export"]
+    version: Literal[1]
+    schema_steps: tuple[str, ...]
     since: str
-    tables: Mapping[str, TableFile]
+    tables: dict[str, TableFile]
 
     def as_json(self) -> str:
         """Return the text of the manifest file; equal content gives equal text."""
-        tables = {name: {"rows": one.rows, "sha256": one.sha256} for name, one in self.tables.items()}
-        found = {
-            "format": _EXPORTED,
-            "version": _EXPORT_VERSION,
-            "schema_steps": list(self.steps),
-            "since": self.since,
-            "tables": tables,
-        }
-        return json.dumps(found, indent=2) + "\n"
+        return self.model_dump_json(indent=2) + "\n"
 
 
 def table_file(folder: Path, name: str) -> Path:
@@ -79,34 +76,21 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(
             f"{path}: {error.strerror}", expected="a folder written by `slackwater export`"
         ) from error
-    except ValueError as error:
-        raise InputError(f"{path}: {error}", expected="a manifest", remedy=EXPORT_AGAIN) from error
-    try:
-        manifest = _parse_manifest(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: {error!r}", expected="a whole manifest", remedy=EXPORT_AGAIN) from error
-    pending_steps(manifest.steps, MIGRATIONS)
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False)
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"{path}: {where} {first['msg']}", expected="a whole manifest", remedy=EXPORT_AGAIN
+        ) from error
+    pending_steps(manifest.schema_steps, MIGRATIONS)
     if unknown := [name for name in manifest.tables if name not in TABLES]:
         raise InputError(f"{path}: table {unknown[0]!r}", expected=f"some of {', '.join(TABLES)}")
     return manifest
-
-
-def _parse_manifest(found: Any) -> Manifest:
-    if found["format"] != _EXPORTED or found["version"] != _EXPORT_VERSION:
-        raise ValueError(f"format {found['format']!r} version {found['version']!r}")
-    return Manifest(
-        steps=tuple(str(step) for step in found["schema_steps"]),
-        since=str(found["since"]),
-        tables={
-            str(name): TableFile(rows=int(one["rows"]), sha256=str(one["sha256"]))
-            for name, one in found["tables"].items()
-        },
-    )
 
 
 POINTER = "current.json"

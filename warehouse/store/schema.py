@@ -195,10 +195,13 @@ class Description:
         return True
 
 
-@lru_cache(maxsize=1)
 def description() -> Description:
     """Return the current views and comments."""
-    text = read_sql(__package__, DESCRIPTION)
+    return _description_of(read_sql(__package__, DESCRIPTION))
+
+
+@lru_cache(maxsize=1)
+def _description_of(text: str) -> Description:
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Description(text=text, digest=digest, views=tuple(_VIEW.findall(text)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,15 +45,8 @@ class AdaHedge:
     does not change the weights, so that bounds far wider than the utilities do no harm.
     """
 
-    @property
-    def name(self) -> str:
-        """``adahedge``."""
-        return "adahedge"
-
-    @property
-    def memory(self) -> float | None:
-        """1: the lead is the rate times the sum of differences."""
-        return 1.0
+    name: ClassVar[str] = "adahedge"
+    memory: ClassVar[float | None] = 1.0
 
     def start(self, names: Sequence[str]) -> AdaHedgeState:
         """Return a state without gains and gap."""

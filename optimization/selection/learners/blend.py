@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,22 +33,15 @@ class Blend:
     AdaHedge.
     """
 
+    name: ClassVar[str] = "blend"
+    memory: ClassVar[float | None] = None
+
     learners: tuple[Learner[Any], ...]
 
     def __post_init__(self) -> None:
         names = [learner.name for learner in self.learners]
         if not names or len(set(names)) != len(names):
             raise SettingsError(f"a blend of {names}", expected="at least one learner, each once")
-
-    @property
-    def name(self) -> str:
-        """``blend``."""
-        return "blend"
-
-    @property
-    def memory(self) -> float | None:
-        """None: the learners forget at different rates."""
-        return None
 
     def start(self, names: Sequence[str]) -> BlendState:
         """Return every learner at its start, with even trust."""

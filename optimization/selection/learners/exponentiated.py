@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,17 +35,14 @@ class ExponentiatedGradient:
     eta_k = sqrt(8 ln M / k), or the rate for a known number of ``rounds``.
     """
 
+    memory: ClassVar[float | None] = 1.0
+
     rounds: int | None = None
 
     @property
     def name(self) -> str:
         """``anytime`` or ``known-rounds``."""
         return "anytime" if self.rounds is None else "known-rounds"
-
-    @property
-    def memory(self) -> float | None:
-        """1: the lead is the rate times the sum of differences."""
-        return 1.0
 
     def _rate(self, size: int) -> Rate:
         return ANYTIME if self.rounds is None else known_rate(size, self.rounds)
@@ -80,6 +78,8 @@ class FixedShare:
     must allow for. The bounds hold at any rate and for any number of rounds.
     """
 
+    memory: ClassVar[float | None] = None
+
     rounds: int = 1000
     shifts: int = 3
     haste: float = 1.0
@@ -88,11 +88,6 @@ class FixedShare:
     def name(self) -> str:
         """``fixed-share``, followed by the haste if it is not 1."""
         return "fixed-share" if self.haste == 1.0 else f"fixed-share x{self.haste:g}"
-
-    @property
-    def memory(self) -> float | None:
-        """None: the lead is no sum, because of the share."""
-        return None
 
     def rates(self, size: int) -> tuple[float, float]:
         """Return (eta, share) for ``size`` policies."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from make import RestartByGroup
+from make import RestartByGroup, least_time
 
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
@@ -45,7 +45,7 @@ def job(rng, markets):
         home=None if rng.random() < 0.3 else int(rng.integers(markets)),
     )
     slack = float(rng.choice([0.0, rng.uniform(0.0, 3600.0), rng.uniform(0.0, 40_000.0)]))
-    return places, places.least_time + slack
+    return places, least_time(places) + slack
 
 
 def hostile_readings(rng, n_max, until):
@@ -144,9 +144,9 @@ def test_a_safe_wish_is_left_alone_and_an_unsafe_one_gets_the_least_on_demand():
     spot = Readings(times=np.array([0.0]), available=np.array([4]), price=np.array([1.0]))
     run = WorldRun(terms, spot)
     wished = Allocation(0, 4)
-    assert run.guarded(wished, next_at=SLOT, deadline=terms.least_time + SLOT) == wished
-    assert run.guarded(wished, next_at=SLOT, deadline=terms.least_time + SLOT - 60.0) == Allocation(1, 0)
-    assert run.guarded(wished, next_at=SLOT, deadline=terms.least_time) == Allocation(4, 0)
+    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms) + SLOT) == wished
+    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms) + SLOT - 60.0) == Allocation(1, 0)
+    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms)) == Allocation(4, 0)
     assert run.guarded(Allocation(0, 0), next_at=SLOT, deadline=4700.0) == Allocation(3, 0)
 
 
@@ -175,7 +175,7 @@ def test_an_idle_job_out_of_slack_goes_where_on_demand_finishes_it_at_the_least_
     job = two_markets(0, usd)
     none = Readings(times=np.array([0.0]), available=np.array([0]), price=np.array([1.0]))
     run = WorldRun(job, (none, none))
-    deadline = job.terms[0].least_time + slack
+    deadline = least_time(job.terms[0]) + slack
     assert run.guarded_in(0, Allocation(0, 0), next_at=SLOT, deadline=deadline) == expected
     run.decide(expected[1], expected[0])
     run.advance(deadline)

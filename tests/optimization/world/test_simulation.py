@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from make import RestartByGroup
+from make import RestartByGroup, least_time
 
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
@@ -175,7 +175,7 @@ def test_the_restart_is_that_of_the_group_that_forms():
     assert run.works_at == 250.0
     run.advance(400.0)
     assert run.works_at == 450.0
-    assert terms.least_time == 250.0 + 50.0 / 3.0 * 3600.0
+    assert least_time(terms) == 250.0 + 50.0 / 3.0 * 3600.0
 
 
 def test_instances_end_when_the_move_is_decided_and_their_work_is_saved():

@@ -1,5 +1,7 @@
 """M5.1, M6.1: forecasts, decisions and scores are written once and read back unchanged."""
 
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +26,7 @@ def forecast(issued_at, *, seed=0, horizon=5, model="naive", market=HERE, **othe
 
 
 def same(one, other):
-    for name in Forecast.__slots__:
+    for name in [field.name for field in fields(Forecast)]:
         mine, theirs = getattr(one, name), getattr(other, name)
         assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, name
 

@@ -215,7 +215,7 @@ def test_the_lock_of_duckdb_itself_is_not_lost_by_publishing(path):
     """Closing any descriptor of a file releases a process's locks on it: another program must not get in meanwhile."""
     with open_store(path) as store:
         store.execute(INSERT.format(1))
-        assert store.publish()
+    with open_store(path):
         open_reader(path).close()
         probe = run_python("import sys, duckdb; duckdb.connect(sys.argv[1])", path)
         assert "Could not set lock" in probe.communicate()[1]

@@ -10,7 +10,7 @@ from storeprocess import let_go, writer
 from slackwater.warehouse.errors import StoreError, StoreLockedError
 from slackwater.warehouse.exchange import compact
 from slackwater.warehouse.store import files
-from slackwater.warehouse.store.connection import newest_snapshot, open_reader, open_store
+from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.files import FREE, lock_path, network_file_system
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
@@ -68,18 +68,6 @@ def test_what_was_written_without_a_transaction_is_missed_when_the_file_is_close
     store.execute(INSERT.format(2))
     with pytest.raises(StoreError, match=REPLACED):
         store.close()
-
-
-def test_publishing_between_two_turns_publishes_no_file_that_is_gone(path, spare):
-    store = open_store(path)
-    store.execute(INSERT.format(2))
-    before = newest_snapshot(path)
-    os.replace(spare, path)
-    with pytest.raises(StoreError, match=REPLACED):
-        store.publish()
-    with pytest.raises(StoreError, match=REPLACED):
-        store.close()
-    assert newest_snapshot(path) == before
 
 
 def test_the_file_that_took_the_place_is_whole_and_read_and_written_afterwards(path, spare):

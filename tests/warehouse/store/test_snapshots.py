@@ -88,26 +88,11 @@ def test_a_reader_in_the_writers_own_process(path):
     with open_store(path) as store:
         store.execute(INSERT.format(1))
         assert numbers(path) == []
-        assert store.publish()
-        assert numbers(path) == [1]
-        assert not store.publish()
+    assert numbers(path) == [1]
+    with open_store(path) as store:
         store.execute(INSERT.format(2))
         assert numbers(path) == [1]
     assert numbers(path) == [1, 2]
-
-
-def test_publish_is_for_writers_between_turns(path):
-    with open_store(path) as store:
-        with store.transaction(), pytest.raises(StoreError, match="inside a transaction"):
-            store.publish()
-        with open_store(path) as second:
-            second.execute(INSERT.format(1))
-            assert not store.publish()  # the other writer may be in the middle of its turn
-        assert numbers(path) == []
-        assert store.publish()
-    with open_reader(path) as reader, pytest.raises(StoreError, match="right to write"):
-        reader.publish()
-    assert numbers(path) == [1]
 
 
 #: A reader that is stopped once it has copied the file, and continued by a signal.

@@ -25,6 +25,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Generic
 
+from pydantic import TypeAdapter
+
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import Batch, OptionsT, help_of, read_options
@@ -76,44 +78,16 @@ class Mark:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values: times as ISO 8601, absent values left out."""
-        plain: dict[str, Any] = {name: _text(getattr(self, name)) for name in _TIMES}
-        if self.listing is not None:
-            own = self.listing
-            plain["listing"] = {
-                "opened_at": _text(own.opened_at), "token": own.token,
-                "since": _text(own.since), "end": _text(own.end),
-            }  # fmt: skip
-        if self.memory:
-            plain["memory"] = list(self.memory)
-        return {name: value for name, value in plain.items() if value is not None}
+        plain: dict[str, Any] = _MARKS.dump_python(self, mode="json", exclude_defaults=True)
+        return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Mark:
         """Return the mark that `to_json` wrote."""
-        own = plain.get("listing")
-        return cls(
-            **{name: _time(plain.get(name)) for name in _TIMES},
-            listing=None
-            if own is None
-            else Listing(
-                opened_at=datetime.fromisoformat(own["opened_at"]),
-                token=str(own["token"]),
-                since=_time(own.get("since")),
-                end=_time(own.get("end")),
-            ),
-            memory=tuple(plain.get("memory", ())),
-        )
+        return _MARKS.validate_python(plain)
 
 
-_TIMES = ("followed_since", "until", "done_at")
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat()
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+_MARKS = TypeAdapter(Mark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
