@@ -164,15 +164,23 @@ def to_the_end(game: Held, n: int, lost: float) -> OnDemandRun:
     return OnDemandRun(game.sizes[n] * game.on_demand, float(game.gain[n]), lost)
 
 
-@part
+@fast_part
 def raise_to_end(
     out: np.ndarray, i: int, usd: float, run: OnDemandRun, left: float, step: float, low: int, high: int
 ) -> None:
     """Raise ``out[i, low:high]`` to the values of a run to the end, where it is in time with ``left`` slots to go."""
-    for h in range(low, high):
-        takes = run.lost + h * step / run.gain
-        worth = usd - (run.cost * takes if takes <= left + ROUNDING else np.inf)
-        out[i, h] = max(out[i, h], worth)
+    cost, gain, lost, most = run.cost, run.gain, run.lost, left + ROUNDING
+    for h in range(np.uint64(low), np.uint64(high)):
+        takes = lost + np.int64(h) * step / gain
+        worth = np.float32(usd - cost * takes) if takes <= most else NEVER
+        out[i, h] = worth if worth > out[i, h] else out[i, h]
+
+
+@fast_part
+def raise_row(out: np.ndarray, i: int, rows: np.ndarray, k: int, low: int, high: int) -> None:
+    """Raise ``out[i, low:high]`` to row ``k`` of ``rows``."""
+    for h in range(np.uint64(low), np.uint64(high)):
+        out[i, h] = rows[k, h] if rows[k, h] > out[i, h] else out[i, h]
 
 
 @part
@@ -275,8 +283,7 @@ def before_choice(
                     paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
                     copy_between(old[0], out[k], low, high)
                     if kind:
-                        for h in range(low, high):
-                            out[k, h] = max(out[k, h], ended[n, h])
+                        raise_row(out, k, ended, n, low, high)
                     raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
                     run = run_after(game.restart[game.sizes[n]], rate, paid)

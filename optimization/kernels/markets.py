@@ -28,6 +28,7 @@ from slackwater.optimization.kernels.holding import (
     most_left,
     nothing_value,
     over_prices,
+    raise_row,
     raise_to,
     run_after,
     slot_terms,
@@ -53,13 +54,13 @@ def mean_of_better(
 ) -> None:
     """Compute rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for h in [low, high), for rows (J, points).
 
-    ``upper`` is the maximum of ``others`` over r, ``spare`` (points,) is scratch.
+    ``upper`` (1, points) is the maximum of ``others`` over r, ``spare`` (points,) is scratch.
     """
     begin, end, share = np.uint64(low), np.uint64(high), np.float32(1.0 / others.shape[0])
     for j in range(rows.shape[0]):
         above = 0
         for h in range(begin, end):
-            above += 1 if upper[h] > rows[j, h] else 0
+            above += 1 if upper[0, h] > rows[j, h] else 0
         if above == 0:
             continue
         for h in range(begin, end):
@@ -137,7 +138,7 @@ def induct_markets(
     coming = np.empty((count, draw_count, points), np.float32)
     starting = np.empty((count, draw_count, points), np.float32)
     one, others = np.empty((1, points), np.float32), np.empty((draw_count, points), np.float32)
-    upper, spare = np.empty(points, np.float32), np.empty(points, np.float32)
+    upper, spare = np.empty((1, points), np.float32), np.empty(points, np.float32)
     moved_end, stayed_end = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
     for i in range(slots - 1, -1, -1):
         begin, end = low[i + 1], high[i + 1]
@@ -185,7 +186,7 @@ def induct_markets(
         for m in range(count + 1):
             if draw_count == 0:
                 break
-            upper[begin:end] = NEVER
+            upper[0, begin:end] = NEVER
             for r in range(draw_count):
                 others[r, begin:end] = NEVER
                 for k in range(count):
@@ -193,8 +194,7 @@ def induct_markets(
                         continue
                     paid = move_usd(moves, first_game.slot + i, m, k)
                     raise_less(others, r, coming if m < count else starting, k, r, paid, begin, end)
-                for h in range(begin, end):
-                    upper[h] = max(upper[h], others[r, h])
+                raise_row(upper, 0, others, r, begin, end)
             if m < count:
                 mean_of_better(flat(now[m]), others, upper, spare, begin, end)
                 mean_of_better(flat(lost[m]), others, upper, spare, begin, end)
