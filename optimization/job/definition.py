@@ -182,7 +182,7 @@ class Job:
     instances in the world of M12, None if not stated.
 
     ``restart`` and ``worth`` hold the restart shares and the value in the form that the rules of
-    M2.4 and M2.5 take, ``paces`` the constants of its slots by their length in hours, once computed
+    M2.4 and M2.5 take, ``kept`` results that depend on the job alone, once computed
     (`slackwater.optimization.policies.pace`).
     """
 
@@ -204,7 +204,7 @@ class Job:
     times: InstanceTimes | None = None
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
-    paces: dict[float, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    kept: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         validate_job(self)

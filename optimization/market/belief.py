@@ -277,17 +277,6 @@ class MarketPaths:
         within = None if self.within is None else np.maximum(self.within - taken, 0)
         return replace(self, count=np.maximum(self.count - taken, 0), within=within)
 
-    def in_parts(self, first: np.ndarray, parts: int) -> np.ndarray:
-        """Return the counts at the ends of ``parts`` parts of every slot, (paths, slots * parts); ``first`` is the present."""
-        many, slots = self.count.shape
-        found = np.empty((many, slots, parts), dtype=np.int64)
-        before = np.column_stack([first, self.count])[:, :-1]
-        found[:] = before[:, :, None]
-        if self.within is not None:
-            found[:, :, :-1] = self.within
-        found[:, :, -1] = self.count
-        return found.reshape(many, slots * parts)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:

@@ -259,7 +259,8 @@ def expected_ahead(
         tables=tables,
         paths=paths,
         known=tables.read_paths(
-            np.stack([one.price for one in sampled], axis=2), np.stack([one.count for one in sampled], axis=2)
+            np.stack([one.price.T for one in sampled], axis=2),
+            np.stack([one.count.T for one in sampled], axis=2),
         ),
         always=whole.never_let_go,
     )
@@ -272,7 +273,7 @@ def expected_ahead(
 class _Wishes:
     """Wishes of the mean-field policy on many paths, by the tables of the present belief.
 
-    ``known`` are the markets as the tables read them, arrays of shape (paths, slots, M) that begin
+    ``known`` are the markets as the tables read them, arrays of shape (slots, paths, M) that begin
     with the slot after that of ``view``, the slot as it is planned; ``whole`` is the slot as it is.
     ``always``: the guard counts in every state.
     """
@@ -297,7 +298,7 @@ class _Wishes:
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         at = slot - self.view.slot - 1
-        known = tuple(part[own, at] for part in self.known)
+        known = tuple(part[at, own] for part in self.known)
         return self.tables.on_paths(self.view, slot, self.paths, own, known)
 
     def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:

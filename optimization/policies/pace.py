@@ -61,10 +61,10 @@ class Pace:
 
 def pace(job: Job, slot_hours: float) -> Pace:
     """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
-    known: Pace | None = job.paces.get(slot_hours)
+    known: Pace | None = job.kept.get(slot_hours)
     if known is None:
         shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
-        known = job.paces[slot_hours] = _pace(shape, job.deadline_slots, slot_hours)
+        known = job.kept[slot_hours] = _pace(shape, job.deadline_slots, slot_hours)
     return known
 
 
@@ -312,15 +312,20 @@ def priced_net(view: View, wish: Allocation) -> Allocation:
     return least_net(view, wish)
 
 
-@lru_cache(maxsize=MOST_RECENT)
 def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) -> bool:
     """Return whether `priced_net` protects the deadline in every state from which on-demand meets d (ours).
 
     It is enough to check the states whose rest is most expensive on demand: all of the work, or all
     that can still be done, with no slack left.
     """
-    if job.must_finish:
-        return True
+    key = on_demand_usd, slot_hours
+    known: bool | None = True if job.must_finish else job.kept.get(key)
+    if known is None:
+        known = job.kept[key] = _always_worth_finishing(job, on_demand_usd, slot_hours)
+    return known
+
+
+def _always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) -> bool:
     reach = [row[0] for row in pace(job, slot_hours).reach]
     enough = next((k for k, work in enumerate(reach) if work >= job.workload), len(reach) - 1)
     return all(

@@ -39,15 +39,20 @@ def later_readings(
     for m, one in enumerate(sampled):
         there, now_usd = run.reading_of(m)
         at, known, paid = found[:, :, m, int(again) :].transpose(1, 0, 2)
-        now = np.full(many, there) if one.present is None else one.present
-        known[:, 0] = now
-        known[:, 1:] = one.in_parts(now, parts)
+        known[:, 0] = there if one.present is None else one.present
+        known[:, parts::parts] = one.count
+        for k in range(1, parts):
+            known[:, k::parts] = known[:, :-1:parts] if one.within is None else one.within[:, :, k - 1]
         # Never at the start of the part before, which has its own reading.
         early = rng.uniform(0.0, 1.0 - 1e-6, (many, slots * parts))
-        at[:] = ends
-        at[:, 1:] -= np.where(known[:, 1:] != known[:, :-1], early, 0.0) * gaps
+        early *= gaps
+        early *= known[:, 1:] != known[:, :-1]
+        at[:, 0] = ends[0]
+        np.subtract(ends[1:], early, out=at[:, 1:])
         paid[:, :parts] = now_usd
-        paid[:, parts:] = np.repeat(one.price, parts, axis=1)[:, : slots * parts + 1 - parts]
+        for k in range(parts):
+            own = paid[:, parts + k :: parts]
+            own[:] = one.price[:, : own.shape[1]]
         if again:
             found[:, 0, m, 0], found[:, 1, m, 0], found[:, 2, m, 0] = run.now, there, now_usd
     return found
