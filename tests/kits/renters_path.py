@@ -118,7 +118,7 @@ STEPS = (
         name="backtest",
         minute=5,
         words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
-        text="This simulates the same job, started every 3 days of the last month, each time with 11.5 hours to the deadline. "
+        text="This simulates the same job, started every 3 days of the last month. "
         "*Greedy* always takes the cheapest spot at full size. With constant prices the policies hardly differ. "
         "`--every 6h` without `--policy` compares all policies, and takes some minutes.",
         until="* The interval takes",
