@@ -13,6 +13,7 @@ from slackwater.flows.show.accuracy import (
     UNITS,
     Scores,
     accuracy_blocks,
+    compared,
     market_scores,
     most,
     shown_steps,
@@ -31,7 +32,6 @@ from slackwater.flows.show.formats import (
     utc,
     whole,
 )
-from slackwater.flows.show.skills import compared
 from slackwater.forecasting.accuracy.intervals import interval_words, skills_by_block
 from slackwater.forecasting.accuracy.left_out import CHOSEN
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut

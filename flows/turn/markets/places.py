@@ -32,7 +32,6 @@ from slackwater.optimization.job.units import (
     types_without_room,
     work_amount,
 )
-from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.asof import not_known_yet
@@ -262,6 +261,8 @@ def _types_by_price(
     The cost is that of the work on the largest number of instances of the request, in the cheapest
     market of the type. The text has the price of an instance-hour and a GPU-hour there.
     """
+    from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market  # few files name no market
+
     asked = [(one, one.at - RECENT_PERIOD) for own in found.values() for one in own]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
     ranked = []

@@ -31,7 +31,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     the JSON have all models.
     """
     from slackwater.flows.ledger.headline import missed_apart
-    from slackwater.flows.show.skills import compared
+    from slackwater.flows.show.accuracy import compared
     from slackwater.flows.turn.report.leaderboard import board_table, movers_tables
 
     missed, notes = missed_apart(value["notes"])

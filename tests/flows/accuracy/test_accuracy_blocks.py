@@ -27,6 +27,7 @@ from slackwater.flows.show.accuracy import (
     Scores,
     answer,
     charts,
+    compared,
     daily_figure,
     market_rows,
     markets_figure,
@@ -39,7 +40,6 @@ from slackwater.flows.show.accuracy import (
 )
 from slackwater.flows.show.blocks import Fold, Page, Section, Table
 from slackwater.flows.show.page import render_page
-from slackwater.flows.show.skills import compared
 from slackwater.forecasting.accuracy.tables import Accuracy
 from slackwater.forecasting.origins import TIMETABLE, Rolling, second_half
 from slackwater.forecasting.predictors import make_predictor

@@ -36,7 +36,7 @@ JOBS = f"""
 flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn.markets.histories flows.turn.markets.places
 optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
-optimization.market optimization.market.recent optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
+optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
 ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query"
 #: A plan that a turn has issued is read with the reports of its job.
@@ -44,7 +44,7 @@ PLAN = f"""
 {JOBS}
 flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.ledger.stages
 flows.plans flows.plans.command flows.plans.one_job flows.plans.query flows.turn.context optimization.fan
-forecasting.quantiles optimization.market.window optimization.window
+forecasting.quantiles optimization.market optimization.market.window optimization.window
 optimization.window.plan
 """
 #: Arguments -> the modules that may be loaded.

@@ -33,6 +33,7 @@ from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.stages import TurnProgress, whole_turn
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.plugins import EXTRAS
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
 
@@ -262,6 +263,21 @@ def test_nobody_there_is_named(store, rows):
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         sink = Sink(name="hook", kind="webhook", url=url, attempts=1)
         assert statuses(given(store, 0, rows[:1], sink)) == [("failed", 1, "no connection")]
+
+
+def test_without_the_extra_http_nothing_is_sent_and_the_remedy_is_named(store, rows, monkeypatch):
+    """No attempt is counted, so that the sink is not given up before the extra is installed."""
+    with serving() as server:
+        monkeypatch.setitem(EXTRAS, "http", ("no_such_module",))
+        ((status, attempts, reason),) = statuses(given(store, 0, rows[:1], hook(server)))
+        assert (status, attempts) == ("failed", 0)
+        assert reason.startswith("the sink 'hook' needs no_such_module, which is not installed; ")
+        assert reason.endswith('pip install "slackwater[http]"')
+        assert server.got == []
+        monkeypatch.undo()
+        monkeypatch.setenv("HOOK_TOKEN", TOKEN)
+        monkeypatch.setenv("HOOK_SECRET", SECRET)
+        assert statuses(given(store, 0, rows[:1], hook(server))) == [("sent", 1, "")]
 
 
 @pytest.mark.parametrize("status", ["301", "302", "307", "308"])

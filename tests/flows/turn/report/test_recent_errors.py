@@ -9,7 +9,7 @@ from make import make_history
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.errors import save_accuracy
-from slackwater.flows.show.skills import compared
+from slackwater.flows.show.accuracy import compared
 from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.report.recent_errors import STEPS, errors_of, market_errors, recent_rows
 from slackwater.forecasting.quantiles import LEVELS, Forecast
