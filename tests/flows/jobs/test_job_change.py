@@ -111,30 +111,31 @@ def test_adding_the_job_again_is_not_taking_the_change_back(jobs):
         save_jobs(jobs, [due(15)], origin="user", at=at(5), step=STEP)
 
 
-@pytest.mark.parametrize(
-    ("terms", "when", "words"),
-    [
-        ({"deadline": at(1.5)}, 2, "leaves no whole slot after .* 01:30.*expected .* 02:00 UTC or later.*--finished"),
-        ({"deadline": at(2.9)}, 2, "leaves no whole slot"),
-        ({"deadline": at(-3)}, 0, "leaves no whole slot"),
-        ({"deadline": at(5000)}, 2, "days after its start"),
-        ({"deadline": at(30)}, 12, "ended at .*expected a job whose deadline is to come"),
-        ({"deadline": at(30)}, -1, "was added at .*expected a time at or after"),
-        ({"n_min": 2}, 2, r"n_min = 2, where the job has 1; expected a change of deadline, workload.amount"),
-        ({"n_max": 4}, 2, "n_max = 4; expected at least the 8 of now"),
-        ({"workload.unit": "slots"}, 2, "workload.unit = slots"),
-        ({"throughput": {"form": "linear", "alpha": 2.0}}, 2, "throughput.alpha = 2.0"),
-        ({"checkpoint": {"resumable": False}}, 2, "checkpoint.resumable = False"),
-        ({"start": at(1)}, 2, "start = "),
-        ({"market": "lab/r1/z2/a3-highgpu-1g"}, 2, "market = lab/r1/z2/a3-highgpu-1g"),
-        ({"markets": ("lab/*/*/a3-highgpu-1g",)}, 2, "markets = "),
-        ({"value_usd": 1e12}, 2, "at most 1,000,000,000 USD"),
-    ],
+#: Changes that are refused, the slots at which they are requested, and the words of the error.
+REFUSED = (
+    ({"deadline": at(1.5)}, 2, "leaves no whole slot after .* 01:30.*expected .* 02:00 UTC or later.*--finished"),
+    ({"deadline": at(2.9)}, 2, "leaves no whole slot"),
+    ({"deadline": at(-3)}, 0, "leaves no whole slot"),
+    ({"deadline": at(5000)}, 2, "days after its start"),
+    ({"deadline": at(30)}, 12, "ended at .*expected a job whose deadline is to come"),
+    ({"deadline": at(30)}, -1, "was added at .*expected a time at or after"),
+    ({"n_min": 2}, 2, r"n_min = 2, where the job has 1; expected a change of deadline, workload.amount"),
+    ({"n_max": 4}, 2, "n_max = 4; expected at least the 8 of now"),
+    ({"workload.unit": "slots"}, 2, "workload.unit = slots"),
+    ({"throughput": {"form": "linear", "alpha": 2.0}}, 2, "throughput.alpha = 2.0"),
+    ({"checkpoint": {"resumable": False}}, 2, "checkpoint.resumable = False"),
+    ({"start": at(1)}, 2, "start = "),
+    ({"market": "lab/r1/z2/a3-highgpu-1g"}, 2, "market = lab/r1/z2/a3-highgpu-1g"),
+    ({"markets": ("lab/*/*/a3-highgpu-1g",)}, 2, "markets = "),
+    ({"value_usd": 1e12}, 2, "at most 1,000,000,000 USD"),
 )  # fmt: skip
-def test_what_cannot_be_changed_is_refused_and_nothing_is_kept(jobs, terms, when, words):
-    with pytest.raises(JobError, match=words):
-        save_change(jobs, with_terms(request(), terms), at=at(when))
-    assert read_rows(jobs, "terms").empty
+
+
+def test_what_cannot_be_changed_is_refused_and_nothing_is_kept(jobs):
+    for terms, when, words in REFUSED:
+        with pytest.raises(JobError, match=words):
+            save_change(jobs, with_terms(request(), terms), at=at(when))
+        assert read_rows(jobs, "terms").empty, terms
 
 
 def test_a_job_that_has_ended_or_was_changed_later_is_not_changed(jobs):

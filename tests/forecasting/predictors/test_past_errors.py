@@ -16,7 +16,7 @@ KEPT = 0.5 ** (1 / 72)  # half-hour slots: a day and a half is 72 of them
 
 def slow_weights(series, point, here, step):
     """Return the weight of the error of every slot t, known at ``here``; 0 where there is none."""
-    runs = time_since_change(series.values)
+    runs = time_since_change(np.array(series.values))
     top = np.maximum(series.upper, 1)
     out = np.zeros(len(series))
     for t in range(here - step + 1):
