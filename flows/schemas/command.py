@@ -78,7 +78,8 @@ def init(
         }
         value = {"deployments": str(path), "automations": str(beside)}
         said = [
-            f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known.",
+            f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known, and then "
+            "`python -m slackwater.flows.engine.closing` makes them refuse unknown parameters.",
             f"{beside}: what ends runs whose process has died, and makes their turn once more. "
             f"`prefect automation create --from-file {beside}` makes it known.",
         ]

@@ -430,18 +430,19 @@ def _costs() -> Relation:
     )
     # Instances run on where the next slot has no decision: until that of a later slot, or the newest report.
     spans = (
-        "SELECT job, slot, market, coalesce(lead(slot) OVER (PARTITION BY job ORDER BY slot), "
+        "SELECT job, slot, slot_end, market, coalesce(lead(slot) OVER (PARTITION BY job ORDER BY slot), "
         "greatest(slot_end, newest + to_microseconds(1))) AS until FROM job_decisions "
         "LEFT JOIN (SELECT job, max(reported_at) AS newest FROM reported GROUP BY job) USING (job)"
     )
     placed = (
-        "SELECT r.job, d.slot, d.until, r.reported_at, r.on_demand, r.spot, coalesce(r.market, t.market, d.market) AS market "
+        "SELECT r.job, d.slot, d.slot_end, d.until, r.reported_at, r.on_demand, r.spot, "
+        "coalesce(r.market, t.market, d.market) AS market "
         "FROM reported AS r JOIN spans AS d ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.until "
         "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since"
     )
     lasting = (
         "SELECT *, epoch(coalesce(lead(reported_at) OVER own, until) "
-        "- CASE WHEN row_number() OVER own = 1 THEN slot ELSE reported_at END) / 3600 AS hours "
+        "- CASE WHEN row_number() OVER own = 1 AND reported_at < slot_end THEN slot ELSE reported_at END) / 3600 AS hours "
         "FROM placed WINDOW own AS (PARTITION BY job, slot ORDER BY reported_at)"
     )
     priced = (
@@ -450,7 +451,8 @@ def _costs() -> Relation:
     )
     runs = "FILTER (WHERE on_demand + spot > 0)"
     held = (
-        "SELECT job, slot, arg_max(on_demand, reported_at) AS on_demand, arg_max(spot, reported_at) AS spot, "
+        "SELECT job, slot, min(reported_at) < any_value(slot_end) AS is_within, "
+        "arg_max(on_demand, reported_at) AS on_demand, arg_max(spot, reported_at) AS spot, "
         f"arg_max(market, reported_at) {runs} AS market, "
         f"array_to_string(list(DISTINCT market ORDER BY market) {runs}, ', ') AS markets, "
         "CASE WHEN count(usd) = count(*) THEN sum(usd) END AS usd FROM priced GROUP BY job, slot"
@@ -484,9 +486,10 @@ def _costs() -> Relation:
         sql=f"WITH targets AS ({targets}), reported AS ({reported}), spans AS ({spans}), placed AS ({placed}), "
         f"lasting AS ({lasting}), priced AS ({priced}), held AS ({held}), decided AS ({decided}) "
         "SELECT d.job, d.slot, coalesce(h.market, d.market) AS market, coalesce(h.markets, d.market) AS markets, "
-        "coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
-        "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, "
-        "CASE WHEN h.job IS NULL THEN d.usd ELSE h.usd END AS paid_usd, "
+        "CASE WHEN is_within THEN h.on_demand ELSE d.on_demand END AS on_demand, "
+        "CASE WHEN is_within THEN h.spot ELSE d.spot END AS spot, "
+        "CASE WHEN is_within THEN 'reported' ELSE 'decided' END AS held_from, "
+        "CASE WHEN h.job IS NULL THEN d.usd WHEN is_within THEN h.usd ELSE d.usd + h.usd END AS paid_usd, "
         "d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
         "d.on_demand_only_usd * (next_share - progress_share) - paid_usd AS saved_usd, next_share - progress_share AS work_share "
         "FROM decided AS d LEFT JOIN held AS h USING (job, slot)",

@@ -180,7 +180,7 @@ class Week:
                 if (
                     None not in billed
                 ):  # counted from the start of a slot, also where a kill delays its first look
-                    assert sum(billed) == pytest.approx(run.paid_usd, rel=0.05), name
+                    assert sum(billed) == pytest.approx(run.paid_usd, rel=0.02), name
                     self.seen["largest difference of `bill`, 0.01 %"] = max(
                         self.seen["largest difference of `bill`, 0.01 %"],
                         round(1e4 * abs(sum(billed) / run.paid_usd - 1.0)),

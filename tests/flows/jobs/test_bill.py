@@ -73,6 +73,18 @@ def test_reported_instances_are_paid_through_slots_without_a_decision(tmp_path, 
     assert [row["paid_usd"] for row in found] == pytest.approx([expected, 2.0] if is_later else [expected])
 
 
+def test_instances_reported_after_a_slot_without_reports_are_paid_from_their_report(db):
+    """The slot as decided, 2 on-demand for half an hour; then nothing is known, and 4 spot at $1 for a quarter of an hour."""
+    ends = START + 4 * STEP
+    with open_store(db) as store:
+        times = {45: 4, 60: 0}
+        reports = [reported("lora", ends + pd.Timedelta(minutes=k), spot=n) for k, n in times.items()]
+        write_rows(store, "reports", reports)
+    newest = call("bill", "lora", "--db", db, "--json").value["slots"][-1]
+    assert (newest["on_demand"], newest["spot"], newest["held_from"]) == (2, 0, "decided")
+    assert newest["paid_usd"] == pytest.approx(4.0 + 1.0)
+
+
 def test_a_bill_with_lost_spot_states_until_when_it_is_paid(db):
     assert "Lost spot is paid until" not in call("bill", "lora", "--db", db).out
     with open_store(db) as store:
