@@ -13,7 +13,6 @@ from tidy_folder import write_tidy
 from slackwater.flows.show.formats import plain
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.selection.contract import weigh
-from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.material import make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.selection import (
     PoolRounds,
@@ -24,7 +23,7 @@ from slackwater.studies.experiments.selection import (
     selection_report,
     told_rounds,
 )
-from slackwater.studies.learners import BANDITS
+from slackwater.studies.learners import BANDITS, INFORMED
 from slackwater.studies.rounds import abundance
 from slackwater.studies.trials.scenarios import Grid
 
@@ -78,7 +77,7 @@ def test_the_answer_is_one_object_of_plain_values(answer):
     assert again["training"][0]["learner"] == again["learner"]
     for name in ORDERS:
         order = again[name]
-        assert set(order["learners"]) == set(LEARNERS)
+        assert set(order["learners"]) == set(INFORMED)
         assert len(order["stretches"]) == 1 + order["shifts"]
         for one in order["learners"].values():
             assert one["within_bound"]
@@ -103,7 +102,7 @@ def test_the_numbers_are_those_of_the_rounds(result, answer):
     assert switched["stretches"][0]["best_fixed"] == "MSU"
     assert switched["stretches"][0]["best_fixed_utility"] == pytest.approx(first.mean(axis=0).max())
     assert switched["stretches"][1]["best_fixed"] == "AHANP(0.7)"
-    chances = [w.probability for w in weigh(LEARNERS["squint"], NAMES, test.wide)[:-1]]
+    chances = [w.probability for w in weigh(INFORMED["squint"], NAMES, test.wide)[:-1]]
     assert answer["random_order"]["learners"]["squint"]["sampled_utility"] == pytest.approx(
         float((np.array(chances) * test.raw).sum(axis=1).mean())
     )

@@ -11,6 +11,7 @@ from make import make_job, make_window
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
+from slackwater.studies.learners import INFORMED
 from slackwater.studies.rounds import (
     SETTLING,
     JobOrder,
@@ -100,7 +101,7 @@ def test_the_choice_is_the_one_that_earned_most():
     for switch in (False, True):
         raw = jobs(7, switch=switch, rounds=120)
         table = compare_learners(shares(raw), raw, NAMES)
-        assert set(table["learner"]) == set(LEARNERS)
+        assert set(table["learner"]) == set(INFORMED)
         for row in table.itertuples():
             own = select_over(shares(raw), raw, NAMES, seed=0, learner=row.learner)
             assert row.sampled_utility == pytest.approx(own.sampled_utility)
@@ -130,7 +131,7 @@ def test_training_weighs_all_orders_alike():
         assert row.hostile_switch == pytest.approx(own.sampled_utility)
     even = np.full((5, 2), 0.5)
     whole = {"whole": JobOrder(places=np.arange(5), cuts=())}
-    assert train_learners(even, even, ("a", "b"), orders=whole)["learner"].tolist() == list(LEARNERS)
+    assert train_learners(even, even, ("a", "b"), orders=whole)["learner"].tolist() == list(INFORMED)
 
 
 def test_the_hostile_order_is_the_switch_worth_most():
