@@ -1,5 +1,6 @@
 """Runs on a real server: access control, names, stages, log lines, closed pipes, and killed workers and runs."""
 
+import asyncio
 import json
 import os
 import signal
@@ -564,3 +565,21 @@ def test_a_turn_that_nobody_listens_to_is_tried_again_and_decides(client, later)
     assert decided(db) == 2
     told = shows_its_stages(client, run)
     assert any(line.startswith("failed, to be tried again: ") and "no folder" in line for line in told)
+
+
+def test_a_deployment_of_a_work_pool_refuses_unknown_parameters_once_it_is_closed(client):
+    """`prefect deploy` registers the schema of the flow itself, as `to_deployment` does."""
+    from prefect.exceptions import PrefectHTTPStatusError
+
+    from slackwater.flows.engine.closing import close_deployments
+    from slackwater.flows.engine.flows import score
+
+    made = score.to_deployment(name="score-by-hand", parameters={"db": "w.duckdb"})
+    own = made.apply()
+    run = client.create_flow_run_from_deployment(own, parameters={"modles": 1})
+    client.delete_flow_run(run.id)
+    assert "score/score-by-hand" in asyncio.run(close_deployments())
+    with pytest.raises(PrefectHTTPStatusError, match="modles"):
+        client.create_flow_run_from_deployment(own, parameters={"modles": 1})
+    run = client.create_flow_run_from_deployment(own, parameters={"own_end": True})
+    client.delete_flow_run(run.id)
