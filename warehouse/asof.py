@@ -469,7 +469,7 @@ class Reader:
         wanted = dict.fromkeys((market, grid.whole()) for market, grid in asked)
         return [one for one in wanted if one not in self._known]
 
-    def known(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
+    def series_of(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
         """Return all series of a market known at the grid's time."""
         self.fetch_known([(market, grid)])
         return self._known[market, grid.whole()]
@@ -883,7 +883,7 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 
 
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenSeries:
-    known = reader.known(request.market, grid)
+    known = reader.series_of(request.market, grid)
     require_source(reader.store, known, request.market, request.source, grid)
     known = only_product(known, request.market, request.product)
     trust = request.trust
@@ -1098,7 +1098,7 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
         last_us=grid.last_us + shift_us,
         known_at=grid.known_at + path.shift.to_pytimedelta(),
     )
-    known = reader.known(path.market, there)
+    known = reader.series_of(path.market, there)
     require_source(reader.store, known, path.market, path.source, there)
     known = only_product(known, path.market, path.product)
     wanted = path.product if kind == "price" else None
