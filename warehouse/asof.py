@@ -450,7 +450,7 @@ class Reader:
         wanted = dict.fromkeys((market, grid.whole()) for market, grid in asked)
         return [one for one in wanted if one not in self._known]
 
-    def known(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
+    def series_of(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
         """Return all series of a market known at the grid's time."""
         self.fetch_known([(market, grid)])
         return self._known[market, grid.whole()]
@@ -819,7 +819,7 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 
 
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenSeries:
-    known = reader.known(request.market, grid)
+    known = reader.series_of(request.market, grid)
     require_source(reader.store, known, request.market, request.source, grid)
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)

@@ -218,7 +218,7 @@ def _tests(found: _ColumnSql, columns: Iterable[Column], bounds: Bounds) -> list
             if check.needs in skipped:
                 continue
             code = code_of(column, check)
-            shown = found.shown(check.column or column.name)
+            shown = found.abridged_text(check.column or column.name)
             reason = f"{{'code': '{code}', 'found': {shown}, 'more': {check.parameter.format(**given)}}}"
             tests.append((check.test.format(**given), reason))
     return tests
@@ -321,7 +321,7 @@ class _ColumnSql:
         """Return SQL that is true if the column is empty or NaN, which marks missing numbers in floating columns."""
         return f"({self.empty(name)} OR coalesce(isnan({name}_number), FALSE))"
 
-    def shown(self, name: str) -> str:
+    def abridged_text(self, name: str) -> str:
         """Return SQL for the abridged text of the column in a reason (`_case`); evaluated for rejected rows only."""
         if name not in self._types:
             return "''"
@@ -332,7 +332,7 @@ class _ColumnSql:
         name = column.name
         return {
             "value": column.alias,
-            "shown": self.shown(name),
+            "shown": self.abridged_text(name),
             "empty": self.empty(name),
             "absent": self.absent(name),
             "zoneless": self.zoneless(name) if column.type == "time" else "FALSE",

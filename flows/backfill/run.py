@@ -351,10 +351,10 @@ class _Log:
         self._reasons: dict[pd.Timestamp, dict[str, str]] = {plan.at: {} for plan in plans}
         self._standing = {plan.at: plan.standing for plan in plans}
 
-    def made(self, at: pd.Timestamp, stage: str) -> None:
+    def note_done(self, at: pd.Timestamp, stage: str) -> None:
         self._became[at][stage] = "made"
 
-    def failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
+    def note_failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
         self._became[at][stage] = "failed"
         self._reasons[at][stage] = reason
 
@@ -590,12 +590,12 @@ class _Opening:
                 self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
         else:
             for turn, _ in pairs:
-                self._log.made(turn.at, stage)
+                self._log.note_done(turn.at, stage)
 
     def _failed(self, turn: Turn, stage: str, error: BaseException) -> None:
         reason = reason_of(error)
         save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
-        self._log.failed(turn.at, stage, reason)
+        self._log.note_failed(turn.at, stage, reason)
         if stage == "score":
             self._recount = True
         self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

@@ -74,10 +74,10 @@ def decimals(digits: int) -> Any:
     ('0.50', '3', 'yes', 'x')
     """
 
-    def written(value: Any) -> str:
+    def format_value(value: Any) -> str:
         return number(value, digits) if isinstance(plain_scalar(value), float) else auto(value)
 
-    return written
+    return format_value
 
 
 def whole(value: Any) -> str:

@@ -32,7 +32,7 @@ def metrics_text(reading: Reading) -> str:
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.registry import Collector
 
-    class Found(Collector):
+    class WarehouseMetrics(Collector):
         def collect(self) -> Iterator[Metric]:
             yield from (
                 *_turn(reading),
@@ -43,7 +43,7 @@ def metrics_text(reading: Reading) -> str:
             )
 
     registry = CollectorRegistry()
-    registry.register(Found())
+    registry.register(WarehouseMetrics())
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
     return text.decode()
 

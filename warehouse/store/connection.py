@@ -818,7 +818,7 @@ def open_store(
         connection = opening.unlocked(opening.name, read_only=read_only)
         return Store(connection, name=opening.name, read_only=read_only)
 
-    def opened() -> tuple[duckdb.DuckDBPyConnection, WriterLock]:
+    def reopen() -> tuple[duckdb.DuckDBPyConnection, WriterLock]:
         patience = Patience(default_wait() if wait is None else wait, say)
         lock = take_lock(database, patience)
         try:
@@ -827,8 +827,8 @@ def open_store(
             lock.give_back()
             raise
 
-    connection, lock = opened()
-    return Store(connection, name=opening.name, read_only=False, lock=lock, again=opened)
+    connection, lock = reopen()
+    return Store(connection, name=opening.name, read_only=False, lock=lock, again=reopen)
 
 
 def open_reader(path: Path | str) -> Store:
