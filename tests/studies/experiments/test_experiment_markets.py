@@ -39,6 +39,7 @@ from slackwater.studies.experiments.markets import (
     row_of,
     run_draw,
     scene_of,
+    slots_of,
 )
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.warehouse.errors import MarketError
@@ -149,6 +150,16 @@ def test_a_folder_without_such_zones_is_refused(folder, tmp_path):
         ].to_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(MarketError, match="none in 3 zones"):
         measured_worlds(tmp_path)
+
+
+def test_forecasts_are_made_for_the_slots_in_which_jobs_of_the_world_run(read):
+    worlds = [world for world, _ in read[0]]
+    drawn = [d for w, world in enumerate(worlds) for d in draws_of(world, w, seed=2, fast=True)]
+    for w in range(len(worlds)):
+        slots = slots_of(drawn, w)
+        assert slots == sorted(set(slots))
+        assert all(range(d.first, d.first + DEADLINE)[-1] in slots for d in drawn if d.world == w)
+        assert len(slots) <= DEADLINE * len({d.first for d in drawn if d.world == w})
 
 
 def test_jobs_begin_in_the_later_half_at_different_times(read):
