@@ -69,7 +69,8 @@ def guard_paths(
         state, places = on_path(runs, markets, p)
         wish = (market[p], on_demand[p], spot[p])
         safe = safe_target(state, places, wish, next_at, deadline)
-        found[p, 0] = is_safe(state, places, wish, next_at, deadline)
-        found[p, 1] = is_safe(state, places, safe, next_at, deadline)
+        found[p] = is_safe(state, places, safe, next_at, deadline)
+        if safe != wish:
+            found[p, 0] = is_safe(state, places, wish, next_at, deadline)
         market[p], on_demand[p], spot[p] = safe
     return found
