@@ -241,11 +241,11 @@ class MarketPaths(NamedTuple):
 class Starts(NamedTuple):
     """Targets of a job that starts in a market in a slot, by usable spot; computed at first use (`fill_starts`).
 
-    ``many`` (U,) is the number of targets, 0 before. ``held`` (U, C, 3) are on-demand, spot and row of the tables,
+    ``targets`` (U,) is their number, 0 before. ``held`` (U, C, 3) are on-demand, spot and row of the tables,
     ``terms`` (U, C, 4) work per slot, work in this slot, slots lost before it, and `most_left`.
     """
 
-    many: np.ndarray
+    targets: np.ndarray
     held: np.ndarray
     terms: np.ndarray
 
@@ -279,7 +279,7 @@ def fill_starts(
             out.terms[u, c, 0], out.terms[u, c, 1] = gain, (at.share - lost) * gain
             out.terms[u, c, 2], out.terms[u, c, 3] = lost, most_left(game, to, at.left)
             c += 1
-    out.many[u] = c
+    out.targets[u] = c
 
 
 @part
@@ -289,10 +289,10 @@ def best_start(
     """Return (value, on-demand, spot) of the best target of a job without instances, as `best_target` of the others."""
     slack, last = TIE * abs(game.usd), rows.shape[1] - 1
     u = min(usable_spot(at.available, at.price, game.on_demand), choices.sizes[-1])
-    if starts.many[u] == 0:
+    if starts.targets[u] == 0:
         fill_starts(game, choices, (rows.shape[0] - 1) // 2, at, u, starts)
     best, on_demand, spot = -np.inf, 0, 0
-    for c in range(starts.many[u]):
+    for c in range(starts.targets[u]):
         if at.rest > starts.terms[u, c, 3]:
             continue
         o, s, k = starts.held[u, c, 0], starts.held[u, c, 1], starts.held[u, c, 2]

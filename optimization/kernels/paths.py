@@ -61,15 +61,19 @@ def guard_paths(
 ) -> np.ndarray:
     """Replace wished targets by those of `safe_target` (M12.7).
 
-    Return whether each wish is safe, and whether its replacement is, shape (paths, 2).
+    Return whether each wish is safe, and whether its replacement is, shape (paths, 2). A run that has finished is safe.
     """
     market, on_demand, spot = targets
     found = np.empty((len(runs[0]), 2), np.bool_)
     for p in range(len(found)):
         state, places = on_path(runs, markets, p)
         wish = (market[p], on_demand[p], spot[p])
+        if state.amounts[FINISH] < math.inf:
+            found[p] = True
+            continue
         safe = safe_target(state, places, wish, next_at, deadline)
-        found[p, 0] = is_safe(state, places, wish, next_at, deadline)
-        found[p, 1] = is_safe(state, places, safe, next_at, deadline)
+        found[p] = is_safe(state, places, safe, next_at, deadline)
+        if safe != wish:
+            found[p, 0] = is_safe(state, places, wish, next_at, deadline)
         market[p], on_demand[p], spot[p] = safe
     return found
