@@ -159,8 +159,9 @@ def new_warehouses(empty_warehouse, whole_schema, running):
     """
     import duckdb
 
-    from slackwater.warehouse.store.connection import Opening
+    from slackwater.warehouse.store import connection
 
+    Opening = connection.Opening
     plain = Opening.unlocked
 
     def copied(opening):
@@ -174,7 +175,10 @@ def new_warehouses(empty_warehouse, whole_schema, running):
         if opening not in running:
             running[opening] = duckdb.connect(file)
             opening._set_up(running[opening])
-        return InMemory(running[opening], whole_schema)
+        made = InMemory(running[opening], whole_schema)
+        with connection.closed_on_error(made):
+            connection.migrate(made)  # no step is left; it checks the columns
+        return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Opening, "_make", copied)
