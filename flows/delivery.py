@@ -26,7 +26,6 @@ from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.fields import DECISION, whole_row
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.show.formats import plain, rows_of
-from slackwater.flows.show.page import write_whole
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -451,6 +450,8 @@ def _post_until(
 
 def _write_files(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> DeliveryResult:
     """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless that file is of a later slot."""
+    from slackwater.flows.show.page import write_whole
+
     folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
     text = as_text(whole)
     try:
