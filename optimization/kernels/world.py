@@ -374,11 +374,24 @@ def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest
 
 
 @part
+def ends_members(state: State, on_demand: int, spot: int) -> bool:
+    """Return whether a target in the present market ends instances of the group, which saves its work (M12.4)."""
+    for kind in range(2):
+        up = 0.0
+        for b in range(state.counts[BATCHES + kind]):
+            up += max(0.0, -state.batches[kind, b, SIZE])
+        if up > (on_demand if kind == ON_DEMAND else spot):
+            return True
+    return False
+
+
+@part
 def is_safe(state: State, markets: Markets, target: Target, next_at: float, deadline: float) -> bool:
     """Return whether a target held until ``next_at`` leaves the deadline in reach, whatever happens to spot.
 
     With spot in the target no work beyond the saved work is relied on, as a loss may come in any
-    second, that of the next decision included, and restarts the group.
+    second, that of the next decision included, and restarts the group. A target that ends instances
+    of the group saves first.
     """
     market, on_demand, spot = target
     amounts, place = state.amounts, state.counts[PLACE]
@@ -390,7 +403,8 @@ def is_safe(state: State, markets: Markets, target: Target, next_at: float, dead
     ready, changed = on_demand_ready(state, terms, market, on_demand)
     there = arrival(state, markets, market, ready)
     if spot > 0:
-        if terms[NOTICE] == 0.0 and market == state.counts[HERE]:
+        stays_here = market == state.counts[HERE]
+        if terms[NOTICE] == 0.0 and stays_here and not ends_members(state, on_demand, spot):
             rest = terms[WORKLOAD] - amounts[SAVED]
         if rate > 0.0:
             stays = max(next_at, ready, there) + markets.restarts[market, on_demand]
