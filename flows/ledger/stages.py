@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.show.page import write_whole
 from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
@@ -131,6 +130,8 @@ def seconds_file(db: Path) -> Path:
 
 def save_seconds(db: Path, seconds: TurnSeconds) -> None:
     """Store the durations in place of those of the turn before; raises `OSError` if they cannot be written."""
+    from slackwater.flows.show.page import write_whole
+
     write_whole(seconds_file(db), json.dumps(asdict(seconds)))
 
 

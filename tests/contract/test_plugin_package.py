@@ -5,8 +5,9 @@ import sys
 import pandas as pd
 import pytest
 from command_kit import call
+from make import job_text
 from plugin_package import install
-from test_stale import JOB, LAST, MARKET
+from test_stale import LAST, MARKET, TERMS
 from test_turn import small_settings
 from tidy_folder import write_tidy
 
@@ -45,7 +46,7 @@ def folder(tmp_path_factory):
                 'models = ["last_value", "patient_jobs:held", "ridge"]\nplanner = "ridge"\nfirst_policy = "Patient(0.25)"',
             )
         )
-        (path / "late.toml").write_text(JOB)
+        (path / "late.toml").write_text(job_text("late", market=MARKET, **TERMS))
         yield path
     sys.modules.pop("patient_jobs", None)
 

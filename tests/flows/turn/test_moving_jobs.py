@@ -310,7 +310,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     assert "cost of moves" in shown.out
     row = call("job", "show", "homed", *where, "--json").value["outcomes"][0]
     assert {"moves", "moving_usd", "places"} < set(row)
-    page = found.report.read_text()
+    page = found.page.read_text()
     assert "Multi-market policies over ended multi-market jobs" in page
 
 
@@ -335,7 +335,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     assert [row["name"] for row in data["path"] if row["x"] == data["path"][-1]["x"]][-1] == zone_of(
         rows[-1]["place"]
     )
-    page = found.report.read_text()
+    page = found.page.read_text()
     assert '<section id="routes"' in page
     assert "Markets of multi-market jobs" in page
 

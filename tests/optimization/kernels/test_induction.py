@@ -85,7 +85,7 @@ def test_a_market_known_for_certain_is_worth_its_hindsight(seed):
     """Exact hindsight over the whole job computes the same value by another method (M3.2, M4.7)."""
     job, game, window = known_market(seed, slots=1 + seed % 8, n_max=1 + seed % 3)
     told = hindsight(job, window)
-    assert told.exact
+    assert told.high <= told.low
     scale = SINGLE * (1.0 + job.value + 3 * len(window))
     assert held_at_start(job, game, induct(game, 1)) == pytest.approx(told.low, abs=scale)
 

@@ -211,8 +211,7 @@ def test_a_bad_folder_is_one_line(tmp_path, name):
     assert code == 2
     assert out == ""
     assert [line for line in err.splitlines() if not line.startswith("  ")] == [
-        f"slackwater: {tmp_path / 'nowhere'}: no prices.parquet (no such folder); expected a folder with prices.parquet and "
-        "availability.parquet; give that folder with --data"
+        f"slackwater: no file or folder {tmp_path / 'nowhere'}; check the path"
     ]
 
 
