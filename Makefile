@@ -31,7 +31,7 @@ layers: $(STAMP)
 
 types: $(STAMP)
 	mkdir -p .types && ln -sfn .. .types/slackwater # mypy does not follow the editable install
-	$(BIN)/mypy -n auto || { test $$? -eq 2 && $(BIN)/mypy; } # 2: its processes did not start within 3 seconds
+	$(BIN)/mypy
 
 # The docs as a site in build/site; a broken link or anchor fails. Only the layers with public names are linked for the API pages:
 # the collector would walk .venv too.
