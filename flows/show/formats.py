@@ -43,8 +43,10 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z
 def auto(value: Any) -> str:
     """Format a value of unknown type.
 
-    >>> auto(0.123456), auto(True), auto(["a", "b"]), auto("2026-05-04T12:30:00+00:00"), auto(None), auto(12)
-    ('0.1235', 'yes', 'a; b', '2026-05-04 12:30', '—', '12')
+    Numbers below 1e-9 are rounding errors of sums and shown as 0.
+
+    >>> auto(2e-15), auto(0.123456), auto(True), auto(["a", "b"]), auto("2026-05-04T12:30:00+00:00"), auto(None), auto(12)
+    ('0', '0.1235', 'yes', 'a; b', '2026-05-04 12:30', '—', '12')
     """
     if missing(value):
         return MISSING
@@ -52,7 +54,7 @@ def auto(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value if abs(value) >= 1e-9 else 0.0:.4g}"
     if isinstance(value, list | tuple):
         return "; ".join(auto(item) for item in value)
     return time(value) if isinstance(value, datetime) or _TIME.fullmatch(str(value)) else str(value)
