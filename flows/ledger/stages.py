@@ -75,7 +75,7 @@ def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
 
 
 @contextmanager
-def failure_kept(
+def recorded_failure(
     store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Record in the ledger why a stage failed, in a separate transaction, and raise the error.
@@ -89,7 +89,7 @@ def failure_kept(
         try:
             save_failure(store, run, at=at, stage=stage, reason=reason_of(error))
         except StoreError as second:
-            say(f"why {stage} failed could not be kept: {second}")
+            say(f"the failure of {stage} could not be recorded: {second}")
         raise
 
 

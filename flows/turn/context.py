@@ -13,7 +13,7 @@ from slackwater.flows.command import Warehouse, call_with_progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.freshness import Freshness
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
-from slackwater.flows.ledger.stages import LIVE, RunRow, failure_kept
+from slackwater.flows.ledger.stages import LIVE, RunRow, recorded_failure
 from slackwater.flows.turn.markets.histories import Reads
 from slackwater.optimization.fan import Fan, in_turn
 from slackwater.warehouse.store.connection import Store
@@ -98,9 +98,9 @@ class Turn(TurnValues):
         """Return every readable job with its terms at the turn's time (M2.9)."""
         return self.read(stored_jobs, known_at=self.terms_at)
 
-    def failure_kept(self, stage: str) -> AbstractContextManager[None]:
+    def recorded_failure(self, stage: str) -> AbstractContextManager[None]:
         """Return a context manager that records in the ledger of runs why a stage fails."""
-        return failure_kept(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
+        return recorded_failure(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
 
 
 def query_turn(

@@ -257,7 +257,7 @@ def run_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
     name = RECORDED.get(stage)
     if name is None:
         return stage(turn, found)
-    with turn.failure_kept(name):
+    with turn.recorded_failure(name):
         return stage(turn, found)
 
 

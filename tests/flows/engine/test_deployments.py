@@ -268,10 +268,10 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
     store = open_store(tmp_path / "w.duckdb")
     turn = make_turn(store, AT, read_settings(settings_file), say=said.append)
     store.close()
-    with pytest.raises(ZeroDivisionError), turn.failure_kept("score"):
+    with pytest.raises(ZeroDivisionError), turn.recorded_failure("score"):
         _ = 1 / 0
     assert len(said) == 1
-    assert "could not be kept" in said[0]
+    assert "could not be recorded" in said[0]
 
 
 def test_reasons_are_sentences():
