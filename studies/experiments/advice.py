@@ -212,7 +212,7 @@ def _request(
 #: replayed on the same forecasts.
 ADVICE, NO_PRIOR = "advice", "advice without prior"
 SELECTIONS = (ADVICE, NO_PRIOR)
-BEST_FIXED = "best fixed policy afterwards"
+BEST_FIXED = "best fixed policy in hindsight"
 #: Cost that no policy in the world can undercut (M12.14); no policy reaches it.
 BOUND = "bound"
 #: Policies shown in the tables.
@@ -236,7 +236,7 @@ class Advised:
     ended: EndedJob
     world: str
     market: str
-    told: tuple[AdvisedSlot | None, ...]
+    advice: tuple[AdvisedSlot | None, ...]
     leads: Mapping[str, tuple[str, ...]]
     pool: Mapping[str, float]
 
@@ -262,16 +262,16 @@ class SimulatedOutcome:
     right: float | None
     cost_usd: float
     on_time: bool
-    told: tuple[AdvisedSlot | None, ...]
+    advice: tuple[AdvisedSlot | None, ...]
     apart: int
     silent: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsTold:
+class FollowAdvice:
     """Policy that runs the advised allocation in each slot, and nothing in slots without a decision."""
 
-    told: tuple[AdvisedSlot | None, ...]
+    advice: tuple[AdvisedSlot | None, ...]
     name: str = ADVICE
 
     def start(self, job: Any) -> None:
@@ -279,8 +279,8 @@ class AsTold:
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
         """Return the allocation advised for the slot."""
-        told = self.told[view.slot]
-        return (Allocation(0, 0) if told is None else told.held), None
+        advised = self.advice[view.slot]
+        return (Allocation(0, 0) if advised is None else advised.held), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Return a constant text."""
@@ -288,7 +288,7 @@ class AsTold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Led:
+class FollowLeaders:
     """Policy that follows the policy named in ``leads`` for each slot; every policy decides in every slot, to update its state.
 
     Each sees the job as in a turn: in the world where it plans there, else as it is planned (M12.11).
@@ -330,12 +330,14 @@ def _as_planned(view: View, caches: tuple[dict[Any, Any], dict[Any, Any]]) -> Vi
     return replace(view, job=planned, running=None, windows=caches[0], tables=caches[1])
 
 
-def led(leads: Sequence[str]) -> Led:
+def follow_leaders(leads: Sequence[str]) -> FollowLeaders:
     """Return the policy that follows the leaders by slot."""
-    return Led(policies=tuple(policy_named(name) for name in dict.fromkeys(leads)), leads=tuple(leads))
+    return FollowLeaders(
+        policies=tuple(policy_named(name) for name in dict.fromkeys(leads)), leads=tuple(leads)
+    )
 
 
-def live_through(
+def run_turns(
     world: Recorded,
     requests: Sequence[JobRequest],
     *,
@@ -357,12 +359,14 @@ def live_through(
     total, done = len(stages) * len(stretch.slots()), 0
     with progress(f"stages of turns, {world.name}", total, lines=True) as tell:
 
-        def told(more: int) -> None:
+        def advance(more: int) -> None:
             nonlocal done
             done += more
             tell(done, total)
 
-        backfill(Backfill(db=db, stretch=stretch, settings=settings, workers=workers, say=say, progress=told))
+        backfill(
+            Backfill(db=db, stretch=stretch, settings=settings, workers=workers, say=say, progress=advance)
+        )
 
 
 def _only(data: Path, world: Recorded, folder: Path) -> Path:
@@ -398,7 +402,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
                 ended=one,
                 world=world.name,
                 market=str(job.request.market),
-                told=_advise(decisions[job.request.name], grid := _slots(job)),
+                advice=_advise(decisions[job.request.name], grid := _slots(job)),
                 leads={name: tuple(by[at] for at in grid) for name, by in leads.items()},
                 pool=pool[job.request.name],
             )
@@ -450,8 +454,8 @@ def simulate_outcome(one: Advised, _: None = None) -> SimulatedOutcome:
     (case,) = ended.cases
     job = case.job
     _size, unit = on_demand_only_in_world(job, case.window)
-    selections = [led(leads) for leads in one.leads.values()]
-    real, *others = replay_ended(ended, [AsTold(told=one.told), *selections], memo)
+    selections = [follow_leaders(leads) for leads in one.leads.values()]
+    real, *others = replay_ended(ended, [FollowAdvice(advice=one.advice), *selections], memo)
     by_name = dict(zip(one.leads, others, strict=True))
     known = with_perfect_forecasts(case)
     right = []
@@ -480,9 +484,9 @@ def simulate_outcome(one: Advised, _: None = None) -> SimulatedOutcome:
         right=right[0].utility_usd / unit if right else None,
         cost_usd=real.total_cost_usd,
         on_time=real.on_time,
-        told=one.told[: len(used)],
+        advice=one.advice[: len(used)],
         apart=sum(a != b for a, b in zip(used, again, strict=False)) + abs(len(used) - len(again)),
-        silent=sum(told is None for told in one.told[: len(used)]),
+        silent=sum(slot is None for slot in one.advice[: len(used)]),
     )
 
 
@@ -507,13 +511,13 @@ def advice_answer(
 ) -> dict[str, Any]:
     """Return all figures of the experiment as plain values; the same folder, seed and options give the same figures."""
     worlds = recorded_worlds(study.data)
-    lives: list[SimulatedOutcome] = []
+    outcomes: list[SimulatedOutcome] = []
     for number, world in enumerate(worlds[:1] if study.fast else worlds):
-        lives += world_lived(study, world, number, workers=workers, worth=worth, days=days)
-    return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
+        outcomes += simulate_world(study, world, number, workers=workers, worth=worth, days=days)
+    return answer_of(outcomes, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
 
 
-def world_lived(
+def simulate_world(
     study: StudyOptions,
     world: Recorded,
     number: int,
@@ -529,7 +533,7 @@ def world_lived(
     with TemporaryDirectory(prefix="slackwater-advice-") as name:
         db = Path(name) / "warehouse.duckdb"
         settings = settings_for(world, db.parent, seed=study.seed, fast=study.fast)
-        live_through(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
+        run_turns(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
         advised = advised_jobs(db, world, settings=settings, until=until)
     with progress(f"jobs of {world.name}", len(advised), lines=True) as tell:
         return list(spread(simulate_outcome, advised, None, processes=workers, progress=tell))
@@ -553,56 +557,58 @@ def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False
 CHANCES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 
 
-def answer_of(lives: Sequence[SimulatedOutcome], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
+def answer_of(outcomes: Sequence[SimulatedOutcome], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
     """Return the object of ``experiment advice --json``; utilities are in units of a job's on-demand-only cost."""
-    worlds = list(dict.fromkeys(one.world for one in lives))
-    groups = {"all": list(lives)} | {name: [one for one in lives if one.world == name] for name in worlds}
+    worlds = list(dict.fromkeys(one.world for one in outcomes))
+    groups = {"all": list(outcomes)} | {
+        name: [one for one in outcomes if one.world == name] for name in worlds
+    }
     return {
         "data": data,
         "seed": seed,
         "fast": fast,
-        "jobs": len(lives),
+        "jobs": len(outcomes),
         "worlds": [_world_answer(name, own, seed) for name, own in groups.items()],
         "lost": [_lost_answer(name, own) for name, own in groups.items()],
-        **{key: _late_rows(own, seed) for key, own in _chances(lives).items()},
+        **{key: _late_rows(own, seed) for key, own in _chances(outcomes).items()},
         "money": [_money_answer(name, own) for name, own in groups.items()],
         "course": _course_rows(groups),
-        "each": [_job_row(one) for one in lives],
-        "silent_slots": sum(one.silent for one in lives),
-        "slots_apart": sum(one.apart for one in lives),
-        "slots": sum(len(one.told) for one in lives),
+        "each": [_job_row(one) for one in outcomes],
+        "silent_slots": sum(one.silent for one in outcomes),
+        "slots_apart": sum(one.apart for one in outcomes),
+        "slots": sum(len(one.advice) for one in outcomes),
     }
 
 
-def best_fixed(lives: Sequence[SimulatedOutcome]) -> str:
+def best_fixed(outcomes: Sequence[SimulatedOutcome]) -> str:
     """Return the policy of the pool with the largest mean utility over these jobs."""
-    names = [name for name in lives[0].utility if name not in (*SELECTIONS, BOUND)]
-    return max(names, key=lambda name: float(np.mean([one.utility[name] for one in lives])))
+    names = [name for name in outcomes[0].utility if name not in (*SELECTIONS, BOUND)]
+    return max(names, key=lambda name: float(np.mean([one.utility[name] for one in outcomes])))
 
 
-def _table(lives: Sequence[SimulatedOutcome], names: Sequence[str]) -> np.ndarray:
-    return np.array([[one.utility[name] for name in names] for one in lives])
+def _table(outcomes: Sequence[SimulatedOutcome], names: Sequence[str]) -> np.ndarray:
+    return np.array([[one.utility[name] for name in names] for one in outcomes])
 
 
-def _blocks(lives: Sequence[SimulatedOutcome]) -> np.ndarray:
-    return day_blocks([one.market for one in lives], [one.start for one in lives])
+def _blocks(outcomes: Sequence[SimulatedOutcome]) -> np.ndarray:
+    return day_blocks([one.market for one in outcomes], [one.start for one in outcomes])
 
 
-def _world_answer(name: str, lives: Sequence[SimulatedOutcome], seed: int) -> dict[str, Any]:
+def _world_answer(name: str, outcomes: Sequence[SimulatedOutcome], seed: int) -> dict[str, Any]:
     """Return means over the jobs of a world, with the interval of the difference between the advice and each alternative."""
-    best = best_fixed(lives)
+    best = best_fixed(outcomes)
     names = [*SELECTIONS, *SHOWN, best, BOUND]
-    values = _table(lives, names)
-    drawn = resampled(values[:, :1] - values, blocks=_blocks(lives), rng=np.random.default_rng(seed))
+    values = _table(outcomes, names)
+    drawn = resampled(values[:, :1] - values, blocks=_blocks(outcomes), rng=np.random.default_rng(seed))
     low, high = drawn.interval()
-    first, worth = _first_jobs(lives), np.array([one.worth for one in lives])
+    first, worth = _first_jobs(outcomes), np.array([one.worth for one in outcomes])
     return {
         "world": name,
-        "jobs": len(lives),
+        "jobs": len(outcomes),
         "first_jobs": int(first.sum()),
         "blocks": drawn.blocks,
         "best_fixed": best,
-        "late": sum(not one.on_time for one in lives),
+        "late": sum(not one.on_time for one in outcomes),
         "rows": [
             {
                 "what": f"{BEST_FIXED}: {what}" if k == len(names) - 2 else what,
@@ -619,16 +625,16 @@ def _world_answer(name: str, lives: Sequence[SimulatedOutcome], seed: int) -> di
     }
 
 
-def _first_jobs(lives: Sequence[SimulatedOutcome]) -> np.ndarray:
+def _first_jobs(outcomes: Sequence[SimulatedOutcome]) -> np.ndarray:
     """Return which jobs began no later than the first end of a job in their warehouse, shape (jobs,)."""
     taught: dict[str, pd.Timestamp] = {}
-    for one in lives:
+    for one in outcomes:
         ends = one.start + STEP * one.slots
         taught[one.world] = min(ends, taught.get(one.world, ends))
-    return np.array([one.start <= taught[one.world] for one in lives])
+    return np.array([one.start <= taught[one.world] for one in outcomes])
 
 
-def _lost_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]:
+def _lost_answer(name: str, outcomes: Sequence[SimulatedOutcome]) -> dict[str, Any]:
     """Return a breakdown of the gap between the bound and the advice, as means over jobs.
 
     ``fixed`` is the loss of the best fixed policy; ``choosing`` is the further loss of the advice compared with that policy, split
@@ -636,14 +642,14 @@ def _lost_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]
     add up to ``gap``. ``forecast_error`` is a different breakdown of the same gap: the utility that the deciding policies would
     have gained with perfect forecasts.
     """
-    best = best_fixed(lives)
-    advice, fixed, most = _table(lives, [ADVICE, best, BOUND]).T
-    first = _first_jobs(lives)
+    best = best_fixed(outcomes)
+    advice, fixed, most = _table(outcomes, [ADVICE, best, BOUND]).T
+    first = _first_jobs(outcomes)
     behind = fixed - advice
-    right = np.array([one.utility[ADVICE] if one.right is None else one.right for one in lives])
+    right = np.array([one.utility[ADVICE] if one.right is None else one.right for one in outcomes])
     return {
         "world": name,
-        "jobs": len(lives),
+        "jobs": len(outcomes),
         "gap": float((most - advice).mean()),
         "fixed": float((most - fixed).mean()),
         "choosing": float(behind.mean()),
@@ -651,37 +657,37 @@ def _lost_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]
         "learning": float(np.where(first, 0.0, behind).mean()),
         "forecast_error": float((right - advice).mean()),
         "fixed_usd": float(
-            np.mean([(m - f) * one.unit for m, f, one in zip(most, fixed, lives, strict=True)])
+            np.mean([(m - f) * one.unit for m, f, one in zip(most, fixed, outcomes, strict=True)])
         ),
-        "choosing_usd": float(np.mean([b * one.unit for b, one in zip(behind, lives, strict=True)])),
+        "choosing_usd": float(np.mean([b * one.unit for b, one in zip(behind, outcomes, strict=True)])),
     }
 
 
-def _chances(lives: Sequence[SimulatedOutcome]) -> dict[str, list[SimulatedOutcome]]:
+def _chances(outcomes: Sequence[SimulatedOutcome]) -> dict[str, list[SimulatedOutcome]]:
     """Return the groups of decisions for which the predicted probability of missing the deadline is checked.
 
     The groups are all decisions, those on jobs that began in the second half of their world's starts (not used to choose the
     belief), and the first decision of each job.
     """
-    worlds = {one.world: [other.start for other in lives if other.world == one.world] for one in lives}
+    worlds = {one.world: [other.start for other in outcomes if other.world == one.world] for one in outcomes}
     middle = {name: min(starts) + (max(starts) - min(starts)) / 2 for name, starts in worlds.items()}
     return {
-        "late": list(lives),
-        "late_later": [one for one in lives if one.start > middle[one.world]],
-        "late_first": [replace(one, told=one.told[:1]) for one in lives],
+        "late": list(outcomes),
+        "late_later": [one for one in outcomes if one.start > middle[one.world]],
+        "late_first": [replace(one, advice=one.advice[:1]) for one in outcomes],
     }
 
 
-def _late_rows(lives: Sequence[SimulatedOutcome], seed: int) -> list[dict[str, Any]]:
+def _late_rows(outcomes: Sequence[SimulatedOutcome], seed: int) -> list[dict[str, Any]]:
     """Return the calibration: decisions binned by predicted probability of missing the deadline, with the observed frequency.
 
     The interval of the observed frequency resamples blocks of market and day, because the decisions of a job share its outcome.
     """
-    blocks = _blocks(lives) if lives else np.array([], dtype=int)
-    said = np.array([told.late for one in lives for told in one.told if told is not None])
-    late = np.array([not one.on_time for one in lives for told in one.told if told is not None])
-    job = np.array([k for k, one in enumerate(lives) for told in one.told if told is not None])
-    place = np.clip(np.searchsorted(CHANCES, said, side="right") - 1, 0, len(CHANCES) - 2)
+    blocks = _blocks(outcomes) if outcomes else np.array([], dtype=int)
+    predicted = np.array([slot.late for one in outcomes for slot in one.advice if slot is not None])
+    late = np.array([not one.on_time for one in outcomes for slot in one.advice if slot is not None])
+    job = np.array([k for k, one in enumerate(outcomes) for slot in one.advice if slot is not None])
+    place = np.clip(np.searchsorted(CHANCES, predicted, side="right") - 1, 0, len(CHANCES) - 2)
     rows = []
     for k, (low, high) in enumerate(pairwise(CHANCES)):
         own = place == k
@@ -697,8 +703,8 @@ def _late_rows(lives: Sequence[SimulatedOutcome], seed: int) -> list[dict[str, A
                 "to": high,
                 "decisions": int(own.sum()),
                 "jobs": len(np.unique(job[own])),
-                "said": float(said[own].mean()) if own.any() else None,
-                "happened": float(late[own].mean()) if own.any() else None,
+                "predicted": float(predicted[own].mean()) if own.any() else None,
+                "observed": float(late[own].mean()) if own.any() else None,
                 "low": interval[0],
                 "high": interval[1],
             }
@@ -706,12 +712,12 @@ def _late_rows(lives: Sequence[SimulatedOutcome], seed: int) -> list[dict[str, A
     return rows
 
 
-def _money_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any]:
+def _money_answer(name: str, outcomes: Sequence[SimulatedOutcome]) -> dict[str, Any]:
     """Return the cost expected by each job's first decision and the cost paid, in units of the job's on-demand-only cost."""
     pairs = [
-        (one.told[0].cost_usd / one.unit, one.cost_usd / one.unit)
-        for one in lives
-        if one.told and one.told[0]
+        (one.advice[0].cost_usd / one.unit, one.cost_usd / one.unit)
+        for one in outcomes
+        if one.advice and one.advice[0]
     ]
     expected, paid = np.array(pairs).reshape(-1, 2).T
     return {
@@ -726,10 +732,10 @@ def _money_answer(name: str, lives: Sequence[SimulatedOutcome]) -> dict[str, Any
 def _course_rows(groups: Mapping[str, Sequence[SimulatedOutcome]]) -> list[dict[str, Any]]:
     """Return, after each job of a world by start, the mean so far of each selection minus that of the world's best fixed policy."""
     rows = []
-    for name, lives in groups.items():
+    for name, outcomes in groups.items():
         if name == "all":
             continue
-        own = sorted(lives, key=lambda one: (one.start, one.job))
+        own = sorted(outcomes, key=lambda one: (one.start, one.job))
         names = list(SELECTIONS)
         values = _table(own, [*names, best_fixed(own)])
         ahead = (values[:, :-1] - values[:, -1:]).cumsum(axis=0) / np.arange(1, len(own) + 1)[:, None]
@@ -742,7 +748,7 @@ def _course_rows(groups: Mapping[str, Sequence[SimulatedOutcome]]) -> list[dict[
 
 
 def _job_row(one: SimulatedOutcome) -> dict[str, Any]:
-    first = one.told[0] if one.told else None
+    first = one.advice[0] if one.advice else None
     return {
         "job": one.job,
         "world": one.world,
@@ -754,8 +760,8 @@ def _job_row(one: SimulatedOutcome) -> dict[str, Any]:
         "cost_usd": one.cost_usd,
         "on_time": one.on_time,
         "expected_cost_usd": None if first is None else first.cost_usd,
-        "late_said": None if first is None else first.late,
-        "followed": sorted({told.policy for told in one.told if told is not None}),
+        "late_predicted": None if first is None else first.late,
+        "followed": sorted({slot.policy for slot in one.advice if slot is not None}),
         **{
             name.replace(" ", "_").replace("-", "_").lower(): one.utility[name]
             for name in (*SELECTIONS, *SHOWN, BOUND)
@@ -772,12 +778,12 @@ LOST = {
     "cold_start": "of it cold start", "learning": "of it learning", "forecast_error": "forecast error",
 }  # fmt: skip
 LATE = {
-    "from": "said from",
+    "from": "predicted from",
     "to": "to",
     "decisions": "decisions",
     "jobs": "jobs",
-    "said": "said",
-    "happened": "happened",
+    "predicted": "predicted",
+    "observed": "observed",
     "low": "95 % from",
     "high": "to",
 }
@@ -804,14 +810,14 @@ def advice_report(answer: dict[str, Any]) -> Answer:
     findings = [
         f"{answer['jobs']} jobs, {answer['slots']} decisions, {whole['late']} late: advice paid {by[ADVICE]['mean_cost']:.4f} of "
         f"on-demand only, {-fixed['advice_ahead']:.4f} more ({-fixed['high']:.4f} to {-fixed['low']:.4f}) than "
-        f"{whole['best_fixed']}, the best fixed policy afterwards; in the {whole['first_jobs']} jobs that began before any had "
+        f"{whole['best_fixed']}, the best fixed policy in hindsight; in the {whole['first_jobs']} jobs that began before any had "
         f"ended {-fixed['first_jobs']:.4f} more.",
         f"UP paid {by['UP']['mean_cost']:.4f}, MSU-trim {by['MSU-trim']['mean_cost']:.4f}, the bound is "
         f"{by[BOUND]['mean_cost']:.4f}.",
-        f"What was measured elsewhere is worth {by[NO_PRIOR]['advice_ahead']:.4f} a job ({by[NO_PRIOR]['low']:.4f} to "
+        f"The prior measured on other sources is worth {by[NO_PRIOR]['advice_ahead']:.4f} a job ({by[NO_PRIOR]['low']:.4f} to "
         f"{by[NO_PRIOR]['high']:.4f}), {by[NO_PRIOR]['first_jobs']:.4f} in the first jobs.",
         f"{answer['silent_slots']} slots had no decision; in {answer['slots_apart']} the policies that decided, replayed "
-        "afterwards, hold something else than was advised.",
+        "afterwards, hold another allocation than advised.",
     ]
     answer |= {"findings": findings}
     tables = [
@@ -825,18 +831,18 @@ def advice_report(answer: dict[str, Any]) -> Answer:
         numbers(LOST, answer["lost"], title="Lost, in units of on-demand only"),
         Figures(_chance_figures(answer)),
         *(
-            numbers(LATE, answer[key], title=f"Chance of being late, said and happened: {words}")
+            numbers(LATE, answer[key], title=f"P(late), predicted and observed: {words}")
             for key, words in CHANCES_OF.items()
         ),
         numbers(MONEY, answer["money"], title="Cost expected by a job's first decision, and paid"),
     ]
     return Answer(
-        title="Advice as it was given" + quick_look(answer),
+        title="Advice of past turns" + quick_look(answer),
         about=(
             f"A warehouse for each source of {answer['data']}, begun {BEFORE.days} days into its record and "
-            f"turned slot after slot as it would have been then, with the default settings and jobs drawn with seed "
-            f"{answer['seed']}. Costs and utilities are in units of a job's on-demand-only cost; what lateness loses of a job's "
-            f"value counts as a cost. What was measured before leaves the source out."
+            f"with turns slot after slot as of that time, with the default settings and jobs drawn with seed "
+            f"{answer['seed']}. Costs and utilities are in units of a job's on-demand-only cost; value lost by lateness "
+            "counts as a cost. The prior leaves out the source."
         ),
         value=answer,
         blocks=blocks,
@@ -846,28 +852,30 @@ def advice_report(answer: dict[str, Any]) -> Answer:
 def _chance_figures(answer: Mapping[str, Any]) -> list[Figure]:
     """Return the calibration chart (predicted on x, observed on y); none if no predicted probability reaches 1 %."""
     rows: list[dict[str, Any]] = [
-        {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words}
-        | ({"text": f"{row['decisions']:,}"} if row["said"] >= 0.05 else {})  # below this the labels overlap
+        {"x": 100 * row["predicted"], "y": 100 * row["observed"], "series": words}
+        | (
+            {"text": f"{row['decisions']:,}"} if row["predicted"] >= 0.05 else {}
+        )  # below this the labels overlap
         for key, words in CHANCES_OF.items()
         for row in answer[key]
-        if row["said"] is not None
+        if row["predicted"] is not None
     ]
     if not any(row["x"] >= 1.0 for row in rows):
         return []
     return [
         Figure(
-            title="Chance of being late",
+            title="P(late)",
             specs=lambda: [
                 scatter(
                     rows,
                     list(CHANCES_OF.values()),
-                    x=Axis(title="P(late) that was told, %", low=0, high=100),
-                    y=Axis(title="how often the job was late, %", low=0, high=100),
+                    x=Axis(title="predicted P(late), %", low=0, high=100),
+                    y=Axis(title="share of jobs late, %", low=0, high=100),
                     diagonal=(0, 100),
                 )
             ],
-            captions=["On the line what was told happened; beside a mark the number of its decisions."],
-            label="Chance of being late, as told and as it happened",
+            captions=["On the line the prediction holds; the number at a mark counts its decisions."],
+            label="Predicted P(late) and share of jobs late",
             width=460,
         )
     ]

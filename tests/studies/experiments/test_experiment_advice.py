@@ -29,11 +29,11 @@ from slackwater.studies.experiments.advice import (
     advice_report,
     answer_of,
     best_fixed,
+    follow_leaders,
     jobs_of,
-    led,
     recorded_worlds,
     settings_for,
-    world_lived,
+    simulate_world,
 )
 from slackwater.studies.experiments.study import StudyOptions
 from slackwater.warehouse.errors import MarketError
@@ -57,8 +57,8 @@ def world(folder):
 
 
 @pytest.fixture(scope="module")
-def lives(folder, world):
-    return world_lived(StudyOptions(data=folder, fast=True, seed=2), world, 0, workers=1)
+def outcomes(folder, world):
+    return simulate_world(StudyOptions(data=folder, fast=True, seed=2), world, 0, workers=1)
 
 
 def test_a_world_is_the_zones_of_one_source_that_have_prices_of_their_own(world, folder, tmp_path):
@@ -95,13 +95,13 @@ def test_what_was_measured_in_the_world_itself_is_left_out(tmp_path, world):
 
 
 @pytest.mark.slow
-def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(lives):
+def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(outcomes):
     """Turn and replay share one engine: the same forecasts, record and leaders give the same instances."""
-    assert len(lives) >= 3
-    for one in lives:
+    assert len(outcomes) >= 3
+    for one in outcomes:
         assert one.silent == one.apart == 0
-        assert len(one.told) <= one.slots
-        assert {told.policy for told in one.told} <= set(one.utility)
+        assert len(one.advice) <= one.slots
+        assert {slot.policy for slot in one.advice} <= set(one.utility)
         assert set(SELECTIONS) | set(SHOWN) | {BOUND} <= set(one.utility)
         assert one.utility["OD-only"] == pytest.approx(one.worth - 1.0)
         assert max(value for name, value in one.utility.items() if name != BOUND) <= one.utility[BOUND] + 1e-6
@@ -110,13 +110,13 @@ def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(lives
 
 
 @pytest.mark.slow
-def test_the_answer_adds_up(lives, folder):
-    answer = answer_of(lives, data=str(folder), seed=2, fast=True)
+def test_the_answer_adds_up(outcomes, folder):
+    answer = answer_of(outcomes, data=str(folder), seed=2, fast=True)
     whole = answer["worlds"][0]
     rows = {row["what"]: row for row in whole["rows"]}
-    best = best_fixed(lives)
+    best = best_fixed(outcomes)
     assert whole["best_fixed"] == best
-    mean = {name: np.mean([one.utility[name] for one in lives]) for name in lives[0].utility}
+    mean = {name: np.mean([one.utility[name] for one in outcomes]) for name in outcomes[0].utility}
     assert mean[best] == max(mean[name] for name in mean if name not in (*SELECTIONS, BOUND))
     assert rows["UP"]["advice_ahead"] == pytest.approx(mean[ADVICE] - mean["UP"])
     assert rows["OD-only"]["mean_cost"] == pytest.approx(1.0)
@@ -127,19 +127,19 @@ def test_the_answer_adds_up(lives, folder):
     assert (
         sum(row["decisions"] for row in answer["late"])
         == answer["slots"]
-        == sum(len(one.told) for one in lives)
+        == sum(len(one.advice) for one in outcomes)
     )
     json.dumps(plain(advice_report(answer).value), allow_nan=False)
 
 
 @pytest.mark.slow
-def test_a_person_sees_tables_and_a_course(lives, folder, capsys):
-    answer = advice_report(answer_of(lives, data=str(folder), seed=2, fast=True))
+def test_a_person_sees_tables_and_a_course(outcomes, folder, capsys):
+    answer = advice_report(answer_of(outcomes, data=str(folder), seed=2, fast=True))
     text = printed(answer.blocks)
     for words in (
-        "best fixed policy afterwards",
+        "best fixed policy in hindsight",
         "MSU-trim",
-        "Chance of being late",
+        "P(late)",
         "advice without prior",
     ):
         assert words in text
@@ -149,22 +149,22 @@ def test_a_person_sees_tables_and_a_course(lives, folder, capsys):
 
 def hand_made(name, *, start, utility, late=0.0, on_time=True, world="w"):
     at = pd.Timestamp("2025-03-03T00:00Z") + STEP * start
-    told = (AdvisedSlot(held=Allocation(0, 1), policy="UP", late=late, cost_usd=4.0),) * 2
+    advice = (AdvisedSlot(held=Allocation(0, 1), policy="UP", late=late, cost_usd=4.0),) * 2
     names = dict.fromkeys((*SELECTIONS, *SHOWN, BOUND), 0.5) | {BOUND: 1.0} | utility
     return SimulatedOutcome(
         job=name, world=world, market="m", start=at, slots=2, n_max=1, unit=8.0, worth=1.5, utility=names,
-        right=0.9, cost_usd=6.0, on_time=on_time, told=told, apart=0, silent=0,
+        right=0.9, cost_usd=6.0, on_time=on_time, advice=advice, apart=0, silent=0,
     )  # fmt: skip
 
 
 def test_cold_start_is_what_was_lost_before_any_job_had_ended():
-    lives = [
+    outcomes = [
         hand_made("a", start=0, utility={ADVICE: 0.3}),
         hand_made("b", start=2, utility={ADVICE: 0.4}),
         hand_made("c", start=3, utility={ADVICE: 0.5}),
         hand_made("d", start=9, utility={ADVICE: 0.1}),
     ]
-    lost = answer_of(lives, data="x", seed=1, fast=True)["lost"][0]
+    lost = answer_of(outcomes, data="x", seed=1, fast=True)["lost"][0]
     assert lost["choosing"] == pytest.approx((0.2 + 0.1 + 0.0 + 0.4) / 4)
     assert lost["cold_start"] == pytest.approx((0.2 + 0.1) / 4)
     assert lost["learning"] == pytest.approx(0.4 / 4)
@@ -173,36 +173,36 @@ def test_cold_start_is_what_was_lost_before_any_job_had_ended():
 
 
 def test_said_and_happened_stand_side_by_side():
-    lives = [
+    outcomes = [
         hand_made("a", start=0, utility={}, late=0.1, on_time=False),
         hand_made("b", start=4, utility={}, late=0.1),
         hand_made("c", start=8, utility={}, late=0.0),
     ]
-    answer = answer_of(lives, data="x", seed=1, fast=True)
+    answer = answer_of(outcomes, data="x", seed=1, fast=True)
     rows = {row["from"]: row for row in answer["late"]}
     assert (rows[0.05]["decisions"], rows[0.05]["jobs"]) == (4, 2)
-    assert (rows[0.05]["said"], rows[0.05]["happened"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert (rows[0.05]["predicted"], rows[0.05]["observed"]) == (pytest.approx(0.1), pytest.approx(0.5))
     assert rows[0.05]["low"] is None, "both began on one day in one market: a single block"
-    assert (rows[0.0]["decisions"], rows[0.0]["happened"]) == (2, 0.0)
-    assert rows[0.5]["happened"] is None
+    assert (rows[0.0]["decisions"], rows[0.0]["observed"]) == (2, 0.0)
+    assert rows[0.5]["observed"] is None
     money = answer["money"][0]
     assert (money["expected"], money["paid"]) == (pytest.approx(0.5), pytest.approx(0.75))
 
 
-def test_chances_are_told_of_the_later_jobs_and_of_first_decisions_too():
-    lives = [
+def test_chances_are_shown_for_the_later_jobs_and_of_first_decisions_too():
+    outcomes = [
         hand_made("a", start=0, utility={}, late=0.1, on_time=False),
         hand_made("b", start=40, utility={}, late=0.1),
         hand_made("c", start=60, utility={}, late=0.3, on_time=False),
         hand_made("d", start=500, utility={}, late=0.7, world="another"),
         hand_made("e", start=501, utility={}, late=0.7, world="another"),
     ]
-    answer = answer_of(lives, data="x", seed=1, fast=True)
+    answer = answer_of(outcomes, data="x", seed=1, fast=True)
     later = {row["from"]: row["decisions"] for row in answer["late_later"]}
     assert later == {0.0: 0, 0.001: 0, 0.01: 0, 0.05: 2, 0.2: 2, 0.5: 2}, "b, c and e"
     assert [row["decisions"] for row in answer["late_first"]] == [0, 0, 0, 2, 1, 2]
     page = rendered(advice_report(answer))
-    assert "as told and as it happened" in page
+    assert "Predicted P(late) and share of jobs late" in page
     (drawn,) = [chart for chart in charts_of(page) if "P(late)" in json.dumps(chart)]
     rows = drawn["datasets"]["rows"]
     assert len(rows) == 9
@@ -210,9 +210,9 @@ def test_chances_are_told_of_the_later_jobs_and_of_first_decisions_too():
 
 
 def test_a_share_of_late_jobs_has_an_interval_by_days():
-    lives = [hand_made(f"j{k}", start=48 * k, utility={}, late=0.3, on_time=k % 3 > 0) for k in range(12)]
-    row = next(row for row in answer_of(lives, data="x", seed=1, fast=True)["late"] if row["from"] == 0.2)
-    assert (row["jobs"], row["happened"]) == (12, pytest.approx(1 / 3))
+    outcomes = [hand_made(f"j{k}", start=48 * k, utility={}, late=0.3, on_time=k % 3 > 0) for k in range(12)]
+    row = next(row for row in answer_of(outcomes, data="x", seed=1, fast=True)["late"] if row["from"] == 0.2)
+    assert (row["jobs"], row["observed"]) == (12, pytest.approx(1 / 3))
     assert 0.0 <= row["low"] < 1 / 3 < row["high"] <= 1.0
 
 
@@ -231,7 +231,7 @@ def test_leaders_by_slot_do_what_each_of_them_would():
     job = make_job(workload=20.0, deadline_slots=12, n_max=4, mu_up=0.9, mu_down=0.95, value=200.0)
     window = make_window(rng.uniform(0.5, 3.0, 12), rng.integers(0, 5, 12).astype(float), on_demand_usd=4.0)
     for name in ("UP", "AHANP(0.5)", "Stochastic(24)"):
-        alone, stood = (replay(one, job, window) for one in (policy_named(name), led([name] * 12)))
+        alone, stood = (replay(one, job, window) for one in (policy_named(name), follow_leaders([name] * 12)))
         assert stood.allocations == alone.allocations
-    mixed = replay(led(["OD-only"] * 3 + ["MSU"] * 9), job, window)
+    mixed = replay(follow_leaders(["OD-only"] * 3 + ["MSU"] * 9), job, window)
     assert all(not a.spot for a in mixed.allocations[:3])
