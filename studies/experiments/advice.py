@@ -269,7 +269,10 @@ class SimulatedOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowAdvice:
-    """Policy that runs the advised allocation in each slot, and nothing in slots without a decision."""
+    """Policy that requests the advised allocation in each slot, and nothing in slots without a decision.
+
+    A turn without a count of its own slot may advise more spot instances than are there: those that exist are granted.
+    """
 
     advice: tuple[AdvisedSlot | None, ...]
     name: str = ADVICE
@@ -278,9 +281,10 @@ class FollowAdvice:
         """Return no state."""
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
-        """Return the allocation advised for the slot."""
+        """Return the allocation advised for the slot, with at most the spot instances that are there."""
         advised = self.advice[view.slot]
-        return (Allocation(0, 0) if advised is None else advised.held), None
+        held = Allocation(0, 0) if advised is None else advised.held
+        return replace(held, spot=min(held.spot, view.available)), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Return a constant text."""
