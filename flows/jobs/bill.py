@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
@@ -17,6 +18,12 @@ LOSSES = (
     "else until the loss was seen or reported."
 )
 
+#: Note of a bill with open jobs.
+OPEN = (
+    "An open job is counted until the end of its newest slot, or a later report. "
+    "Instances that run longer are not in the bill yet."
+)
+
 
 def bill(
     job: Annotated[str | None, option("One job, slot by slot (default: every job).", metavar="JOB")] = None,
@@ -26,8 +33,9 @@ def bill(
 ) -> Answer:
     """Show what jobs have cost, compared with on-demand only for the same work.
 
-    Instances are those reported in a slot, each report until the next one, else those decided; prices
-    are those of the decisions in the market where they ran.
+    Instances are those reported, each report until the next, in slots without a report those decided.
+    Spot is paid at the observed price of each slot in the market where it ran, else at the price of
+    the decision; on-demand at the price of the decision.
     """
     from slackwater.flows.ledger.endings import missed_jobs
     from slackwater.flows.ledger.headline import missed_apart
@@ -42,6 +50,10 @@ def bill(
             "SELECT 1 FROM reports WHERE lost > 0 AND ($job IS NULL OR job = $job) LIMIT 1", {"job": job}
         )
         missed, _ = missed_apart(missed_jobs(store, [one for one in known if one.request.name in scored]))
+        ended = scored | {
+            name for (name,) in store.execute("SELECT job FROM reports WHERE finished OR withdrawn")
+        }
+    notes = [*([LOSSES] if lost else []), *_unknown(slots, ended)]
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
     blocks: list[Block] = [
@@ -53,7 +65,7 @@ def bill(
     if job is not None:
         blocks.append(_slots_table(slots))
     title = "Bill" if job is None else f"Bill of {job}"
-    return Answer(title=title, value=value, blocks=blocks, notes=[LOSSES] if lost else [])
+    return Answer(title=title, value=value, blocks=blocks, notes=notes)
 
 
 def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
@@ -62,25 +74,54 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
 
     from slackwater.warehouse.errors import StoreError
 
-    newest = "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'markets'"
+    newest = (
+        "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'spot_price_from'"
+    )
     if not store.execute(newest):
         raise StoreError(
-            f"warehouse {store.name} was last written by an older version, without its costs by market",
+            f"warehouse {store.name} was last written by an older version, without its costs at observed prices",
             remedy="the next writing command, such as `slackwater run`, brings it up to date",
         )
     names = (
-        "job", "slot", "market", "markets", "on_demand", "spot", "held_from", "paid_usd", "on_demand_only_usd",
-        "saved_usd", "work_share",
+        "job", "slot", "slot_end", "market", "markets", "on_demand", "spot", "held_from", "paid_usd", "spot_price_from",
+        "on_demand_only_usd", "saved_usd", "work_share",
     )  # fmt: skip
     rows = store.execute(
-        f"SELECT {', '.join(names).replace('slot,', 'epoch_us(slot) AS slot,', 1)} FROM job_costs "
+        f"SELECT * REPLACE (epoch_us(slot) AS slot, epoch_us(slot_end) AS slot_end) FROM (SELECT {', '.join(names)} FROM job_costs "
+        "JOIN (SELECT job, slot, slot_end FROM job_decisions) USING (job, slot)) "
         "WHERE $job IS NULL OR job = $job ORDER BY job, slot",
         {"job": job},
     )
+    times = ("slot", "slot_end")
     return [
-        dict(zip(names, row, strict=True)) | {"slot": pd.Timestamp(int(row[1]), unit="us", tz="UTC")}
-        for row in rows
+        {name: pd.Timestamp(value, unit="us", tz="UTC") if name in times else value for name, value in named}
+        for named in (zip(names, row, strict=True) for row in rows)
     ]
+
+
+def _unknown(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> list[str]:
+    """Return in words what a bill does not know; jobs that ``ended`` run no longer."""
+    found = []
+    origins = [row["spot_price_from"] for row in slots if row["spot_price_from"] is not None]
+    if assumed := origins.count("decided"):
+        found.append(
+            f"Spot price not observed in {assumed} of {plural(len(origins), 'slot')} with spot: that of the decision is used."
+        )
+    if gaps := sum(_is_gap(*pair) for pair in pairwise(slots)):
+        found.append(
+            f"Not in the bill: {plural(gaps, 'time')} between two slots without a decision or a report."
+        )
+    newest = {row["job"]: row for row in slots if row["job"] not in ended}
+    if any(row["on_demand"] + row["spot"] > 0 for row in newest.values()):
+        found.append(OPEN)
+    return found
+
+
+def _is_gap(row: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether nothing is known of the time between two rows."""
+    return bool(
+        row["job"] == after["job"] and row["held_from"] == "decided" and row["slot_end"] < after["slot"]
+    )
 
 
 def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[str, Any]]:

@@ -417,52 +417,6 @@ def _decisions() -> Relation:
 
 
 def _costs() -> Relation:
-    prices = ("spot_usd_per_hour", "on_demand_usd_per_hour")
-    revised = ", ".join(f"TRY_CAST(TRY_CAST(details AS JSON) ->> '$.{one}' AS DOUBLE)" for one in prices)
-    targets = (
-        f"SELECT job, slot AS since, market, {', '.join(prices)} FROM job_decisions "
-        f"UNION ALL SELECT job, revised_at, market, {revised} FROM revisions"
-    )
-    reported = (
-        "SELECT job, reported_at, coalesce(arg_max(on_demand, (known_at, revision)), 0) AS on_demand, "
-        "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market FROM reports "
-        "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at"
-    )
-    # Instances run on where the next slot has no decision: until that of a later slot, or the newest report.
-    spans = (
-        "SELECT job, slot, slot_end, market, coalesce(lead(slot) OVER (PARTITION BY job ORDER BY slot), "
-        "greatest(slot_end, newest + to_microseconds(1))) AS until FROM job_decisions "
-        "LEFT JOIN (SELECT job, max(reported_at) AS newest FROM reported GROUP BY job) USING (job)"
-    )
-    placed = (
-        "SELECT r.job, d.slot, d.slot_end, d.until, r.reported_at, r.on_demand, r.spot, "
-        "coalesce(r.market, t.market, d.market) AS market "
-        "FROM reported AS r JOIN spans AS d ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.until "
-        "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since"
-    )
-    lasting = (
-        "SELECT *, epoch(coalesce(lead(reported_at) OVER own, until) "
-        "- CASE WHEN row_number() OVER own = 1 AND reported_at < slot_end THEN slot ELSE reported_at END) / 3600 AS hours "
-        "FROM placed WINDOW own AS (PARTITION BY job, slot ORDER BY reported_at)"
-    )
-    priced = (
-        f"SELECT l.*, {_usd('hours', 'l.on_demand', 'l.spot')} AS usd FROM lasting AS l "
-        "ASOF LEFT JOIN targets AS t ON l.job = t.job AND l.market = t.market AND l.reported_at >= t.since"
-    )
-    runs = "FILTER (WHERE on_demand + spot > 0)"
-    held = (
-        "SELECT job, slot, min(reported_at) < any_value(slot_end) AS is_within, "
-        "arg_max(on_demand, reported_at) AS on_demand, arg_max(spot, reported_at) AS spot, "
-        f"arg_max(market, reported_at) {runs} AS market, "
-        f"array_to_string(list(DISTINCT market ORDER BY market) {runs}, ', ') AS markets, "
-        "CASE WHEN count(usd) = count(*) THEN sum(usd) END AS usd FROM priced GROUP BY job, slot"
-    )
-    decided = (
-        "SELECT job, slot, market, on_demand, spot, on_demand_only_usd, progress_share, "
-        f"{_usd('step_minutes / 60', 'on_demand', 'spot')} AS usd, "
-        "coalesce(lead(progress_share) OVER (PARTITION BY job ORDER BY slot), "
-        "CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END) AS next_share FROM job_decisions"
-    )
     return Relation(
         words="Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: "
         "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
@@ -476,32 +430,108 @@ def _costs() -> Relation:
             "on_demand": "On-demand instances, by the last report of the slot.",
             "spot": "Spot instances, by the last report of the slot.",
             "held_from": "`reported` if instances were reported in the slot, else `decided`.",
-            "paid_usd": "Cost of the instances, each report until the next one, at the prices of their market by the newest "
-            "decision there, USD; null if a price is not known. Includes following slots without a decision.",
+            "paid_usd": "Cost of the instances, each report until the next, at the prices of each slot in their market, USD; null "
+            "if a price is not known. Includes following slots without a decision, as far as reports go.",
+            "spot_price_from": "`observed` if all spot of the slot is paid at observed prices, `decided` if some at the price "
+            "of the newest decision in its market; null without spot.",
             "on_demand_only_usd": "Cost of the work of the slot with on-demand only, USD: its share of the whole job; null if the "
             "work is not known yet.",
             "saved_usd": "Saving: on_demand_only_usd less paid_usd; null if either is not known.",
             "work_share": "Share of the job's work done in the slot; null if not known yet.",
         },
-        sql=f"WITH targets AS ({targets}), reported AS ({reported}), spans AS ({spans}), placed AS ({placed}), "
-        f"lasting AS ({lasting}), priced AS ({priced}), held AS ({held}), decided AS ({decided}) "
-        "SELECT d.job, d.slot, coalesce(h.market, d.market) AS market, coalesce(h.markets, d.market) AS markets, "
-        "CASE WHEN is_within THEN h.on_demand ELSE d.on_demand END AS on_demand, "
-        "CASE WHEN is_within THEN h.spot ELSE d.spot END AS spot, "
-        "CASE WHEN is_within THEN 'reported' ELSE 'decided' END AS held_from, "
-        "CASE WHEN h.job IS NULL THEN d.usd WHEN is_within THEN h.usd ELSE d.usd + h.usd END AS paid_usd, "
-        "d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
-        "d.on_demand_only_usd * (next_share - progress_share) - paid_usd AS saved_usd, next_share - progress_share AS work_share "
-        "FROM decided AS d LEFT JOIN held AS h USING (job, slot)",
+        sql=f"WITH {', '.join(f'{name} AS ({sql})' for name, sql in (_held_steps() | _paid_steps()).items())} "
+        "SELECT job, slot, coalesce(p.market, o.market) AS market, coalesce(p.markets, o.market) AS markets, "
+        "CASE WHEN is_reported THEN newest.on_demand ELSE o.on_demand END AS on_demand, "
+        "CASE WHEN is_reported THEN newest.spot ELSE o.spot END AS spot, "
+        "CASE WHEN is_reported THEN 'reported' ELSE 'decided' END AS held_from, usd AS paid_usd, "
+        "spot_price_from, on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
+        "on_demand_only_usd * (next_share - progress_share) - usd AS saved_usd, next_share - progress_share AS work_share "
+        "FROM opened AS o JOIN paid AS p USING (job, slot)",
     )
 
 
-def _usd(hours: str, on_demand: str, spot: str) -> str:
-    """Return the SQL of the cost of instances over some hours; null if a price that is needed is not known."""
-    return (
-        f"{hours} * (CASE WHEN {on_demand} = 0 THEN 0 ELSE {on_demand} * on_demand_usd_per_hour END "
-        f"+ CASE WHEN {spot} = 0 THEN 0 ELSE {spot} * spot_usd_per_hour END)"
-    )
+#: Prices of a decision, and fields of a revision without a separate column, with their types.
+#: Prices of a decision, and the fields of a revision without a separate column, with their types.
+_PRICES: Final = ("spot_usd_per_hour", "on_demand_usd_per_hour")
+_REVISED: Final = {"source": "VARCHAR", **dict.fromkeys(_PRICES, "DOUBLE")}
+#: SQL of the instances of a job at a time.
+_HELD: Final = "{'market': market, 'on_demand': on_demand, 'spot': spot}"
+
+
+def _held_steps() -> dict[str, str]:
+    """Return the SQL steps from decisions and reports to `events`, the times at which the instances of a job change."""
+    return {
+        "reported": "SELECT job, reported_at, coalesce(arg_max(on_demand, (known_at, revision)), 0) AS on_demand, "
+        "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market FROM reports "
+        "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at",
+        # Until the next slot with a decision: that of a later slot, or the newest report.
+        "decided": "SELECT job, slot, slot_end, market, on_demand, spot, step_minutes, on_demand_only_usd, progress_share, "
+        "lag(slot) OVER own AS before, "
+        "coalesce(lead(slot) OVER own, greatest(slot_end, newest)) AS until, "
+        "coalesce(lead(progress_share) OVER own, "
+        "CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END) AS next_share FROM job_decisions AS d "
+        "LEFT JOIN (SELECT job, max(reported_at) AS newest FROM reported GROUP BY job) USING (job) "
+        "WINDOW own AS (PARTITION BY job ORDER BY slot)",
+        "targets": f"SELECT job, slot AS since, market, source, {', '.join(_PRICES)} FROM job_decisions "
+        f"UNION ALL SELECT job, revised_at, market, {', '.join(_detail_sql(*one) for one in _REVISED.items())} FROM revisions",
+        "placed": "SELECT r.job, d.slot, r.reported_at AS since, r.on_demand, r.spot, "
+        "coalesce(r.market, t.market, d.market) AS market "
+        "FROM reported AS r ASOF JOIN decided AS d ON r.job = d.job AND r.reported_at >= d.slot "
+        "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since",
+        "in_slot": f"SELECT job, slot, min(since) AS first_at, arg_min({_HELD}, since) AS oldest, "
+        f"arg_max({_HELD}, since) AS newest FROM placed GROUP BY job, slot",
+        # Until the first report of a slot the instances of the slot before run on; if it has no report, those of the first report.
+        "opened": "SELECT d.*, own.newest, coalesce(own.first_at < slot_end, false) AS is_reported, "
+        f"CASE WHEN is_reported THEN coalesce(earlier.newest, own.oldest) ELSE {_HELD} END AS begun "
+        "FROM decided AS d LEFT JOIN in_slot AS own USING (job, slot) "
+        "LEFT JOIN in_slot AS earlier ON earlier.job = d.job AND earlier.slot = d.before",
+        # Of several at one time the last of these counts: a slot without a report ends, a slot begins, the job ends, a report,
+        # and the last time of which anything is known.
+        "events": f"SELECT job, since, arg_max({_HELD}, rank) AS held FROM ("
+        "SELECT job, slot_end AS since, market, 0 AS on_demand, 0 AS spot, 0 AS rank FROM opened WHERE NOT is_reported "
+        "UNION ALL SELECT job, slot, begun.market, begun.on_demand, begun.spot, 1 FROM opened "
+        "UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports WHERE finished OR withdrawn "
+        "UNION ALL SELECT job, since, market, on_demand, spot, 3 FROM placed "
+        "UNION ALL SELECT job, max(until), '', 0, 0, 4 FROM decided GROUP BY job) GROUP BY job, since",
+    }
+
+
+def _detail_sql(name: str, kind: str) -> str:
+    """Return the SQL of a field without a separate column."""
+    return f"TRY_CAST(TRY_CAST(details AS JSON) ->> '$.{name}' AS {kind})"
+
+
+def _paid_steps() -> dict[str, str]:
+    """Return the SQL steps from `events` and prices to the cost of each slot.
+
+    A piece is the time between two changes of instances or prices. Spot is paid at the newest
+    observed price, where there is none at that of the newest decision in the market.
+    """
+    hours = int(PRICE_MAX_AGE.total_seconds() // 3600)
+    runs = "FILTER (WHERE on_demand + spot > 0)"
+    return {
+        "observed": "SELECT market, source, observed_at, arg_max(price_usd, known_at) AS usd FROM price "
+        f"JOIN market_series USING (sid) WHERE sid IN ({planned_series_sql()}) "
+        "AND market IN (SELECT market FROM targets) GROUP BY ALL",
+        "moments": "SELECT job, since FROM events UNION SELECT job, since FROM targets UNION SELECT job, "
+        "unnest(generate_series(min(slot), max(until), to_seconds(60 * any_value(step_minutes)))) FROM decided GROUP BY job",
+        "pieces": "SELECT m.job, m.since, unnest(e.held), "
+        "epoch(lead(m.since) OVER (PARTITION BY m.job ORDER BY m.since) - m.since) / 3600 AS hours "
+        "FROM moments AS m ASOF JOIN events AS e ON m.job = e.job AND m.since >= e.since",
+        # The price of a slot is the newest at its start (M1.3).
+        "placed_pieces": "SELECT p.*, d.slot, t.source, spot_usd_per_hour, on_demand_usd_per_hour, "
+        "to_timestamp(floor(epoch(p.since) / 60 / step_minutes) * step_minutes * 60) AS priced_at FROM pieces AS p "
+        "ASOF JOIN decided AS d ON p.job = d.job AND p.since >= d.slot "
+        "ASOF LEFT JOIN targets AS t ON p.job = t.job AND p.market = t.market AND p.since >= t.since WHERE hours IS NOT NULL",
+        "priced": f"SELECT p.*, coalesce(priced_at - observed_at <= to_hours({hours}), false) AS is_observed, hours * "
+        "(CASE WHEN on_demand = 0 THEN 0 ELSE on_demand * on_demand_usd_per_hour END + CASE WHEN spot = 0 THEN 0 "
+        "ELSE spot * CASE WHEN is_observed THEN usd ELSE spot_usd_per_hour END END) AS cost FROM placed_pieces AS p "
+        "ASOF LEFT JOIN observed AS o ON p.market = o.market AND p.source = o.source AND priced_at >= observed_at",
+        "paid": f"SELECT job, slot, arg_max(market, since) {runs} AS market, "
+        f"array_to_string(list(DISTINCT market ORDER BY market) {runs}, ', ') AS markets, "
+        "CASE WHEN bool_and(is_observed) FILTER (WHERE spot > 0) THEN 'observed' WHEN max(spot) > 0 THEN 'decided' END "
+        "AS spot_price_from, CASE WHEN count(cost) = count(*) THEN sum(cost) END AS usd FROM priced GROUP BY job, slot",
+    }
 
 
 def _observed_columns(kind: Kind, *, view: bool = False) -> dict[str, str]:

@@ -1,13 +1,17 @@
 """The bill: cost by job, slot and week, from reports where available, compared with on-demand only."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
 from make import make_request
+from tidy_folder import write_prices
 
+from slackwater.flows.jobs.bill import cost_rows
 from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.warehouse.issued import write_rows
+from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
@@ -146,6 +150,107 @@ def test_reported_instances_are_paid_where_and_as_long_as_they_ran(moved, said, 
     row = call("bill", "mover", "--db", moved, "--json").value["slots"][1]
     assert row["held_from"] == "reported"
     assert row["paid_usd"] == (None if paid is None else pytest.approx(paid))
+
+
+MINUTE = pd.Timedelta(minutes=1)
+
+
+class RandomJob:
+    """Decisions, reports and observed prices of a job at random minutes, and its bill minute by minute."""
+
+    def __init__(self, rng, name, observed):
+        self.name, self.observed = name, observed
+        slots = np.flatnonzero(rng.random(8) < 0.7) if rng.random() < 0.8 else np.arange(8)
+        self.slots = [int(k) * 30 for k in (slots if len(slots) else [0])]
+        self.decided = {
+            at: (str(rng.choice([EAST, WEST])), int(rng.integers(0, 3)), int(rng.integers(0, 5)))
+            for at in self.slots
+        }
+        self.prices = {at: float(rng.integers(1, 9)) for at in self.slots}
+        times = rng.choice(np.arange(self.slots[0], 300), size=int(rng.integers(0, 9)), replace=False)
+        times = {int(at) for at in times} | set(rng.choice(self.slots, 1) if rng.random() < 0.3 else [])
+        self.reports = {
+            int(at): (
+                str(rng.choice([EAST, WEST])),
+                int(rng.integers(0, 2)),
+                int(rng.integers(0, 5)),
+            )
+            for at in sorted(times)
+        }
+        self.ended = int(self.slots[-1] + rng.integers(1, 30)) if rng.random() < 0.3 else None
+        self.ends = max([self.slots[-1] + 30, *self.reports])
+
+    def save(self, store):
+        rows = [
+            decision(self.name, START + at * MINUTE, on_demand, spot, 0.0, self.prices[at], market=market)
+            for at, (market, on_demand, spot) in self.decided.items()
+        ]
+        save_decisions(store, [("r", row) for row in rows])
+        reports = [
+            reported(self.name, START + at * MINUTE, market=market, on_demand=on_demand, spot=spot)
+            for at, (market, on_demand, spot) in self.reports.items()
+        ]
+        if self.ended is not None and self.ended not in self.reports:
+            reports.append(reported(self.name, START + self.ended * MINUTE, finished=True))
+        write_rows(store, "reports", reports)
+
+    def held(self, minute):
+        """Return market, on-demand and spot in a minute, by the sentences of the help of `bill`."""
+        slot = max(at for at in self.slots if at <= minute)
+        until = min([at for at in self.slots if at > slot], default=self.ends)
+        own = {at: held for at, held in self.reports.items() if slot <= at < until}
+        known = [at for at in own if at <= minute]
+        if self.ended is not None and self.ended <= minute and max(known, default=-1) < self.ended:
+            return None
+        if known:
+            return own[max(known)]
+        if not any(at < slot + 30 for at in own):
+            return self.decided[slot] if minute < slot + 30 else None
+        before = max((at for at in self.slots if at < slot), default=slot)
+        earlier = [at for at in self.reports if before <= at < slot]
+        return self.reports[max(earlier)] if earlier else own[min(own)]
+
+    def usd(self, minute, market):
+        """Return the spot price of a market in a minute; None if it is not known."""
+        own = {at: usd for at, usd in self.observed[market].items() if at <= minute // 30 * 30}
+        if own:
+            return own[max(own)]
+        decided = [at for at in self.slots if at <= minute and self.decided[at][0] == market]
+        return self.prices[max(decided)] if decided else None
+
+    def bill(self):
+        """Return the cost by slot, None where a price is not known."""
+        found = dict.fromkeys(self.slots, 0.0)
+        for minute in range(self.slots[0], self.ends):
+            held = self.held(minute)
+            slot = max(at for at in self.slots if at <= minute)
+            if held is None or sum(held[1:]) == 0 or found[slot] is None:
+                continue
+            market, on_demand, spot = held
+            is_known = any(own[0] == market and at <= minute for at, own in self.decided.items())
+            usd = self.usd(minute, market) if is_known else None
+            found[slot] = None if usd is None else found[slot] + (4.0 * on_demand + usd * spot) / 60
+        return list(found.values())
+
+
+def test_a_bill_is_the_sum_of_its_minutes(tmp_path):
+    """Random jobs in a market whose observed price changes between slots, and in one without observed prices."""
+    rng = np.random.default_rng(7)
+    times = np.sort(rng.choice(np.arange(-60, 300), size=12, replace=False))
+    prices = rng.integers(1, 9, size=12) * 1.0
+    observed = {EAST: dict(zip(times.tolist(), prices.tolist(), strict=True)), WEST: {}}
+    write_prices(tmp_path / "data", "r", "z", "x", START + times * MINUTE, prices, 4.0, source="lab")
+    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(120)]
+    with open_store(tmp_path / "w.duckdb") as store:
+        ingest(store, "tabular", tmp_path / "data", imported_at=START, progress=lambda _: None)
+        for job in jobs:
+            job.save(store)
+        rows = cost_rows(store)
+    bills = {name: own["paid_usd"].tolist() for name, own in pd.DataFrame(rows).groupby("job")}
+    for job in jobs:
+        expected = [np.nan if usd is None else usd for usd in job.bill()]
+        assert bills[job.name] == pytest.approx(expected, abs=1e-6, nan_ok=True), job.name
+    assert np.isnan(np.concatenate([*bills.values()])).any()
 
 
 def test_weeks_begin_on_monday(db):
