@@ -203,10 +203,8 @@ _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() 
 #: Tables that are not imported: models are fitted again from the observations, as foreign states
 #: are not trusted.
 NOT_IMPORTED = ("fitted",)
-#: Rows of an exported table written at a time.
-EXPORT_ROWS = 100_000
-#: Days of an exported view at most: a hundred years.
-_MOST_DAYS = 36_525
+EXPORT_ROWS = 100_000  # Rows of an exported table written at a time
+_MOST_DAYS = 36_525  # Days of an exported view at most: a hundred years
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
 _OBSERVATIONS: Mapping[str, str] = {kind: columns_of(kind, "value")[0].name for kind in BOTH}

@@ -34,8 +34,7 @@ VARIABLES: tuple[Variable, ...] = ("count", "price")
 #: Minimum number and share of observed slots in either half of a series.
 LEAST_SLOTS = 48
 LEAST_SHARE = 0.5
-#: Minimum number of records of a price; fewer do not show how it changes.
-LEAST_PRICES = 20
+LEAST_PRICES = 20  # Minimum number of records of a price; fewer do not show how it changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

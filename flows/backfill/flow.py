@@ -15,8 +15,7 @@ from slackwater.flows.runs import Data, Db, SettingsFile, as_task, named_flow, r
 from slackwater.flows.turn.markets.following import step_of
 from slackwater.warehouse.errors import StoreError
 
-#: Time limit of a backfill in seconds; results of finished slots remain stored.
-TIMEOUT = 24 * 3600
+TIMEOUT = 24 * 3600  # Time limit of a backfill in seconds; results of finished slots remain stored
 
 
 @named_flow("backfill", run_name=run_name("backfill"), timeout_seconds=TIMEOUT)

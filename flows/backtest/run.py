@@ -31,12 +31,9 @@ from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, sc
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
-#: Default period of the starts, in days.
-DEFAULT_DAYS = 30
-#: Maximum number of starts of a backtest.
-MOST_STARTS = 2000
-#: Policies compared with the leading policy by default.
-BASELINES = ("MSU", "UP", "OD-only")
+DEFAULT_DAYS = 30  # Default period of the starts, in days
+MOST_STARTS = 2000  # Maximum number of starts of a backtest
+BASELINES = ("MSU", "UP", "OD-only")  # Policies compared with the leading policy by default
 #: Name of the policy that uses on-demand instances only, which needs no replay in several markets.
 ON_DEMAND_ONLY = "OD-only"
 

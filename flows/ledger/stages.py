@@ -15,12 +15,10 @@ from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaErr
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 
-#: Time of a stage's run: in its own slot, or later.
-LIVE, BACKFILL = "live", "backfill"
+LIVE, BACKFILL = "live", "backfill"  # Time of a stage's run: in its own slot, or later
 #: The stages of a turn in order; each is done once per slot.
 STAGES = ("ingest", "forecast", "allocate", "score")
-#: Most characters stored of a reason.
-LONGEST_REASON = 2000
+LONGEST_REASON = 2000  # Most characters stored of a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

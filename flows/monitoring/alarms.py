@@ -34,8 +34,7 @@ from slackwater.warehouse.times import microseconds, moment
 # The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
 
 _DAY = pd.Timedelta(days=1)
-#: Prefix of the sources of simulated markets.
-SIMULATED: Final = "simulated:"
+SIMULATED: Final = "simulated:"  # Prefix of the sources of simulated markets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from slackwater.optimization.market.window import MarketWindow
     from slackwater.optimization.window.plan import Allocation
 
-#: Name of the forecaster with perfect foresight: a bound, not a policy.
-PERFECT = "perfect"
+PERFECT = "perfect"  # Name of the forecaster with perfect foresight: a bound, not a policy
 
 
 def issue_forecasts(
@@ -73,8 +72,7 @@ def issue_forecasts(
     return made
 
 
-#: Number of unfollowed markets that an error message lists with the reason.
-MOST_UNFOLLOWED = 3
+MOST_UNFOLLOWED = 3  # Number of unfollowed markets that an error message lists with the reason
 
 
 def _asked_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:

@@ -24,8 +24,7 @@ from slackwater.warehouse.store.connection import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Number of rows by source and by result (added, repeated or rejected).
-Counts = dict[str, dict[str, int]]
+Counts = dict[str, dict[str, int]]  # Number of rows by source and by result (added, repeated or rejected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

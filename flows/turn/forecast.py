@@ -124,11 +124,8 @@ def forecasts_of(
     ]
 
 
-#: By model, the slots that need a forecast.
-Origins = dict[str, list[pd.Timestamp]]
-
-#: A market and its source, at any time.
-Place = tuple[Market, str]
+Origins = dict[str, list[pd.Timestamp]]  # By model, the slots that need a forecast
+Place = tuple[Market, str]  # A market and its source, at any time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

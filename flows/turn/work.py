@@ -16,8 +16,7 @@ from slackwater.optimization.job.request import JobRequest, check_bounds, read_r
 from slackwater.optimization.job.units import can_run_on
 from slackwater.warehouse.errors import InputError, JobError, MarketError
 
-#: Most example jobs added to a warehouse without jobs.
-OPEN_EXAMPLES = 8
+OPEN_EXAMPLES = 8  # Most example jobs added to a warehouse without jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,7 @@ PAST_SLOTS: Final = 72
 MOST_VINTAGES: Final = 336
 
 
-#: Markets per page of the list.
-PAGE_MARKETS: Final = 100
+PAGE_MARKETS: Final = 100  # Markets per page of the list
 
 
 def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 1) -> dict[str, Any]:

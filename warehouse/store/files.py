@@ -186,8 +186,7 @@ Say = Callable[[str], None]
 #: Environment variable: seconds a second writer waits; 0 fails at once.
 WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
 DEFAULT_WAIT = 60.0
-#: Content of a lock file after a writer that finished; an empty file was never used.
-FREE = b"free\n"
+FREE = b"free\n"  # Content of a lock file after a writer that finished; an empty file was never used
 #: Seconds between two attempts: short at first, for turns that are nearly over.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -239,8 +238,7 @@ def _recorded(path: Path) -> Holder | None:
         return None
 
 
-#: Linux's list of the locks of all processes.
-LOCKS = Path("/proc/locks")
+LOCKS = Path("/proc/locks")  # Linux's list of the locks of all processes
 
 
 def present_holder(database: Path) -> str:
@@ -648,8 +646,7 @@ _NETWORK = re.compile(
     r"acfs|afs|beegfs|ceph|cifs|davfs|gfs2?|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|smb\w*"
     r"|fuse\.(sshfs|glusterfs|ceph-fuse|s3fs|mount-s3|gcsfuse|blobfuse2?|juicefs|rclone)"
 )
-#: Linux's list of mounted file systems.
-MOUNTS = Path("/proc/self/mountinfo")
+MOUNTS = Path("/proc/self/mountinfo")  # Linux's list of mounted file systems
 
 
 def network_file_system(folder: Path) -> str:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest
 
 
-#: Least history of a market that is followed although no job names it.
-LEAST_SPAN = pd.Timedelta(days=3)
+LEAST_SPAN = pd.Timedelta(days=3)  # Least history of a market that is followed although no job names it
 
 
 #: Kinds of counts in order of preference: launch tests, instances held, and listed offers, which

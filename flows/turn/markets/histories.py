@@ -112,8 +112,7 @@ class StoredMarkets(StoredListing):
         return reader(self.store, *args, **options)
 
 
-#: Most peers read for a market.
-MOST_PEERS = 12
+MOST_PEERS = 12  # Most peers read for a market
 
 
 def history_request(

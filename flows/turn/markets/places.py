@@ -72,8 +72,7 @@ def find_market(
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
 
 
-#: A job and its markets, the home market first.
-PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]
+PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]  # A job and its markets, the home market first
 
 
 def market_of(turn: MarketReader, text: str) -> FollowedMarket:
@@ -197,8 +196,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
     )
 
 
-#: Most alternative instance types named in a proposal.
-MOST_OTHERS = 4
+MOST_OTHERS = 4  # Most alternative instance types named in a proposal
 
 
 def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:

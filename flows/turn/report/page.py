@@ -51,8 +51,7 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
 
-#: Most jobs whose answers precede the table of decisions.
-MOST_ANSWERS = 12
+MOST_ANSWERS = 12  # Most jobs whose answers precede the table of decisions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
