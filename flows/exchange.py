@@ -184,8 +184,8 @@ def markets(
     session: Session = Session(),
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
+    from slackwater.flows.following import step_of
     from slackwater.flows.ledger.jobs import stored_jobs
-    from slackwater.flows.turn.markets.following import step_of
     from slackwater.warehouse.asof import contradicting_sources
     from slackwater.warehouse.errors import MarketError
 

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from slackwater.flows.command import DEFAULT_DB, QueryAt
+from slackwater.flows.following import StoredListing, why_not_followed
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, utc, whole
-from slackwater.flows.turn.markets.following import StoredListing, why_not_followed
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series

@@ -140,8 +140,7 @@ def _check_market(market: str, session: Any) -> None:
 
 
 def _check_there(db: Path) -> None:
-    from slackwater.warehouse.store.files import check_place
-    from slackwater.warehouse.store.folders import is_shared
+    from slackwater.warehouse.store.files import check_place, is_shared
 
     if not is_shared(db):
         check_place(db, read_only=True)

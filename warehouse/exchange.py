@@ -25,12 +25,11 @@ from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
 from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file
-from slackwater.warehouse.store.files import sync_file, sync_folder
+from slackwater.warehouse.store.files import POINTER, is_shared, sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
     ABOUT_VIEWS,
     EXPORT_AGAIN,
     MANIFEST,
-    POINTER,
     SHARED,
     SHARED_VERSION,
     VIEWS,
@@ -40,7 +39,6 @@ from slackwater.warehouse.store.folders import (
     current_generation,
     generations,
     hashed,
-    is_shared,
     place_of,
     read_manifest,
     table_file,

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Issued, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half

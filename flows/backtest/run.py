@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import placed_in, proposed
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool

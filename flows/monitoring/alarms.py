@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Settings
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.monitoring.completeness import (
     ExpectedUpdate,
     expected_updates,
@@ -20,7 +21,6 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.places import find_market, places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product

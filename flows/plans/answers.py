@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.ledger.fields import chance
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.plans.decisions import opened_to_decide
@@ -21,7 +22,6 @@ from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of, placed_in
 from slackwater.flows.turn.pool import policies_named

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import Warehouse, call_with_progress, say
 from slackwater.flows.config import Settings
-from slackwater.flows.freshness import Freshness
+from slackwater.flows.following import Freshness
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.stages import LIVE, RunRow, recorded_failure
 from slackwater.flows.turn.markets.histories import Reads

@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.forecasting.origins import (
     VARIABLES,
     Basis,

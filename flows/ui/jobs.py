@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import all_fit
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.jobs.listing import ListedJob, list_jobs
 from slackwater.flows.jobs.predicted import reports_shown
 from slackwater.flows.ledger.decisions import read_ledger
@@ -33,7 +34,6 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import as_number, percent, plural, usd, utc
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs

@@ -28,6 +28,7 @@ from slackwater.warehouse.errors import (
 # The files of a warehouse: their states, safe copying, and errors for damaged files.
 
 _PIECE = 1 << 26
+POINTER = "current.json"  # File of a shared folder that names its newest export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,11 @@ def real_file(name: Path | str) -> Path:
     """Return the target of a symbolic link, else the path itself, so that lock, log and snapshots refer to the same file."""
     path = Path(name)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether a folder was written by `slackwater.warehouse.exchange.publish_generation`."""
+    return (folder / POINTER).is_file()
 
 
 def wal_path(database: Path) -> Path:

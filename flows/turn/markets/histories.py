@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, MarketListing, StoredListing, step_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, MarketListing, StoredListing, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,

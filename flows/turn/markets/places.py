@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import listed, plural, rows_of
-from slackwater.flows.turn.markets.following import (
+from slackwater.flows.following import (
     FollowedMarket,
     counted_or_priced,
     followed_row,
@@ -23,6 +21,8 @@ from slackwater.flows.turn.markets.following import (
     step_of,
     trust_rank,
 )
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import listed, plural, rows_of
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
