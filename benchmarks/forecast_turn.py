@@ -20,8 +20,8 @@ import pandas as pd
 
 from benchmarks import turn as simulated
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.stages import forecast_turns
 from slackwater.flows.turn.work import Work
 from slackwater.warehouse.history import Market

@@ -12,8 +12,7 @@ from slackwater.flows.show.formats import price
 if TYPE_CHECKING:
     from slackwater.warehouse.catalogue import InstanceType
 
-#: Number of sources listed by name; the others are only counted.
-MOST_SOURCES = 6
+MOST_SOURCES = 6  # Number of sources listed by name; the others are only counted
 
 COLUMNS: dict[str, Column | str] = {
     "type": "instance type", "holds": "GPUs", "on_demand": Column(heading="on-demand $/h"), "regions": "regions", "date": "price",

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 #
 # A failure to report progress, such as a closed pipe, must not stop the work.
 
-#: Seconds before a progress bar appears.
-PATIENCE: Final = 2.0
+PATIENCE: Final = 2.0  # Seconds before a progress bar appears
 #: Least seconds between two progress lines of a flow run.
 LINE_SECONDS: Final = 30.0
 _ONE_BAR: Final = Lock()
@@ -497,12 +496,10 @@ MarketName = Annotated[
 # Answers of commands, and their output as lines, a JSON object or a page.
 
 
-#: Width in columns of a pipe or a file, unless ``COLUMNS`` is set.
-PIPE_WIDTH: Final = 100
+PIPE_WIDTH: Final = 100  # Width in columns of a pipe or a file, unless ``COLUMNS`` is set
 
 
-#: Rows of a list shown on a terminal; pipes, pages and ``--json`` contain all rows.
-MOST_LISTED = 40
+MOST_LISTED = 40  # Rows of a list shown on a terminal; pipes, pages and ``--json`` contain all rows
 
 Patterns: TypeAlias = Annotated[
     str, option("Part of a name, or a shell pattern; several must all match.", metavar="PATTERN...")
@@ -586,8 +583,7 @@ def terminal_style() -> Style:
 #: Exit codes: user error, interrupt and broken pipe (128 plus the number of the signal).
 USER_ERROR, STOPPED, NOBODY_READS = 2, 130, 141
 HELP: Final = ("--help", "-h")
-#: Option that writes the completion script of a shell.
-COMPLETION: Final = "--install-completion"
+COMPLETION: Final = "--install-completion"  # Option that writes the completion script of a shell
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from slackwater.warehouse.observations import Bounds
 
-#: Names of HTTP headers.
-_HEADER = re.compile(r"[A-Za-z0-9-]+")
+_HEADER = re.compile(r"[A-Za-z0-9-]+")  # Names of HTTP headers
 #: Pattern of the names of feeds and drivers, and of those of sinks and alerts.
 SECTION_NAME, RECIPIENT_NAME = r"^[a-z0-9][a-z0-9._-]{0,59}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -406,8 +405,7 @@ class AlarmSettings(Section):
 # ---
 # All settings with their defaults, and how they are read.
 
-#: Settings file read from the working folder, if it exists.
-SETTINGS_FILE = "slackwater.toml"
+SETTINGS_FILE = "slackwater.toml"  # Settings file read from the working folder, if it exists
 
 
 class Settings(Section):
@@ -572,8 +570,7 @@ def _toml(value: Any) -> str:
 #: Prefix of the environment variables of slackwater. The variable of a setting is this prefix, the name of the setting's
 #: table if it has one, and the name of the setting, in capitals.
 PREFIX = "SLACKWATER_"
-#: Variable that names the settings file.
-FILE_VARIABLE = f"{PREFIX}SETTINGS"
+FILE_VARIABLE = f"{PREFIX}SETTINGS"  # Variable that names the settings file
 
 
 #: All other variables with this prefix, and their purpose; `docs/how-to-run-it.md` documents those for users.

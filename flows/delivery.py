@@ -42,8 +42,7 @@ SCHEMA = "slackwater.decision/2"
 _KEYED = "slackwater.decision/1"
 #: File names valid on every file system; longer names and names with other characters are shortened and marked.
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-#: End of marked names; unmarked names must not end like this.
-_MARK = re.compile(r"-[0-9a-f]{12}")
+_MARK = re.compile(r"-[0-9a-f]{12}")  # End of marked names; unmarked names must not end like this
 
 
 def document(decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,8 +128,7 @@ def file_name(slot: pd.Timestamp) -> str:
 
 #: Headers of a delivery; `SIGNATURE_HEADER` is the older signature, sent beside the standard one for a release.
 KEY_HEADER, SIGNATURE_HEADER = "Idempotency-Key", "X-Slackwater-Signature"
-#: Valid header values: printable ASCII.
-_PRINTABLE = re.compile(r"[\x20-\x7e]+")
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")  # Valid header values: printable ASCII
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,8 +252,7 @@ def _judge_response(status: int) -> DeliveryResult:
 
 
 SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
-#: How far back a turn looks for undelivered decisions of killed turns.
-LOOK_BACK = pd.Timedelta(hours=6)
+LOOK_BACK = pd.Timedelta(hours=6)  # How far back a turn looks for undelivered decisions of killed turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

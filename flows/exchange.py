@@ -37,8 +37,7 @@ MARKET_COLUMNS: dict[str, Column | str] = {
     "missing": "missing",
 }  # fmt: skip
 COUNTED = ("added", "repeated", "rejected")
-#: Contradictions between sources that are listed; the others are counted.
-MOST_CONTRADICTED = 10
+MOST_CONTRADICTED = 10  # Contradictions between sources that are listed; the others are counted
 
 
 def ingest(
@@ -137,8 +136,7 @@ REJECTED_COLUMNS: dict[str, Column | str] = {
     "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
     "reason": "reason", "found": "row",
 }  # fmt: skip
-#: Characters of a row shown in a table; JSON has the whole row.
-SHOWN_OF_A_ROW = 300
+SHOWN_OF_A_ROW = 300  # Characters of a row shown in a table; JSON has the whole row
 
 
 def rejected(
@@ -186,8 +184,8 @@ def markets(
     session: Session = Session(),
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
+    from slackwater.flows.following import step_of
     from slackwater.flows.ledger.jobs import stored_jobs
-    from slackwater.flows.turn.markets.following import step_of
     from slackwater.warehouse.asof import contradicting_sources
     from slackwater.warehouse.errors import MarketError
 
@@ -230,8 +228,7 @@ def markets(
     return Answer(title="Markets", value=value, blocks=[table], notes=notes)
 
 
-#: Hint on how to shorten a list.
-FEWER = " (filter with a pattern: `slackwater markets p4d us-east-1`)"
+FEWER = " (filter with a pattern: `slackwater markets p4d us-east-1`)"  # Hint on how to shorten a list
 
 
 def market_rows(

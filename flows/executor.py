@@ -35,10 +35,8 @@ DEFAULT_WORKERS = 2
 #: Parcels per worker of functions whose calls share large arguments: more parcels balance the load,
 #: fewer cost less transfer.
 PARCELS = 2
-#: Seconds until a scheduler must have answered.
-CONNECT_SECONDS = 30
-#: The C library of this process.
-_C_LIBRARY = ctypes.CDLL(None)
+CONNECT_SECONDS = 30  # Seconds until a scheduler must have answered
+_C_LIBRARY = ctypes.CDLL(None)  # The C library of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

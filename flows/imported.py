@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from slackwater.flows.command import DEFAULT_DB, QueryAt
+from slackwater.flows.following import StoredListing, why_not_followed
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, utc, whole
-from slackwater.flows.turn.markets.following import StoredListing, why_not_followed
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series
@@ -23,10 +23,8 @@ from slackwater.warehouse.store.connection import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Markets listed on a terminal; pipes, pages and JSON have all markets.
-SHOWN_MARKETS = 12
-#: Number of names listed; the others are counted.
-_EXAMPLES = 3
+SHOWN_MARKETS = 12  # Markets listed on a terminal; pipes, pages and JSON have all markets
+_EXAMPLES = 3  # Number of names listed; the others are counted
 #: Part of a rejection reason -> meaning or remedy.
 _REMEDIES = {
     "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; seconds since 1970: `--set time=epoch_s` of tabular",

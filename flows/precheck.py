@@ -17,8 +17,7 @@ TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline
 #: TOML file parameters -> names in error messages.
 TOML_FILES = {"request": "request file", "types": "types file"}
 JOB_FILE = "job file"
-#: Family of a policy at the beginning of its name: up to its parameters.
-FAMILY = re.compile(r"[^()\s]+")
+FAMILY = re.compile(r"[^()\s]+")  # Family of a policy at the beginning of its name: up to its parameters
 
 
 def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
@@ -98,8 +97,7 @@ def _reads(command: str, session: Any) -> bool:
     return command in READERS and getattr(session, "data", None) is None
 
 
-#: Commands whose first argument is the name of a stored job.
-BY_NAME = ("job show", "job report")
+BY_NAME = ("job show", "job report")  # Commands whose first argument is the name of a stored job
 
 
 def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
@@ -142,8 +140,7 @@ def _check_market(market: str, session: Any) -> None:
 
 
 def _check_there(db: Path) -> None:
-    from slackwater.warehouse.store.files import check_place
-    from slackwater.warehouse.store.folders import is_shared
+    from slackwater.warehouse.store.files import check_place, is_shared
 
     if not is_shared(db):
         check_place(db, read_only=True)

@@ -203,8 +203,7 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
     return name
 
 
-#: Last word in the name of a run that replaces a crashed run.
-AGAIN = "again"
+AGAIN = "again"  # Last word in the name of a run that replaces a crashed run
 
 
 def why_not_repeated(after: str, settings: Settings) -> str:

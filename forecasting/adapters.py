@@ -30,8 +30,7 @@ from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import ForecastError, SettingsError
 
-#: A series with fewer slots is forecast by last value (ours).
-FEWEST_SLOTS = 48
+FEWEST_SLOTS = 48  # A series with fewer slots is forecast by last value (ours)
 #: Errors are measured on the last quarter of a series, from at most so many origins and steps ahead.
 ERROR_ORIGINS, ERROR_STEPS = 24, 48
 #: Errors of a library on data that it cannot use.

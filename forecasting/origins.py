@@ -103,8 +103,7 @@ class Timetable:
 # ---
 # The driver: the fit used at each origin, the data visible to it, and the forecasts of histories (M6.1, M6.4).
 
-#: Fallback reason where no value was observed within the look-back.
-NOTHING_OBSERVED = "no observed value"
+NOTHING_OBSERVED = "no observed value"  # Fallback reason where no value was observed within the look-back
 #: Fallback reason where last value replaces a model whose numbers are not finite.
 NO_NUMBER = "the model gave no number"
 
@@ -523,8 +522,7 @@ class Block:
     outlook: Outlook
 
 
-#: Number of interleaved groups into which the units of a panel are dealt.
-_PARCELS = 16
+_PARCELS = 16  # Number of interleaved groups into which the units of a panel are dealt
 
 
 def units_of(rolling: Rolling) -> list[Unit]:

@@ -32,8 +32,7 @@ def elsewhere() -> Fan | None:
     return _ELSEWHERE[0] if _ELSEWHERE else None
 
 
-#: Seconds between two checks whether the parent of a process is alive.
-CHECK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0  # Seconds between two checks whether the parent of a process is alive
 
 
 def end_with(parent: int, *, stop_seconds: float = 0.0) -> None:

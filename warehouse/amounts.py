@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING: Final = "—"
-#: Largest accepted number of instances of a market (M1.2).
-LARGEST_COUNT: Final = 1_000_000
+LARGEST_COUNT: Final = 1_000_000  # Largest accepted number of instances of a market (M1.2)
 #: Bounds of the seconds between two observations of a source (M1.2).
 SHORTEST_GAP, LONGEST_GAP = 1.0, 366 * 86_400.0
 #: Range of years accepted in times of jobs and of command options (M2.8).

@@ -49,8 +49,7 @@ from slackwater.warehouse.times import microseconds, moment, utc_index
 
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
-#: A count is stale after this many of its source's nominal gaps (M1.3).
-GAPS_UNTIL_STALE = 3
+GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal gaps (M1.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +191,7 @@ def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
 # ---
 # Contradictions between the sources of a market (M1.5, ours).
 
-#: Prices that differ by more than this share of the larger contradict each other.
-PRICES_APART = 0.25
+PRICES_APART = 0.25  # Prices that differ by more than this share of the larger contradict each other
 #: Counts that differ by at least this many instances, and by more than half of the larger,
 #: contradict each other.
 COUNTS_APART = 2
@@ -334,12 +332,9 @@ def _minute(at_us: int) -> str:
 # Values of series on a slot grid, as known at a given time (M1.2, M1.3).
 
 _Asked = TypeVar("_Asked", bound=Hashable)
-#: Time at which gaps became known: the integer of NaT.
-NEVER = np.iinfo(np.int64).min
-#: Maximum number of readings used between two slots.
-MOST_WITHIN = 5
-#: Maximal age of a reading between slots, in nominal gaps (ours).
-WITHIN_GAPS = 1.5
+NEVER = np.iinfo(np.int64).min  # Time at which gaps became known: the integer of NaT
+MOST_WITHIN = 5  # Maximum number of readings used between two slots
+WITHIN_GAPS = 1.5  # Maximal age of a reading between slots, in nominal gaps (ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -922,8 +917,7 @@ def _count_asked(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
     return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
 
 
-#: Age in slots from which a count that still holds was not read for the slot (ours).
-READ_SLOTS = 1.5
+READ_SLOTS = 1.5  # Age in slots from which a count that still holds was not read for the slot (ours)
 
 
 def _read_asked(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:

@@ -17,12 +17,9 @@ from typing import TypeVar
 
 from slackwater.warehouse.errors import SettingsError
 
-#: Text in the price column for types not sold on demand.
-NOT_SOLD = "not sold"
-#: Region of a row that applies everywhere.
-ANYWHERE = "*"
-#: Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``.
-SIZES = "_x*"
+NOT_SOLD = "not sold"  # Text in the price column for types not sold on demand
+ANYWHERE = "*"  # Region of a row that applies everywhere
+SIZES = "_x*"  # Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +246,8 @@ OTHER_PRODUCTS = (
     r"(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b"
     r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated"
 )
-#: Rank of a product whose name matches neither list.
-UNKNOWN_RANK = len(PLANNED_PRODUCTS)
-#: Product of a price whose source does not state any.
-UNSPECIFIED = "unspecified"
+UNKNOWN_RANK = len(PLANNED_PRODUCTS)  # Rank of a product whose name matches neither list
+UNSPECIFIED = "unspecified"  # Product of a price whose source does not state any
 
 _RANKS = {name.casefold(): rank for rank, name in enumerate(PLANNED_PRODUCTS)}
 _OTHER = re.compile(OTHER_PRODUCTS)

@@ -162,8 +162,7 @@ _NOT_TIME = Check(
 _NO_ZONE = Check(
     code="no_zone", words="names no time zone", test="coalesce({zoneless}, FALSE)", needs="no_zone"
 )
-#: Code of the reason for rows dated after they were read.
-FUTURE: Final = "future"
+FUTURE: Final = "future"  # Code of the reason for rows dated after they were read
 _FUTURE = Check(
     code=FUTURE,
     words="is in the future",

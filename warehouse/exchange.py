@@ -25,12 +25,11 @@ from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
 from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file
-from slackwater.warehouse.store.files import sync_file, sync_folder
+from slackwater.warehouse.store.files import POINTER, is_shared, sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
     ABOUT_VIEWS,
     EXPORT_AGAIN,
     MANIFEST,
-    POINTER,
     SHARED,
     SHARED_VERSION,
     VIEWS,
@@ -40,7 +39,6 @@ from slackwater.warehouse.store.folders import (
     current_generation,
     generations,
     hashed,
-    is_shared,
     place_of,
     read_manifest,
     table_file,
@@ -203,10 +201,8 @@ _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() 
 #: Tables that are not imported: models are fitted again from the observations, as foreign states
 #: are not trusted.
 NOT_IMPORTED = ("fitted",)
-#: Rows of an exported table written at a time.
-EXPORT_ROWS = 100_000
-#: Days of an exported view at most: a hundred years.
-_MOST_DAYS = 36_525
+EXPORT_ROWS = 100_000  # Rows of an exported table written at a time
+_MOST_DAYS = 36_525  # Days of an exported view at most: a hundred years
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
 _OBSERVATIONS: Mapping[str, str] = {kind: columns_of(kind, "value")[0].name for kind in BOTH}

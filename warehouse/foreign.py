@@ -24,13 +24,11 @@ from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.folders import EXPORT_AGAIN
 
-#: Function that returns why a text is unusable, "" if it is usable.
-Judge = Callable[[str], str]
+Judge = Callable[[str], str]  # Function that returns why a text is unusable, "" if it is usable
 
 #: Limits for a file, far above those of any real warehouse.
 MOST_ROWS, MOST_CHUNK_BYTES, LONGEST_TEXT = 1_000_000_000, 1 << 31, 1 << 24
-#: Rows read and checked at a time.
-_BATCH_ROWS = 50_000
+_BATCH_ROWS = 50_000  # Rows read and checked at a time
 #: Maximum number of characters of a name, and of a reason.
 _LONGEST_NAME, _LONGEST_REASON = 1000, 200
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"

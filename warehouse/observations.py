@@ -69,16 +69,14 @@ from slackwater.warehouse.times import microseconds
 
 IDENTITY = tuple(column.name for column in COLUMNS if column.role == "identity")
 _A_DAY = pd.Timedelta(days=1)
-#: Maximum number of characters of the original text shown in a reason.
-_SHOWN = 80
+_SHOWN = 80  # Maximum number of characters of the original text shown in a reason
 #: Parts of a time in ISO 8601: no hour 24, no leap second, only offsets as zones.
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
 #: Columns that are checked but not stored.
 JUDGED = tuple(column.name for column in COLUMNS if column.role == "judged")
-#: Limit of the combined codes of several columns, so that they fit a 64-bit integer.
-_MOST_CODES = 2**62
+_MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -971,8 +969,7 @@ class Origin:
     imported_at: pd.Timestamp | None
 
 
-#: File name of rows read from standard input.
-STANDARD_INPUT = "-"
+STANDARD_INPUT = "-"  # File name of rows read from standard input
 
 
 class _CountingSource:
@@ -1375,8 +1372,7 @@ def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]
 # ---
 # Listing of markets: one row per market and source.
 
-#: A time after all known_at times, in microseconds since the epoch.
-ANY_TIME_US = 2**62
+ANY_TIME_US = 2**62  # A time after all known_at times, in microseconds since the epoch
 
 
 def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.DataFrame:

@@ -16,8 +16,7 @@ from slackwater.warehouse.errors import SettingsError
 #: Entry points of the studies in a clone, as in ``[project.entry-points]``. Those of pyproject.toml ship in the wheel, which
 #: has no studies.
 STUDIES = Path(__file__).parents[1] / "studies" / "plugins.toml"
-#: A name such as ``my_package.policies:Patient``.
-PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # A name such as ``my_package.policies:Patient``
 
 
 T = TypeVar("T")

@@ -10,10 +10,8 @@ from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
 
-#: Age of estimated forecasters that turns may still read.
-KEEP_FITTED = pd.Timedelta(days=14)
-#: A time range, both ends included.
-Span = tuple[pd.Timestamp, pd.Timestamp]
+KEEP_FITTED = pd.Timedelta(days=14)  # Age of estimated forecasters that turns may still read
+Span = tuple[pd.Timestamp, pd.Timestamp]  # A time range, both ends included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +39,7 @@ class Retention:
                 raise SettingsError(f"{name} kept for {age}", expected="0 days or more")
 
 
-#: Estimated forecasters by age, everything else forever.
-USUAL = Retention()
+USUAL = Retention()  # Estimated forecasters by age, everything else forever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,8 +282,7 @@ PREDICTABILITY: Final[dict[str, Column | str]] = {
         words="Share of the entropy of the next value that the present value explains.",
     ),
 }
-#: Columns that need the extra ``diagnosis``.
-STRENGTHS: Final = ("strength_daily", "strength_weekly")
+STRENGTHS: Final = ("strength_daily", "strength_weekly")  # Columns that need the extra ``diagnosis``
 DRIFT: Final[dict[str, Column | str]] = {
     "market": "market",
     "at": Column(heading="detected", format=utc),

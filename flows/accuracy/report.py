@@ -37,10 +37,8 @@ from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from slackwater.forecasting.predictors import FLOOR, make_predictor
 from slackwater.warehouse.errors import SettingsError
 
-#: Second name under which the default model is listed.
-DEFAULT = "default"
-#: Longest horizon: 12 hours are 72 slots of 10 minutes.
-LONGEST = 96
+DEFAULT = "default"  # Second name under which the default model is listed
+LONGEST = 96  # Longest horizon: 12 hours are 72 slots of 10 minutes
 #: Explanations of the measures, listed with the results.
 ABOUT_COVERAGE = (
     "coverage_P is the mean share of the randomised probability integral transform within the central P % (in expectation, "

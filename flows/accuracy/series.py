@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Issued, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
@@ -34,8 +34,7 @@ VARIABLES: tuple[Variable, ...] = ("count", "price")
 #: Minimum number and share of observed slots in either half of a series.
 LEAST_SLOTS = 48
 LEAST_SHARE = 0.5
-#: Minimum number of records of a price; fewer do not show how it changes.
-LEAST_PRICES = 20
+LEAST_PRICES = 20  # Minimum number of records of a price; fewer do not show how it changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

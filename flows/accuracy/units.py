@@ -44,12 +44,10 @@ from slackwater.warehouse.times import microseconds
 
 #: Folders of the forecasting package on which no forecast depends.
 AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
-#: Number of rows written and read at once; more if a block is larger.
-GROUP_ROWS = 50_000
+GROUP_ROWS = 50_000  # Number of rows written and read at once; more if a block is larger
 #: Metadata key of the file's own name; under another name the file holds the wrong forecasts.
 NAME = b"forecasts"
-#: Libraries whose version may change the results.
-LIBRARIES = ("numpy", "scipy", "numba", "lightgbm")
+LIBRARIES = ("numpy", "scipy", "numba", "lightgbm")  # Libraries whose version may change the results
 
 
 def fingerprint(unit: Unit, rolling: Rolling) -> str:

@@ -25,13 +25,13 @@ from slackwater.flows.acting.loop import Acting, NewEvidence
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.config import Settings
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import decisions_by_job, save_decisions
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
 from slackwater.flows.show.formats import usd
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.decide import decide_together, effort_of
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import find_market, markets_of
 from slackwater.flows.turn.opening import open_jobs

@@ -13,8 +13,7 @@ from slackwater.warehouse.plugins import has_extra
 if TYPE_CHECKING:
     from slackwater.flows.backfill.run import SlotRange
 
-#: Maximum number of slots shown in a terminal, for a plan or a result.
-SHOWN = 60
+SHOWN = 60  # Maximum number of slots shown in a terminal, for a plan or a result
 
 
 def backfill(

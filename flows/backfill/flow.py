@@ -11,12 +11,11 @@ from pydantic import Field
 from slackwater.flows.backfill.run import Reprocess, backfill_answer, changed_slots, run_backfill, stretch_of
 from slackwater.flows.command import DEFAULT_DB
 from slackwater.flows.config import read_settings
+from slackwater.flows.following import step_of
 from slackwater.flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.warehouse.errors import StoreError
 
-#: Time limit of a backfill in seconds; results of finished slots remain stored.
-TIMEOUT = 24 * 3600
+TIMEOUT = 24 * 3600  # Time limit of a backfill in seconds; results of finished slots remain stored
 
 
 @named_flow("backfill", run_name=run_name("backfill"), timeout_seconds=TIMEOUT)

@@ -14,9 +14,9 @@ import pandas as pd
 from slackwater.flows.backfill.run import Part, SlotRange, StageOutcome, run_backfill, run_part, stretch_of
 from slackwater.flows.command import say
 from slackwater.flows.config import Settings
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.store.connection import Store, open_reader
 

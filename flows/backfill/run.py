@@ -49,8 +49,7 @@ from slackwater.warehouse.store.connection import Store, open_store
 # printed by the dry run.
 
 Reprocess = Literal["missing", "failed", "all"]
-#: Maximum number of slots per backfill, to catch a mistyped year.
-MOST_SLOTS = 100_000
+MOST_SLOTS = 100_000  # Maximum number of slots per backfill, to catch a mistyped year
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +189,8 @@ def _slot_plan(
 # previous piece run (only later decisions read them) and the estimates of the next piece are
 # computed.
 
-#: Functions whose calls share large arguments.
-TOGETHER = (forecast_market,)
-#: Maximum number of slots per chunk, for which observations are ingested and read together.
-CHUNK = 96
+TOGETHER = (forecast_market,)  # Functions whose calls share large arguments
+CHUNK = 96  # Maximum number of slots per chunk, for which observations are ingested and read together
 #: Maximum number of slots per piece: limits the work lost by a kill, the wait of a live turn, and
 #: memory.
 PIECE = 48
@@ -207,10 +204,8 @@ FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError
 #: A turn and its markets and jobs.
 _Pair = tuple[Turn, Work]
 _NO_WORK = Work(markets=(), running=(), ended=())
-#: Function that runs a stage for ascending turns.
-Maker = Callable[[list[Turn], list[Work]], Any]
-#: Stages that depend on the previous slot: always run in ascending order.
-IN_ORDER = ("allocate", "score")
+Maker = Callable[[list[Turn], list[Work]], Any]  # Function that runs a stage for ascending turns
+IN_ORDER = ("allocate", "score")  # Stages that depend on the previous slot: always run in ascending order
 
 
 #: Runs a part of the work; parameters: its name, its slots and the work.
@@ -235,8 +230,7 @@ class Backfill:
     #: Called after every piece with the number of (slot, stage) pairs of the plan that are finished.
     progress: Callable[[int], None] = field(default=lambda _: None)
     part: Part = run_part
-    #: Called each time the warehouse has been closed.
-    pause: Callable[[], None] = field(default=lambda: None)
+    pause: Callable[[], None] = field(default=lambda: None)  # Called each time the warehouse has been closed
     #: The present time, relative to which observations from the future are rejected.
     clock: pd.Timestamp | None = None
 
@@ -392,15 +386,13 @@ class _Opening:
     _stages: Sequence[str]
     _fan: Fan
     _beside: Executor | None
-    #: Cached observations for the turns of the current chunk.
-    _reads: Reads | None = None
+    _reads: Reads | None = None  # Cached observations for the turns of the current chunk
     #: The policy pool after the scores so far; None if it must be read from the warehouse.
     _pool: Pool | None = None
     #: Names of the jobs that are scored before the next slots; None if they must be read from
     #: the warehouse.
     _scored: set[str] | None = None
-    #: Whether scoring failed for a job that was assumed to be scored.
-    _recount: bool = False
+    _recount: bool = False  # Whether scoring failed for a job that was assumed to be scored
 
     def make(self, pieces: deque[_Piece]) -> None:
         """Run the planned stages piece by piece until the warehouse must be released; a failed stage ends its slot.

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import placed_in, proposed
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
@@ -31,12 +31,9 @@ from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, sc
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
-#: Default period of the starts, in days.
-DEFAULT_DAYS = 30
-#: Maximum number of starts of a backtest.
-MOST_STARTS = 2000
-#: Policies compared with the leading policy by default.
-BASELINES = ("MSU", "UP", "OD-only")
+DEFAULT_DAYS = 30  # Default period of the starts, in days
+MOST_STARTS = 2000  # Maximum number of starts of a backtest
+BASELINES = ("MSU", "UP", "OD-only")  # Policies compared with the leading policy by default
 #: Name of the policy that uses on-demand instances only, which needs no replay in several markets.
 ON_DEMAND_ONLY = "OD-only"
 

@@ -34,8 +34,7 @@ from slackwater.forecasting.configurations.validity import failure_rates, read_l
 # ---
 # Measurements as plain values; shares are converted to percent here.
 
-#: Effort of the measurement, by ``--fast``.
-EVALUATIONS: Final = {False: FULL, True: FAST}
+EVALUATIONS: Final = {False: FULL, True: FAST}  # Effort of the measurement, by ``--fast``
 #: Published errors for comparison (M9.2, M9.3), percent.
 MARKS: Final = {"xgboost_mdape": 7.2, "catboost_mdape": 8.4, "knn_mdape": 11.5, "autoconf_error": 8.4}
 _PERCENT: Final = (

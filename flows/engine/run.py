@@ -143,8 +143,8 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
     clock (rounded down).
     """
     from slackwater.flows.clock import now
+    from slackwater.flows.following import step_of
     from slackwater.flows.turn.ingest import last_observed
-    from slackwater.flows.turn.markets.following import step_of
 
     if at is not None:
         return at.floor(step_of(settings)), False

@@ -10,8 +10,7 @@ import argparse
 
 from slackwater.optimization.fan import end_with
 
-#: Seconds between the request to stop and the end.
-STOP_SECONDS = 20.0
+STOP_SECONDS = 20.0  # Seconds between the request to stop and the end
 
 
 def main() -> None:

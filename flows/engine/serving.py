@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 #: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have a separate
 #: queue and do not delay live runs.
 POOL, LIVE_QUEUE, BACKFILL_QUEUE = "slackwater", "default", "backfill"
-#: The tag of the deployments of live turns.
-LIVE = "live"
+LIVE = "live"  # The tag of the deployments of live turns
 #: Seconds that Prefect waits for a run's process to start before it gives its concurrency slot to
 #: another run.
 GRACE_SECONDS = 300
@@ -336,12 +335,9 @@ def closed_schema(schema: ParameterSchema) -> ParameterSchema:
 
 
 LOOPBACK = "127.0.0.1"
-#: Prefect's default port.
-DEFAULT_PORT = 4200
-#: Signals that request a stop.
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-#: Time limits in seconds for the start and the stop of a server.
-START_SECONDS, STOP_SECONDS = 180.0, 20.0
+DEFAULT_PORT = 4200  # Prefect's default port
+STOPPING = (signal.SIGTERM, signal.SIGINT)  # Signals that request a stop
+START_SECONDS, STOP_SECONDS = 180.0, 20.0  # Time limits in seconds for the start and the stop of a server
 
 
 def free_port() -> int:
@@ -563,8 +559,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-#: The slot length of the schedule in ``prefect.yaml``.
-SCHEDULED_STEP = pd.Timedelta(minutes=30)
+SCHEDULED_STEP = pd.Timedelta(minutes=30)  # The slot length of the schedule in ``prefect.yaml``
 
 
 def serve_command(

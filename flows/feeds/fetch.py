@@ -31,8 +31,7 @@ from slackwater.warehouse.sources.live.transport import SKEW_SECONDS, Retry, Tra
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import steady_seconds
 
-#: Maximum number of characters of a stored reason.
-LONGEST_REASON = 2000
+LONGEST_REASON = 2000  # Maximum number of characters of a stored reason
 #: Pages that arrive within this many seconds are committed together: opening the warehouse for each
 #: would take longer than reading it.
 GATHER_SECONDS = 5.0

@@ -10,8 +10,7 @@ from slackwater.flows.command import Answer, Query, option
 from slackwater.flows.show.blocks import Block, Column, Table
 from slackwater.flows.show.formats import percent, plural, usd, utc
 
-#: Most slots of a job shown on a terminal, newest first.
-MOST_SLOTS = 48
+MOST_SLOTS = 48  # Most slots of a job shown on a terminal, newest first
 #: Note of a bill with lost instances.
 LOSSES = (
     "Lost spot is paid until the loss, where the driver of `slackwater act` states its time, "

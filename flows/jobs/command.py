@@ -107,10 +107,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     import pandas as pd
 
     from slackwater.flows.clock import now
-    from slackwater.flows.freshness import Freshness
+    from slackwater.flows.following import Freshness, step_of
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.plans.query import job_moment, start_note
-    from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
     from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by

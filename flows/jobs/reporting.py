@@ -10,6 +10,7 @@ import pandas as pd
 
 from slackwater.flows.command import parsed_time
 from slackwater.flows.config import Settings
+from slackwater.flows.following import parse_market
 from slackwater.flows.jobs.command import GivenReport
 from slackwater.flows.ledger.decisions import decisions_of, in_force, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, find_job
@@ -26,7 +27,6 @@ from slackwater.flows.ledger.reports import (
 )
 from slackwater.flows.ledger.throughput import measured_rows
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import parse_market
 from slackwater.flows.turn.markets.places import places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError

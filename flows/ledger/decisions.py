@@ -18,8 +18,7 @@ from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import moment
 
-#: A decision as plain values.
-Row = dict[str, Any]
+Row = dict[str, Any]  # A decision as plain values
 
 
 def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -142,8 +141,7 @@ def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
 # ---
 # Revisions: decisions for the rest of a slot after a loss of spot (M12.15).
 
-#: Columns of a revision beside those of its decision.
-REVISED = ("revised_at", "lost_at", "spot_left")
+REVISED = ("revised_at", "lost_at", "spot_left")  # Columns of a revision beside those of its decision
 
 
 def save_revisions(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:

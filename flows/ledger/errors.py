@@ -19,8 +19,7 @@ ACCURACY_COLUMNS = (
 )  # fmt: skip
 
 
-#: Times whose errors are written together, to limit memory.
-_TIMES_A_WRITE = 12
+_TIMES_A_WRITE = 12  # Times whose errors are written together, to limit memory
 
 
 def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFrame]]) -> None:

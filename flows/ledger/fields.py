@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 #: Places where a field is shown: tables of decisions on a terminal and in the report, and the page
 #: of a job in the UI.
 TABLE, JOB = "table", "job"
-#: Policies included in every table of policies.
-BASELINES: Final = ("OD-only", "MSU", "UP")
-#: Name of the hindsight optimum in tables of policies.
-HINDSIGHT: Final = "optimum in the slot model"
+BASELINES: Final = ("OD-only", "MSU", "UP")  # Policies included in every table of policies
+HINDSIGHT: Final = "optimum in the slot model"  # Name of the hindsight optimum in tables of policies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +145,7 @@ def row_type(fields: Mapping[str, Field]) -> Any:
     return TypedDict("Row", kinds)  # type: ignore[operator]
 
 
-#: Probabilities of missing the deadline from which a decision is marked.
-WORRYING, LIKELY = 0.1, 0.5
+WORRYING, LIKELY = 0.1, 0.5  # Probabilities of missing the deadline from which a decision is marked
 
 
 def risk_mark(late: float | None) -> str:
@@ -975,8 +972,7 @@ DECISION: Final[dict[str, Field]] = {
 }
 
 
-#: Text shown in place of a market for a multi-market job that has not begun.
-NOWHERE: Final = "nowhere yet"
+NOWHERE: Final = "nowhere yet"  # Text shown in place of a market for a multi-market job that has not begun
 
 
 def is_nowhere(row: Mapping[str, Any]) -> bool:
@@ -1122,8 +1118,7 @@ def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     return {name: one.value(there, made) for name, one in DECISION.items() if one.value is not None}
 
 
-#: Most notes on markets, and most assumptions, that are listed.
-MOST_STALE, MOST_ASSUMED = 3, 3
+MOST_STALE, MOST_ASSUMED = 3, 3  # Most notes on markets, and most assumptions, that are listed
 
 
 def on_demand_price_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -35,8 +35,7 @@ from slackwater.flows.show.formats import (
     utc,
 )
 
-#: Prefix of the note on a job that missed its deadline.
-MISSED = "MISSED: "
+MISSED = "MISSED: "  # Prefix of the note on a job that missed its deadline
 
 
 def missed_apart(notes: Sequence[str]) -> tuple[list[Block], list[str]]:
@@ -179,8 +178,7 @@ def outlook(row: Mapping[str, Any]) -> list[str]:
     return [part for part in (lost, *_finish_and_risk(row), budget(row)) if part]
 
 
-#: What a central 80 % interval is, in words.
-_CENTRAL = " in 8 of 10 cases"
+_CENTRAL = " in 8 of 10 cases"  # What a central 80 % interval is, in words
 
 
 def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:

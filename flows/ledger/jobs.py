@@ -108,8 +108,7 @@ def unreadable_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> li
     return list(_in_order(_job_rows(store, known_at))[1])
 
 
-#: Arguments of `_stored_job`.
-_JobRow = tuple[str, str, str, int, int, int | None]
+_JobRow = tuple[str, str, str, int, int, int | None]  # Arguments of `_stored_job`
 #: The terms in force of every job: those of its last change, else those with which it was added.
 _IN_FORCE = """
     SELECT name, coalesce(changed.spec, jobs.spec), origin, step_seconds, epoch_us(created_at), epoch_us(changed.known_at)

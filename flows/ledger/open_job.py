@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.freshness import Freshness
+from slackwater.flows.following import Freshness
 from slackwater.flows.ledger.decisions import in_force
 from slackwater.flows.ledger.reports import MOMENT, Report, counting, measured_times
 from slackwater.forecasting.quantiles import Forecast

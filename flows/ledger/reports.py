@@ -21,15 +21,12 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 
-#: Resolution of times in the warehouse.
-MOMENT = pd.Timedelta(microseconds=1)
-#: Most instances in a report: more are a typing error.
-MOST_INSTANCES = 1_000_000
+MOMENT = pd.Timedelta(microseconds=1)  # Resolution of times in the warehouse
+MOST_INSTANCES = 1_000_000  # Most instances in a report: more are a typing error
 #: Numbers of spot instances in a report of own launches, and how long they were held (M13.1).
 LAUNCH_COUNTS = ("asked", "granted", "lost")
 HELD_MINUTES = "held_minutes"
-#: Longest time that spot instances were held before a report, in minutes: a week.
-MOST_HELD = 7 * 24 * 60.0
+MOST_HELD = 7 * 24 * 60.0  # Longest time that spot instances were held before a report, in minutes: a week
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

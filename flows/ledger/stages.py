@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaErr
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 
-#: Time of a stage's run: in its own slot, or later.
-LIVE, BACKFILL = "live", "backfill"
+LIVE, BACKFILL = "live", "backfill"  # Time of a stage's run: in its own slot, or later
 #: The stages of a turn in order; each is done once per slot.
 STAGES = ("ingest", "forecast", "allocate", "score")
-#: Most characters stored of a reason.
-LONGEST_REASON = 2000
+LONGEST_REASON = 2000  # Most characters stored of a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +76,22 @@ def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
 def recorded_failure(
     store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Record in the ledger why a stage failed, in a separate transaction, and raise the error.
+    """Record in the ledger why a stage failed, in a separate transaction; the error is raised in any case.
 
-    The stage's rows are rolled back by then. A later successful run replaces the record. If the
-    record cannot be stored either, the original error is raised.
+    The stage's rows are rolled back by then. A later successful run replaces the record.
     """
-    try:
-        yield
-    except Exception as error:  # a killed process stores nothing, so its stage stays missing
+
+    def record(_type: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, Exception):  # done, or interrupted: the stage stays missing, as after a kill
+            return
         try:
             save_failure(store, run, at=at, stage=stage, reason=reason_of(error))
         except StoreError as second:
             say(f"the failure of {stage} could not be recorded: {second}")
-        raise
+
+    with ExitStack() as stack:
+        stack.push(record)
+        yield
 
 
 def reason_of(error: BaseException) -> str:

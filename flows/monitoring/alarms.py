@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Settings
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.monitoring.completeness import (
     ExpectedUpdate,
     expected_updates,
@@ -20,7 +21,6 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
@@ -34,8 +34,7 @@ from slackwater.warehouse.times import microseconds, moment
 # The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
 
 _DAY = pd.Timedelta(days=1)
-#: Prefix of the sources of simulated markets.
-SIMULATED: Final = "simulated:"
+SIMULATED: Final = "simulated:"  # Prefix of the sources of simulated markets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,11 @@ from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.store.connection import Store
 
-#: Name and version of the JSON sent to webhooks and commands.
-SCHEMA = "slackwater.alert/1"
+SCHEMA = "slackwater.alert/1"  # Name and version of the JSON sent to webhooks and commands
 #: Prefix of alert names in the table of deliveries, so that they cannot collide with names of
 #: sinks.
 PREFIX = "alert:"
-#: Time for which failed notifications are retried.
-LOOK_BACK = pd.Timedelta(hours=24)
+LOOK_BACK = pd.Timedelta(hours=24)  # Time for which failed notifications are retried
 
 
 def raise_alarms(turn: Turn, *, emit: Callable[[Settled], None] = lambda _: None) -> Settled:

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.places import find_market, places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
@@ -408,8 +408,7 @@ def _read_decisions(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) ->
     return _times(frame, {"slot": "slot"})
 
 
-#: Maximum number of jobs named in a reason.
-_NAMED = 3
+_NAMED = 3  # Maximum number of jobs named in a reason
 #: Order of severity: the state of a slot is the worst state of its jobs.
 _WORST = ("failed", "missing", "done", "not due")
 
@@ -705,8 +704,7 @@ STATES: Final = ("done", "fallback", "not due", "stale", "failed", "missing")
 #: States in which due work was not done.
 NOT_DONE: Final = ("failed", "missing")
 COLUMNS: Final = ("market", "source", "stage", "slot", "state", "reason")
-#: Default length of a map.
-DEFAULT_SPAN: Final = pd.Timedelta(days=3)
+DEFAULT_SPAN: Final = pd.Timedelta(days=3)  # Default length of a map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -769,8 +767,7 @@ class Completeness:
         return int(self.frame["state"].isin(states).sum())
 
 
-#: Maximum number of slots of a map: more than a year of half hours.
-MOST_SLOTS = 20_000
+MOST_SLOTS = 20_000  # Maximum number of slots of a map: more than a year of half hours
 
 
 def completeness_of(

@@ -24,8 +24,7 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 # ---
 # Alarms as Prefect events, so that automations can react.
 
-#: Names of the events.
-RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"
+RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"  # Names of the events
 
 
 def emit_alarms(settled: Settled, *, run: str = "") -> None:

@@ -19,8 +19,7 @@ from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import moment
 
-#: Shares of a budget, in percent, that raise an alarm.
-BUDGET_SHARES = (50, 80, 100)
+BUDGET_SHARES = (50, 80, 100)  # Shares of a budget, in percent, that raise an alarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,8 +216,7 @@ MEANINGS: Final[dict[str, str]] = {
     "failed": "failed or left out",
     "missing": "not done, though due",
 }
-#: Maximum number of listed problems on a terminal, and of markets named in a row of a page.
-_SHOWN: Final = 20
+_SHOWN: Final = 20  # Maximum number of listed problems on a terminal, and of markets named in a row of a page
 #: Maximum number of sources listed on a terminal that are not stale.
 _FRESH: Final = 4
 NAMED: Final = 4
@@ -268,8 +267,7 @@ def status_blocks(found: Status) -> list[Block]:
     ]
 
 
-#: Maximum number of contradictions listed separately.
-MOST_CONTRADICTED = 10
+MOST_CONTRADICTED = 10  # Maximum number of contradictions listed separately
 
 
 def unreadable_blocks(found: Status) -> list[Block]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.ledger.fields import chance
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.plans.decisions import opened_to_decide
@@ -21,7 +22,6 @@ from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of, placed_in
 from slackwater.flows.turn.pool import policies_named
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from slackwater.optimization.market.window import MarketWindow
     from slackwater.optimization.window.plan import Allocation
 
-#: Name of the forecaster with perfect foresight: a bound, not a policy.
-PERFECT = "perfect"
+PERFECT = "perfect"  # Name of the forecaster with perfect foresight: a bound, not a policy
 
 
 def issue_forecasts(
@@ -73,8 +72,7 @@ def issue_forecasts(
     return made
 
 
-#: Number of unfollowed markets that an error message lists with the reason.
-MOST_UNFOLLOWED = 3
+MOST_UNFOLLOWED = 3  # Number of unfollowed markets that an error message lists with the reason
 
 
 def _asked_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:

@@ -286,8 +286,7 @@ def replay(
     return Answer(title=title, value=value, blocks=replay_blocks(title, rows) + ([told] if told else []))
 
 
-#: Rows of a replay shown on a terminal; baselines are always among them.
-REPLAY_ROWS = 20
+REPLAY_ROWS = 20  # Rows of a replay shown on a terminal; baselines are always among them
 
 
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:

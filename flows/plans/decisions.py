@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
@@ -24,7 +25,6 @@ from slackwater.flows.plans.query import AskedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.places import PlacedJob, placed_in
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool

@@ -135,8 +135,7 @@ def _issued_at(store: Store, row: Row) -> str:
     return pd.Timestamp(int(us), unit="us", tz="UTC").isoformat()
 
 
-#: Most other jobs named in a note.
-MOST_NAMED = 4
+MOST_NAMED = 4  # Most other jobs named in a note
 
 
 def sharing_note(asked: AskedJob, others: Sequence[str]) -> list[str]:

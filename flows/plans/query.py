@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, live_for, step_of
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import age, rows_of, utc
-from slackwater.flows.turn.markets.following import FollowedMarket, live_for, step_of
 from slackwater.flows.turn.markets.histories import MarketReader
 from slackwater.flows.turn.markets.places import (
     PlacedJob,

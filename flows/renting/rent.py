@@ -262,8 +262,7 @@ def _words(values: Sequence[int] | np.ndarray) -> str:
 # ---
 # Widths, baselines, and sensitivity to budget and arrivals (M8).
 
-#: Number of independent streams behind a simulated figure, and of jobs in each.
-STREAMS, JOBS = 10, 3000
+STREAMS, JOBS = 10, 3000  # Number of independent streams behind a simulated figure, and of jobs in each
 #: Budgets on the frontier: their number, and the lowest and highest as multiples of the least budget.
 POINTS, NEAREST, FURTHEST = 40, 1.02, 4.0
 

@@ -33,6 +33,7 @@ def fill(
     """
     from dataclasses import replace
 
+    from slackwater.flows.following import step_of
     from slackwater.flows.requests.fill import (
         answer_of,
         configuration_model,
@@ -43,7 +44,6 @@ def fill(
     from slackwater.flows.requests.fill import fill as fill_request
     from slackwater.flows.requests.page import fill_report
     from slackwater.flows.turn.context import query_turn
-    from slackwater.flows.turn.markets.following import step_of
     from slackwater.flows.turn.pool import deciding_policy
     from slackwater.optimization.policies.pool import policy_named
     from slackwater.optimization.requests.request import completed, read_tuning_request

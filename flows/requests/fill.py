@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from slackwater.flows.following import (
+    LEAST_SPAN,
+    FollowedMarket,
+    counted_or_priced,
+    followed_row,
+    step_of,
+)
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -24,13 +31,6 @@ from slackwater.flows.plans.answers import held_in
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.following import (
-    LEAST_SPAN,
-    FollowedMarket,
-    counted_or_priced,
-    followed_row,
-    step_of,
-)
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of
 from slackwater.flows.turn.pool import deciding_policy

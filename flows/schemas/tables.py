@@ -57,8 +57,7 @@ JOB: Final = "Name of the job: joins `jobs.name`."
 ROUND: Final = "Number of the round; in a round every policy is replayed on an ended job."
 DETAILS: Final = "JSON of the fields without a separate column."
 STEP_SECONDS: Final = "Length of a slot, seconds."
-#: Quantile levels of a forecast, in percent.
-LEVELS: Final = range(5, 100, 5)
+LEVELS: Final = range(5, 100, 5)  # Quantile levels of a forecast, in percent
 _MARKET_PARTS: Final = {
     name: COLUMN[name].described() for name in ("provider", "region", "zone", "instance_type")
 }

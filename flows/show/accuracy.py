@@ -47,14 +47,10 @@ UNITS: Final = {"count": "instances", "price": "USD per instance-hour"}
 TITLES: Final = {"count": "Available instances", "price": "Spot price"}
 #: Unit of losses that are pooled over markets.
 SCALES: Final = {"count": "share of capacity", "price": "share of the mean price"}
-#: Lead times shown in tables; charts show all.
-SHOWN_STEPS: Final = (1, 2, 4, 8, 12)
-#: Interval whose coverage is drawn, in percent, and the accepted deviation in points.
-LEVEL, TOLERANCE = 80, 2
-#: Markets drawn: so many of the best and of the worst.
-MOST_DRAWN: Final = 15
-#: Rows of the table of markets on a terminal.
-ON_TERMINAL: Final = 40
+SHOWN_STEPS: Final = (1, 2, 4, 8, 12)  # Lead times shown in tables; charts show all
+LEVEL, TOLERANCE = 80, 2  # Interval whose coverage is drawn, in percent, and the accepted deviation in points
+MOST_DRAWN: Final = 15  # Markets drawn: so many of the best and of the worst
+ON_TERMINAL: Final = 40  # Rows of the table of markets on a terminal
 #: A skill axis ends here, or earlier: at the mirror image of the best skill, but not above the second.
 LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
 #: Explanation of the measures.

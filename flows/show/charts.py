@@ -516,8 +516,7 @@ def dots(
     )
 
 
-#: Height of a row of `cells` in pixels: the name above, the strip below.
-ROW_HEIGHT = 36
+ROW_HEIGHT = 36  # Height of a row of `cells` in pixels: the name above, the strip below
 
 
 def cells(

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from slackwater.flows.show.blocks import Banner, Block, Fold, Notes, Section, Table, Tiles, Verbatim
 from slackwater.flows.show.terminal import escape_controls
 
-#: Largest numbers of columns and rows of a table.
-MOST_COLUMNS, MOST_ROWS = 8, 50
+MOST_COLUMNS, MOST_ROWS = 8, 50  # Largest numbers of columns and rows of a table
 
 
 def markdown_of(blocks: Iterable[Block]) -> str:

@@ -126,8 +126,7 @@ def vega_config() -> dict[str, Any]:
 # ---
 # A single HTML file without network access: blocks, style sheet, and the chart script if there are charts.
 
-#: Tables with longer texts show each row as a paragraph on narrow screens.
-_LONG = 40
+_LONG = 40  # Tables with longer texts show each row as a paragraph on narrow screens
 #: Specification of a chart, placed after its element; `specification` escapes every "<" in it.
 _SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>\n?')
 

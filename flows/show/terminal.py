@@ -21,8 +21,7 @@ from slackwater.flows.show.formats import MISSING
 _GAP: Final = "  "
 #: Minimum width of a column of sentences; if it does not fit, each row becomes a paragraph.
 _SENTENCE: Final = 24
-#: Maximum height of a row in lines; if a row is higher, each row becomes a paragraph.
-_TALLEST: Final = 3
+_TALLEST: Final = 3  # Maximum height of a row in lines; if a row is higher, each row becomes a paragraph
 #: Separators after which names wrap: first the strong separators, then the weak ones if a part is still
 #: long.
 _STRONG: Final = re.compile(r"(?<=[/@,;|])(?=.)")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import Warehouse, call_with_progress, say
 from slackwater.flows.config import Settings
-from slackwater.flows.freshness import Freshness
+from slackwater.flows.following import Freshness
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.stages import LIVE, RunRow, recorded_failure
 from slackwater.flows.turn.markets.histories import Reads
@@ -24,8 +24,7 @@ from slackwater.warehouse.store.connection import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Number of rows by source and by result (added, repeated or rejected).
-Counts = dict[str, dict[str, int]]
+Counts = dict[str, dict[str, int]]  # Number of rows by source and by result (added, repeated or rejected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

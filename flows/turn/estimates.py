@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.forecasting.origins import (
     VARIABLES,
     Basis,
@@ -37,8 +37,7 @@ from slackwater.warehouse.errors import ForecastError
 from slackwater.warehouse.history import History
 from slackwater.warehouse.issued import FittedState, load_fitted
 
-#: Single-market estimations per call: each takes a fraction of a second.
-ALONE_A_CALL = 24
+ALONE_A_CALL = 24  # Single-market estimations per call: each takes a fraction of a second
 
 #: Settings that change the data of an estimation or its time: estimates under other settings are not reused.
 ESTIMATION_SETTINGS = (
@@ -92,11 +91,8 @@ class Estimation:
         return EPOCH + self.at * self.cohort.series[0].step
 
 
-#: Origins by market and model.
-Missing = Mapping[FollowedMarket, Mapping[str, Sequence[pd.Timestamp]]]
-
-#: Serialised estimates computed in advance.
-Estimates = Mapping[Estimation, str]
+Missing = Mapping[FollowedMarket, Mapping[str, Sequence[pd.Timestamp]]]  # Origins by market and model
+Estimates = Mapping[Estimation, str]  # Serialised estimates computed in advance
 
 NO_ESTIMATES: Estimates = MappingProxyType({})
 

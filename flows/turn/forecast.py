@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.stages import LIVE, RunRow
 from slackwater.flows.turn.context import Turn, TurnValues
@@ -29,7 +30,6 @@ from slackwater.flows.turn.estimates import (
     read_estimations,
     timetable_of,
 )
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work, panel_mates
@@ -124,11 +124,8 @@ def forecasts_of(
     ]
 
 
-#: By model, the slots that need a forecast.
-Origins = dict[str, list[pd.Timestamp]]
-
-#: A market and its source, at any time.
-Place = tuple[Market, str]
+Origins = dict[str, list[pd.Timestamp]]  # By model, the slots that need a forecast
+Place = tuple[Market, str]  # A market and its source, at any time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,10 +26,8 @@ from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
 from slackwater.warehouse.sources.simulated import generate, simulation_note
 from slackwater.warehouse.store.connection import Store
 
-#: Number of reasons for rejected rows that are printed, the most frequent first.
-MOST_REASONS = 3
-#: Most minutes between observations of the simulated market.
-SIMULATED_STEP = 10
+MOST_REASONS = 3  # Number of reasons for rejected rows that are printed, the most frequent first
+SIMULATED_STEP = 10  # Most minutes between observations of the simulated market
 
 
 def counts_of(name: str, done: Appended) -> Counts:

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.decisions import JobLedger, placements_of, read_ledger
 from slackwater.flows.ledger.endings import Ending
 from slackwater.flows.ledger.open_job import OpenJob, open_job
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, planned_forecasts, ready
-from slackwater.flows.turn.markets.following import FollowedMarket, step_of
 from slackwater.flows.turn.markets.histories import peers_of, try_histories
 from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.pool import Deciders

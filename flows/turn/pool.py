@@ -34,8 +34,7 @@ from slackwater.optimization.selection.prior import (
 from slackwater.warehouse.errors import PolicyError
 from slackwater.warehouse.times import microseconds
 
-#: Single-market or multi-market policy.
-P = TypeVar("P")
+P = TypeVar("P")  # Single-market or multi-market policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,7 @@ from slackwater.warehouse.times import steady_seconds
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import Ingested, TurnAnswer
 
-#: Number of ended jobs whose outcomes are stored together: half a minute of work.
-SCORED_TOGETHER = 24
+SCORED_TOGETHER = 24  # Number of ended jobs whose outcomes are stored together: half a minute of work
 
 # ---
 # Stages of ascending turns of one warehouse, computed together: a live turn is one, a backfill many.

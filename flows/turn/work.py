@@ -7,17 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slackwater.flows.following import FollowedMarket, choose_markets, step_of
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, unreadable_jobs
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.following import FollowedMarket, choose_markets, step_of
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import market_of, placed_in, places_of, proposed
 from slackwater.optimization.job.request import JobRequest, check_bounds, read_request
 from slackwater.optimization.job.units import can_run_on
 from slackwater.warehouse.errors import InputError, JobError, MarketError
 
-#: Most example jobs added to a warehouse without jobs.
-OPEN_EXAMPLES = 8
+OPEN_EXAMPLES = 8  # Most example jobs added to a warehouse without jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,7 @@ STATIC: Final = {
     "ui.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-#: Scripts that draw charts; page files embed them instead.
-DRAWING: Final = ("vega.js", "draw.js")
+DRAWING: Final = ("vega.js", "draw.js")  # Scripts that draw charts; page files embed them instead
 #: Content security policy: charts use style attributes (for custom colours); scripts and style
 #: sheets come only from this server.
 POLICY: Final = (
@@ -113,8 +112,7 @@ def _json_text(value: Any) -> str:
     return json.dumps(plain(value), allow_nan=False).replace("<", "\\u003c")
 
 
-#: Browsers must revalidate; the server answers from its cache.
-_FRESH: Final = {"cache-control": "no-cache"}
+_FRESH: Final = {"cache-control": "no-cache"}  # Browsers must revalidate; the server answers from its cache
 #: The chart script is large and changes only with releases.
 _LASTING: Final = {"cache-control": "max-age=86400"}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import all_fit
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.jobs.listing import ListedJob, list_jobs
 from slackwater.flows.jobs.predicted import reports_shown
 from slackwater.flows.ledger.decisions import read_ledger
@@ -33,7 +34,6 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import as_number, percent, plural, usd, utc
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
@@ -46,8 +46,7 @@ from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.history import History, Market
 
-#: Outcomes of a job that are shown unfolded.
-TOP_OUTCOMES: Final = 10
+TOP_OUTCOMES: Final = 10  # Outcomes of a job that are shown unfolded
 #: States of a job with their explanations.
 STATES: Final = {
     "running": "its slots are being decided",
@@ -58,10 +57,8 @@ STATES: Final = {
 }
 #: Outcomes of ended jobs, in the order of the list.
 ENDINGS: Final = ("on time", "late", "missed", "given up", "withdrawn", "not known", "replayed only")
-#: Slots in the small chart of a job's instances.
-RECENT_SLOTS: Final = 48
-#: Jobs per page of the list.
-PAGE_JOBS: Final = 40
+RECENT_SLOTS: Final = 48  # Slots in the small chart of a job's instances
+PAGE_JOBS: Final = 40  # Jobs per page of the list
 
 
 #: State of a job up to the slot of its newest decision or its end: its slots and the figures of its row.

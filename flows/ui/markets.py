@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.exchange import fits, market_rows
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.schemas.tables import planned_series_sql
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import as_number, number, plural, price, rows_of, utc
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.report.panels import market_charts, panel
@@ -30,8 +30,7 @@ PAST_SLOTS: Final = 72
 MOST_VINTAGES: Final = 336
 
 
-#: Markets per page of the list.
-PAGE_MARKETS: Final = 100
+PAGE_MARKETS: Final = 100  # Markets per page of the list
 
 
 def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 1) -> dict[str, Any]:

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 #: late.
 SHOWN_RUNS: Final = 12
 LATE_SLOTS: Final = 2
-#: An older turn is an archived record, not a stopped pipeline.
-RECORD_AGE: Final = pd.Timedelta(days=30)
+RECORD_AGE: Final = pd.Timedelta(days=30)  # An older turn is an archived record, not a stopped pipeline
 
 
 def glance_data(reading: Reading) -> dict[str, Any]:
@@ -313,8 +312,7 @@ Query = Mapping[str, str]
 Data = dict[str, Any]
 
 
-#: Maximum length of a filter, in characters.
-LONGEST_FILTER: Final = 200
+LONGEST_FILTER: Final = 200  # Maximum length of a filter, in characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

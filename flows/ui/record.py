@@ -22,8 +22,7 @@ from slackwater.flows.turn.report.recent_errors import (
 )
 from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
 
-#: Number of measurements that can be selected.
-MOST_MEASURED: Final = 96
+MOST_MEASURED: Final = 96  # Number of measurements that can be selected
 
 
 def measured_times(reading: Reading) -> list[pd.Timestamp]:

@@ -24,12 +24,9 @@ from slackwater.flows.show.formats import plain
 from slackwater.warehouse.errors import JobError, SettingsError, SlackwaterError, StoreLockedError
 from slackwater.warehouse.store.connection import open_store
 
-#: Path of the reports of a job.
-PATH: Final = "/api/jobs/{name:path}/report"
-#: Largest body of a report, bytes.
-MOST_BYTES: Final = 65_536
-#: Shortest token that is accepted, characters.
-LEAST_TOKEN: Final = 16
+PATH: Final = "/api/jobs/{name:path}/report"  # Path of the reports of a job
+MOST_BYTES: Final = 65_536  # Largest body of a report, bytes
+LEAST_TOKEN: Final = 16  # Shortest token that is accepted, characters
 #: Seconds that a report waits for the warehouse.
 WAIT: Final = 10.0
 _REPORT: Final = TypeAdapter(with_config(ConfigDict(extra="forbid"))(GivenReport))

@@ -23,10 +23,8 @@ from slackwater.warehouse.issued import read_rows
 # ---
 # The completeness map: the state of every market, stage and slot, and a list of the problems.
 
-#: States that are listed as problems.
-LISTED: Final = ("failed", "missing", "stale")
-#: Maximum number of listed problems, newest first.
-MOST_STRETCHES: Final = 200
+LISTED: Final = ("failed", "missing", "stale")  # States that are listed as problems
+MOST_STRETCHES: Final = 200  # Maximum number of listed problems, newest first
 
 
 def reference_time(reading: Reading) -> pd.Timestamp:
@@ -92,8 +90,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
 # ---
 # The ledger of runs: which stages of each turn are done, how they were made, and why a stage failed.
 
-#: Runs per page of the list.
-PAGE_RUNS: Final = 50
+PAGE_RUNS: Final = 50  # Runs per page of the list
 
 
 def runs_data(

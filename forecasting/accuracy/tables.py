@@ -35,27 +35,21 @@ from slackwater.warehouse.errors import ForecastError
 # ---
 # Blocks of forecasts are reduced to sums immediately, so that a backtest of any length fits in memory (M6.5).
 
-#: Quantities summed over origins, in this order.
-SUMMED = ("n", *REPORTED)
+SUMMED = ("n", *REPORTED)  # Quantities summed over origins, in this order
 #: Losses stored for every origin, in this order: those compared with last value over the same origins.
 KEPT = ("pinball", "mae", "reference")
-#: Bins of the probability of "at least n".
-BINS = 10
+BINS = 10  # Bins of the probability of "at least n"
 #: A test part that is shorter or has no clock is divided into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
-#: Counts with at least this capacity form a class.
-LARGE = 16
+LARGE = 16  # Counts with at least this capacity form a class
 #: Prices with fewer changes a day are in the class "still".
 CHANGES_A_DAY = 1.0
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _DAY_US = 86_400_000_000
-#: Weekday of the epoch, a Thursday, in weeks that begin on Mondays.
-_MONDAY = 3
-#: Maximal number of origins scored at once.
-_CHUNK = 1024
-#: Counts with more states are scored in smaller batches.
-_FEW_STATES = 128
+_MONDAY = 3  # Weekday of the epoch, a Thursday, in weeks that begin on Mondays
+_CHUNK = 1024  # Maximal number of origins scored at once
+_FEW_STATES = 128  # Counts with more states are scored in smaller batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +63,7 @@ class Issued:
     timetable: Timetable
 
 
-#: Forecasts to score: those of a backtest, or stored forecasts.
-Tested = Rolling | Issued
+Tested = Rolling | Issued  # Forecasts to score: those of a backtest, or stored forecasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +240,7 @@ def _add_bins(bins: np.ndarray, chance: np.ndarray, actual: np.ndarray) -> None:
 # ---
 # Tables of a backtest: scores by market and step, pooled over markets, reliability and calibration (M6.5).
 
-#: Quantile columns of a table.
-QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]
+QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]  # Quantile columns of a table
 
 #: Measures in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
 MEASURES = (
@@ -759,8 +751,7 @@ class _Tables:
         )
 
 
-#: Indices of the names in the keys of `_Tables.by_day`.
-_PLACES = {"variable": 0, "model": 1, "class": 2}
+_PLACES = {"variable": 0, "model": 1, "class": 2}  # Indices of the names in the keys of `_Tables.by_day`
 
 
 def _skills(model: str, losses: np.ndarray) -> dict[str, np.ndarray]:

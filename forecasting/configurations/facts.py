@@ -147,8 +147,7 @@ def _assumed(name: str, params_b: float) -> Architecture:
 # ---
 # Value types: a fine-tuning configuration, and its predicted throughput and validity (M9).
 
-#: Measured fine-tuning methods.
-METHODS: Final = ("full", "lora", "gptq-lora")
+METHODS: Final = ("full", "lora", "gptq-lora")  # Measured fine-tuning methods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +231,7 @@ class Validity:
 #: Bytes per parameter before any token is read, by method: 16-bit weights, gradients and two 16-bit moments; 16-bit weights;
 #: 4-bit weights with their scales (adapters are left out: below 1 %). Sharded over the GPUs.
 STATE_BYTES: Final = {"full": 8.0, "lora": 2.0, "gptq-lora": 0.6}
-#: Penalty of the calibration for deviations from `TEXTBOOK`, per squared log.
-_HOLD: Final = 1e-3
+_HOLD: Final = 1e-3  # Penalty of the calibration for deviations from `TEXTBOOK`, per squared log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,7 @@ IDENTITY: Final = (
 )  # fmt: skip
 #: Columns of cleaned runs, and of runs reported later.
 COLUMNS: Final = (*IDENTITY, "tokens_per_second", "source", "capped")
-#: Range of passes over the data in runs with a wrong token count.
-_COUNTED_TIMES: Final = (3.5, 4.5)
+_COUNTED_TIMES: Final = (3.5, 4.5)  # Range of passes over the data in runs with a wrong token count
 
 
 def read_runs(folder: Path) -> pd.DataFrame:

@@ -23,8 +23,7 @@ from slackwater.forecasting.configurations.validity import (
 # ---
 # Accuracy of throughput predictions: held-out configurations, held-out models, and the learning curve (M9.2).
 
-#: Parts of a split; each part is predicted by a model fitted to the others.
-FOLDS: Final = 5
+FOLDS: Final = 5  # Parts of a split; each part is predicted by a model fitted to the others
 #: Training sizes of the learning curve (M9.2), in rows; the last point uses all rows outside the held-out part.
 CURVE_SIZES: Final = (50, 100, 200, 400, 600)
 

@@ -23,8 +23,7 @@ from slackwater.forecasting.configurations.runs import Ranges, configurations_of
 #: Starting values (logarithms): share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
 #: sharpness of the overlap minus one, fixed milliseconds per layer on one GPU, and the additional ones on several GPUs.
 _START: Final = (-0.8, -1.0, -0.85, 0.8, -1.0, -0.7, 2.0, 1.0)
-#: Number of constants of the physical model.
-CONSTANTS: Final = len(_START)
+CONSTANTS: Final = len(_START)  # Number of constants of the physical model
 #: Width of the weak prior around the start, in log constants: few rows leave some constants undetermined.
 _PRIOR_WIDTH: Final = 2.0
 #: Errors (log) beyond this have linear loss, so that starved and bimodal runs do not distort the fit.
@@ -245,14 +244,11 @@ def _evidence(
 # ---
 # Intervals of throughput: standardised leave-one-out errors, and regions that are hard to predict (M9.2, ours).
 
-#: Nominal coverage of the intervals.
-LEVEL: Final = 0.90
+LEVEL: Final = 0.90  # Nominal coverage of the intervals
 #: Bandwidth of the local difficulty per axis of the process (doublings, logs).
 _NEAR: Final = np.array([1.5, 2.5, 0.5, 1.0, 1.5, 1.0, 0.5])
-#: Prior weight, in rows, of a difficulty of 1.
-_PRIOR_ROWS: Final = 3.0
-#: Standardised errors are clipped to this in the difficulty.
-_CAP: Final = 8.0
+_PRIOR_ROWS: Final = 3.0  # Prior weight, in rows, of a difficulty of 1
+_CAP: Final = 8.0  # Standardised errors are clipped to this in the difficulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,8 @@ class DriftRule:
     autocorrelation_floor: float = 1.0 / 12.0
 
 
-#: Default rule.
-RULE = DriftRule()
-#: Minimal share of observed slots in a window (ours).
-_LEAST_SEEN = 0.5
+RULE = DriftRule()  # Default rule
+_LEAST_SEEN = 0.5  # Minimal share of observed slots in a window (ours)
 #: Sokal's constant: the sum of autocorrelations ends at the first lag of this many autocorrelation times.
 _SOKAL = 2.5
 

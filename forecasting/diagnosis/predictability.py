@@ -19,8 +19,7 @@ from slackwater.warehouse.plugins import has_extra, require_extra
 # All functions read only the given values, skip gaps pair by pair, and return NaN where undefined: a flat series has no
 # autocorrelation, a series without a real clock no day.
 
-#: Minimal number of pairs of observed slots for a correlation or an entropy (ours).
-FEWEST_PAIRS = 24
+FEWEST_PAIRS = 24  # Minimal number of pairs of observed slots for a correlation or an entropy (ours)
 #: Minimal number of whole periods for the strength of a cycle, and maximal share of gaps (ours).
 FEWEST_PERIODS, MOST_GAPS = 3, 0.25
 #: Values with more distinct levels are divided into this many bins of equal frequency before entropies are computed.
@@ -253,10 +252,8 @@ def holm(p_values: Iterable[float]) -> np.ndarray:
 # of that market. "any" tests whether any model is better, with a correction over all their steps together. The corrections are
 # valid for any dependence between the tests.
 
-#: Level of the tests: share of markets wrongly classified as predictable.
-LEVEL = 0.05
-#: Name of the row for all models together.
-ANY = "any"
+LEVEL = 0.05  # Level of the tests: share of markets wrongly classified as predictable
+ANY = "any"  # Name of the row for all models together
 ANSWER_COLUMNS = (
     "variable", "market", "model", "up_to", "steps", "worse_steps", "skill_1", "best_skill", "best_step", "answer",
 )  # fmt: skip
@@ -339,8 +336,7 @@ def _list(steps: list[int]) -> str:
 # side of the swing and the slot after it on the same side, so last value has larger errors at one slot than at two. This is visible
 # in the probes but not in the slots.
 
-#: Even lags over which the swing is averaged.
-EVEN_LAGS = (2, 4, 6, 8)
+EVEN_LAGS = (2, 4, 6, 8)  # Even lags over which the swing is averaged
 #: Minimal number of one-day blocks for a p-value, and the significance level of a swing.
 FEWEST_BLOCKS, LEVEL = 4, 0.01
 #: Columns of `alternation_table`.

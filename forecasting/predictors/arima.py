@@ -28,14 +28,12 @@ from slackwater.forecasting.series import Series
 #: Half-life of past errors in days, and its minimum in slots.
 HALF_LIFE_DAYS = 1.5
 LEAST_HALF_LIFE = 48
-#: Errors with a smaller weight by age are left out.
-_LEAST_WEIGHT = 0.01
+_LEAST_WEIGHT = 0.01  # Errors with a smaller weight by age are left out
 #: Minimal weight of an error from a different situation, so that a first visit to a level has a spread.
 _ELSEWHERE = 0.01
 #: Scale of similarity: a share of the capacity for forecasts of counts, a relative difference for those of prices.
 _ALIKE = 1.0 / 16.0
-#: Counts with a larger capacity get quantiles without a full distribution.
-MOST_COUNTED = 128
+MOST_COUNTED = 128  # Counts with a larger capacity get quantiles without a full distribution
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: No entry for C pointers: it is never used, and would be compiled for every function.
@@ -247,8 +245,7 @@ def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarra
 # ---
 # Daily cycle: a few sine and cosine terms fitted by least squares, for sources with a real clock.
 
-#: Harmonics of the day; two can represent one or two peaks a day.
-HARMONICS = 2
+HARMONICS = 2  # Harmonics of the day; two can represent one or two peaks a day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,14 +294,11 @@ def daily_cycle(series: Series) -> DailyCycle | None:
 # State of size m = max(p, q + 1), transition T x = phi x_0 + x shifted up, shocks R = (1, theta), observation x_0, unit variance.
 # Compiled functions call only functions of this module: numba's disk cache does not notice a change in another module.
 
-#: The covariance has converged when every element is this close to the steady state R R'.
-_CONVERGED = 1e-12
+_CONVERGED = 1e-12  # The covariance has converged when every element is this close to the steady state R R'
 #: Partial autocorrelations stay within this, so that the covariance of the state is finite.
 _FARTHEST = 1.0 - 1e-7
-#: Step of the finite differences of a gradient.
-_STEP = 1e-6
-#: Objective where the likelihood does not exist: finite, so that the optimiser can turn back.
-_WORST = 1e10
+_STEP = 1e-6  # Step of the finite differences of a gradient
+_WORST = 1e10  # Objective where the likelihood does not exist: finite, so that the optimiser can turn back
 
 
 @_compiled
@@ -546,10 +540,8 @@ def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarra
 # ---
 # ARIMA orders by exact maximum likelihood and AICc: a small grid, each order started from a smaller order's optimum (M6.2).
 
-#: Maximal number of autoregressive and of moving-average terms.
-MOST_TERMS = 2
-#: Maximal number of optimiser iterations per order; a few dozen are typical.
-_STEPS = 100
+MOST_TERMS = 2  # Maximal number of autoregressive and of moving-average terms
+_STEPS = 100  # Maximal number of optimiser iterations per order; a few dozen are typical
 
 
 @stored("arima.arma")
@@ -660,14 +652,11 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
 #
 # The model is that of statsmodels' SARIMAX, which is slower (decision 53). The spread comes from past errors (`spread_around`).
 
-#: Maximal number of newest slots used for estimation.
-LONGEST_TRAINING = 1000
-#: Minimal number of observed values for choosing an order.
-SHORTEST_TRAINING = 60
+LONGEST_TRAINING = 1000  # Maximal number of newest slots used for estimation
+SHORTEST_TRAINING = 60  # Minimal number of observed values for choosing an order
 #: Fallback reason for a newest value outside `FittedArima.known`.
 STRANGE = "newest value is far outside the training part"
-#: Number of steps ahead in the comparison of an order with the random walk.
-JUDGED_STEPS = 12
+JUDGED_STEPS = 12  # Number of steps ahead in the comparison of an order with the random walk
 
 
 @stored("arima.model")

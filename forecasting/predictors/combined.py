@@ -181,10 +181,8 @@ def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 #: Steps ahead at which weights and coverage are tracked; interpolated between them, constant beyond.
 NODES = np.array([1, 2, 3, 4, 6, 8, 12, 24, 48])
-#: Half-life in hours of past forecasts in the weights.
-COUNT_HALF_LIFE = 24.0
-#: Ratio of the half-life of coverage to that of the weights: coverage needs more data.
-_MEMORY = 5.0
+COUNT_HALF_LIFE = 24.0  # Half-life in hours of past forecasts in the weights
+_MEMORY = 5.0  # Ratio of the half-life of coverage to that of the weights: coverage needs more data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,12 +267,9 @@ class Watched:
 HELD_OUT = 48.0
 #: Weight of the mean record of a source's markets, added to a market's own record of error products and of losses.
 COUNT_POOLED = 0.3
-#: Weight of the mean transforms of a source's markets, added to a market's own transforms.
-POOLED_PAST = 1.0
-#: Interval in slots at which weights used only for coverage are recomputed.
-_SPACED = 6
-#: Name of the trees as a member.
-TREES = "trees"
+POOLED_PAST = 1.0  # Weight of the mean transforms of a source's markets, added to a market's own transforms
+_SPACED = 6  # Interval in slots at which weights used only for coverage are recomputed
+TREES = "trees"  # Name of the trees as a member
 #: Steepness of the share of the mixture beside last value in the relative difference of their losses.
 RIVALRY = 40.0
 
@@ -520,10 +515,8 @@ def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
 
 #: Half-life of a change; changes older than four half-lives have no weight (ours, on the first quarters of the public series).
 PRICE_HALF_LIFE = pd.Timedelta(days=2)
-#: Interval in slots at which the spread is recomputed.
-EVERY = 4
-#: Maximal number of values sorted at once.
-_CHUNK = 4_000_000
+EVERY = 4  # Interval in slots at which the spread is recomputed
+_CHUNK = 4_000_000  # Maximal number of values sorted at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,12 +630,9 @@ def weighted_quantiles(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 #: Parts of the distribution with separate weights: the tails, the flanks and the median.
 PARTS = (slice(0, 4), slice(4, 9), slice(9, 10), slice(10, 15), slice(15, 19))
 MEDIAN_PART = 2
-#: Number of steps that are scored; later steps take the weights of the last.
-SCORED_STEPS = 12
-#: Half-life of a loss in days.
-HALF_LIFE_DAYS = 6.0
-#: Learning rate: a relative loss larger by 1 / `RATE` reduces the weight by a factor e.
-RATE = 40.0
+SCORED_STEPS = 12  # Number of steps that are scored; later steps take the weights of the last
+HALF_LIFE_DAYS = 6.0  # Half-life of a loss in days
+RATE = 40.0  # Learning rate: a relative loss larger by 1 / `RATE` reduces the weight by a factor e
 #: Weight of the panel's losses in changes of price; in the panel, a market counts at most `MOST_CHANGES` of its changes.
 PRIOR_CHANGES = 20.0
 MOST_CHANGES = 20.0
@@ -783,8 +773,7 @@ PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
 }
 #: Length of the newest part of a panel used to weight the members; at most a third of the panel.
 WEIGHED = pd.Timedelta(days=12)
-#: Interval in slots, counted from the epoch, at which past forecasts are scored.
-REFIT_EVERY = 3
+REFIT_EVERY = 3  # Interval in slots, counted from the epoch, at which past forecasts are scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

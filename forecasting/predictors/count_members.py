@@ -23,14 +23,11 @@ from slackwater.forecasting.series import Series, newest_observed
 # A Markov chain estimated directly for k steps is the special case in which only equal values are similar. Everything here
 # is a pure function of the past without estimated parameters, so nothing becomes outdated between refits.
 
-#: Pairs older than this many half-lives have no weight.
-_HALF_LIVES = 4.0
+_HALF_LIVES = 4.0  # Pairs older than this many half-lives have no weight
 #: Weight factor of a pair if either its start or the present value is at a bound (0 or the capacity) and the two differ.
 _ACROSS_A_BOUND = 0.25
-#: Lower bound of the usual change per slot; smaller changes are measurement noise.
-_LEAST_SWING = 0.25
-#: Total weight spread evenly over all counts, so that no count is impossible.
-_EVEN = 1e-3
+_LEAST_SWING = 0.25  # Lower bound of the usual change per slot; smaller changes are measurement noise
+_EVEN = 1e-3  # Total weight spread evenly over all counts, so that no count is impossible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +152,8 @@ def _weigh(
 # Simple exponential smoothing forecasts a weighted mean of the past. Here the weighted past distribution itself is the
 # forecast, so stays at 0 or at the capacity and recurring values retain their probability mass.
 
-#: Decay factor per day in the distribution of a time of day.
-_DAY_DECAY = 0.8
-#: Days that must have been observed before the distribution of a time of day is used.
-FEWEST_DAYS = 3
+_DAY_DECAY = 0.8  # Decay factor per day in the distribution of a time of day
+FEWEST_DAYS = 3  # Days that must have been observed before the distribution of a time of day is used
 
 
 def readings(series: Series) -> tuple[np.ndarray, int]:
@@ -431,16 +426,11 @@ def _member_law(at: Situation, name: str) -> np.ndarray:
 #
 # These forecasts are not issued: the member `alike_expected` uses them to find past situations similar to the present.
 
-#: Maximal number of newest readings used as regressors.
-_LAGS = 12
-#: Ridge penalty, which shrinks the coefficients towards "the value stays".
-_RIDGE = 0.5
-#: Weight of the mean normal equations of all markets relative to the market's own.
-_POOLED = 3.0
-#: Half-life of the weight of a pair, in hours.
-_HALF_LIFE_HOURS = 100.0
-#: Maximal number of newest slots used for estimation.
-_LONGEST_TRAINING = 2000
+_LAGS = 12  # Maximal number of newest readings used as regressors
+_RIDGE = 0.5  # Ridge penalty, which shrinks the coefficients towards "the value stays"
+_POOLED = 3.0  # Weight of the mean normal equations of all markets relative to the market's own
+_HALF_LIFE_HOURS = 100.0  # Half-life of the weight of a pair, in hours
+_LONGEST_TRAINING = 2000  # Maximal number of newest slots used for estimation
 
 
 def regressors(series: Series) -> np.ndarray:

@@ -9,8 +9,7 @@ import numpy as np
 from slackwater.forecasting.predictor import Outlook, stored
 from slackwater.forecasting.quantiles import LEVELS
 
-#: More states would need more data than the histories contain.
-MOST_STATES = 128
+MOST_STATES = 128  # More states would need more data than the histories contain
 
 
 def indicator(values: np.ndarray, states: int) -> np.ndarray:
@@ -75,8 +74,7 @@ def outlook_of(law: np.ndarray, reasons: tuple[str, ...]) -> Outlook:
 
 #: Errors are tabulated up to this step: the longest horizon (48) from a newest value that is 48 slots old.
 MAX_STEP = 96
-#: A step with fewer errors takes the widest known spread instead (ours).
-MIN_ERRORS = 20
+MIN_ERRORS = 20  # A step with fewer errors takes the widest known spread instead (ours)
 
 
 @stored("error_quantiles")

@@ -216,14 +216,10 @@ COUNT_STEPS = np.array([1, 2, 4, 8, 12])
 BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes", "recent_12_hours")
 #: Members whose probabilities are additional features of the trees.
 TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
-#: Maximal number of newest slots of a series used for training.
-LONGEST_TRAINING = 1000
-#: Maximal number of training rows of a step; larger panels use fewer origins.
-MOST_ROWS = 60_000
-#: Minimal number of training rows of a step; with fewer no trees are trained.
-FEWEST_ROWS = 500
-#: Thresholds drawn for each origin in training.
-_DRAWN = 6
+LONGEST_TRAINING = 1000  # Maximal number of newest slots of a series used for training
+MOST_ROWS = 60_000  # Maximal number of training rows of a step; larger panels use fewer origins
+FEWEST_ROWS = 500  # Minimal number of training rows of a step; with fewer no trees are trained
+_DRAWN = 6  # Thresholds drawn for each origin in training
 #: Probabilities are clipped at this distance from 0 and 1, because trees cannot correct more extreme odds.
 _SURE = 0.01
 COUNT_SETTINGS: dict[str, Any] = {
@@ -399,18 +395,12 @@ PRICE_STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36, 48])
 #: Steps drawn for each origin in training, and the seed of the draws.
 DRAWN = 4
 SEED = 7
-#: Maximal number of training pairs, spread evenly over the slots at which prices move.
-MOST_PAIRS = 40_000
-#: Minimal number of training pairs; with fewer no trees are trained.
-FEWEST_PAIRS = 500
-#: Half-life of the weight of a training pair.
-HALF_LIFE = pd.Timedelta(days=21)
-#: Modelled levels of the size of a move.
-SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-#: Log sizes (in units of recent changes) are clipped to this range.
-SIZE_RANGE = (-9.0, 6.0)
-#: Minimal probability of each direction.
-SMALLEST_CHANCE = 1e-3
+MOST_PAIRS = 40_000  # Maximal number of training pairs, spread evenly over the slots at which prices move
+FEWEST_PAIRS = 500  # Minimal number of training pairs; with fewer no trees are trained
+HALF_LIFE = pd.Timedelta(days=21)  # Half-life of the weight of a training pair
+SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])  # Modelled levels of the size of a move
+SIZE_RANGE = (-9.0, 6.0)  # Log sizes (in units of recent changes) are clipped to this range
+SMALLEST_CHANCE = 1e-3  # Minimal probability of each direction
 #: Columns with a direction, which are also included relative to the direction of the last change.
 _SIGNED = [
     STATE_COLUMNS.index(name) for name in ("change_2", "change_4", "over_median_day", "over_median_week")
@@ -548,8 +538,7 @@ def _pairs(
 # the panel are pooled. Directions are relative to that of the last change, so that momentum and reversal are learned jointly for
 # rises and falls; the sign of the last change is a feature too (ours).
 
-#: Minimal number of moves in the training pairs; with fewer no trees are trained.
-FEWEST_MOVES = 50
+FEWEST_MOVES = 50  # Minimal number of moves in the training pairs; with fewer no trees are trained
 PRICE_SETTINGS: dict[str, Any] = {
     "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
     "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 200, "lambda_l2": 20.0, "feature_fraction": 0.7,
@@ -559,8 +548,7 @@ PRICE_SETTINGS: dict[str, Any] = {
 PRICE_ROUNDS = 20
 ROUNDS_MORE = 20
 MANY_MOVES = 20_000
-#: Classes of the direction: against the last change, no move, onwards.
-AGAINST, NONE, ONWARDS = 0, 1, 2
+AGAINST, NONE, ONWARDS = 0, 1, 2  # Classes of the direction: against the last change, no move, onwards
 #: Changes of the logarithm below this are no move.
 _SAME = 1e-9
 _CHUNK_ROWS = 200_000
@@ -704,8 +692,7 @@ _FITTED: Remembered[FittedBoostedPrice] = Remembered()
 # ---
 # The predictor of both variables.
 
-#: Reason where the distributions are not corrected by trees.
-UNTAUGHT = "too little to train trees on"
+UNTAUGHT = "too little to train trees on"  # Reason where the distributions are not corrected by trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,10 +29,8 @@ from slackwater.forecasting.series import Series
 
 #: Candidate half-lives of the transition counts.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))
-#: Candidate strengths of the prior in pseudo-transitions.
-PRIORS = (1.0, 4.0)
-#: Minimal number of transitions; with fewer the model falls back.
-FEWEST_TRANSITIONS = 20
+PRIORS = (1.0, 4.0)  # Candidate strengths of the prior in pseudo-transitions
+FEWEST_TRANSITIONS = 20  # Minimal number of transitions; with fewer the model falls back
 
 
 @stored("markov.model")

@@ -17,19 +17,15 @@ from slackwater.forecasting.predictor import Outlook, Panel, stored
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 
-#: A price without changes for this long is treated as constant (ours).
-DORMANT = pd.Timedelta(days=7)
+DORMANT = pd.Timedelta(days=7)  # A price without changes for this long is treated as constant (ours)
 #: Minimal number of changes within `DORMANT`; with fewer the price is treated as constant, since the next is too rare for a
 #: quantile.
 FEWEST_RECENT = 2
 #: The price is also treated as constant after this many recent intervals without a change, and at least a day.
 PATIENCE = 4.0
-#: Number of changes in "recent" means: of the size of changes, and of the time between them.
-RECENT = 8
-#: Lower bound of prices before taking the logarithm, USD per instance-hour.
-LEAST_PRICE = 1e-6
-#: Changes of the log price up to this size count as no change.
-_SAME = 1e-9
+RECENT = 8  # Number of changes in "recent" means: of the size of changes, and of the time between them
+LEAST_PRICE = 1e-6  # Lower bound of prices before taking the logarithm, USD per instance-hour
+_SAME = 1e-9  # Changes of the log price up to this size count as no change
 
 #: Columns of `price_rows`, in order.
 STATE_COLUMNS = (
@@ -168,16 +164,14 @@ def _moved(level: np.ndarray, width: int) -> np.ndarray:
 # Today's spot prices mostly continue in the direction and at the pace of their last changes; auction prices jump and return. Both
 # are learned from the successors of past changes with similar relative size, direction and streak (ours).
 
-#: Number of quantiles that represent a distribution of sizes.
-POINTS = 25
+POINTS = 25  # Number of quantiles that represent a distribution of sizes
 #: Nodes of the log size of the last change, relative to recent changes, and the bandwidth of the kernel around them.
 NODES = np.array([-4.0, -2.5, -1.5, -0.75, 0.0, 0.75, 1.5])
 BANDWIDTH = 0.7
 #: Weight factor of a past change that differs in a bit of its `situation`, and the minimal kernel weight of any size.
 UNLIKE = {1: 0.7, 2: 0.15, 4: 0.3}
 ANY_SIZE = 0.02
-#: Maximal number of changes of a market used for estimation.
-MOST_SUCCESSORS = 3000
+MOST_SUCCESSORS = 3000  # Maximal number of changes of a market used for estimation
 #: Upper bound of the exponent gamma of the last change in the unit, and the ridge penalty that shrinks it towards 0.
 _GAMMA = 0.9
 _RIDGE = 10.0
@@ -295,17 +289,14 @@ def size_law(seen: Successors) -> ChangeLaw:
 # recent interval between changes). AWS has updated spot prices every 4.5 to 8 hours since 2017, so the time since the last change
 # is informative; in the auction era it was less so (ours, on the public series).
 
-#: Maximal number of changes within the horizon that are distinguished.
-MOST_CHANGES = 5
-#: Maximal age (slots) at which a market's own hazard is tabulated.
-OLDEST = 96
+MOST_CHANGES = 5  # Maximal number of changes within the horizon that are distinguished
+OLDEST = 96  # Maximal age (slots) at which a market's own hazard is tabulated
 #: Edges of the relative age between which the panel's hazard is constant.
 EDGES = np.array([0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0])
 #: Weight of the panel's hazard, in changes, relative to the market's own; and weight of the panel's mean hazard in each bin.
 PRIOR_CHANGES = 5.0
 PRIOR_BIN = 3.0
-#: Half-life of past changes and exposure.
-HALF_LIFE = pd.Timedelta(days=15)
+HALF_LIFE = pd.Timedelta(days=15)  # Half-life of past changes and exposure
 #: Minimal number of changes in a panel; with fewer nothing is estimated.
 FEWEST_CHANGES = 12
 TOO_FEW = f"fewer than {FEWEST_CHANGES} changes of price to learn from"

@@ -21,15 +21,12 @@ from slackwater.forecasting.predictors.lightgbm import (
 )
 from slackwater.forecasting.series import Series
 
-#: Lengths of the windows in hours, at least a slot.
-WINDOWS = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0)
+WINDOWS = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0)  # Lengths of the windows in hours, at least a slot
 #: Modelled steps ahead; log odds between them are interpolated, beyond them constant.
 SHARE_STEPS = np.array([1, 2, 4, 8, 12, 24, 48])
 SHARE_ROUNDS = 150
-#: Readings of each state added to a window, so that its log odds are finite.
-_PSEUDO = 0.5
-#: The model of a panel without 0/1 series.
-NO_SHARES = CountTrees(boosters=())
+_PSEUDO = 0.5  # Readings of each state added to a window, so that its log odds are finite
+NO_SHARES = CountTrees(boosters=())  # The model of a panel without 0/1 series
 
 
 def is_binary(series: Series) -> bool:

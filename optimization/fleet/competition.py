@@ -50,10 +50,8 @@ from slackwater.warehouse.errors import why_raised
 # ---
 # Allocation of spot: a pure function of the value of each job with fewer instances.
 
-#: Share of the value at stake by which an allocation must exceed another to replace it.
-ROUNDING = 1e-9
-#: Maximal number of rounds in which every multi-market job is reassigned to its best market.
-ROUNDS = 20
+ROUNDING = 1e-9  # Share of the value at stake by which an allocation must exceed another to replace it
+ROUNDS = 20  # Maximal number of rounds in which every multi-market job is reassigned to its best market
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +301,7 @@ def _best_claim(one: Contender, left: dict[str, int], before: Claim | None = Non
 # ---
 # Value of a job with fewer spot instances under its policy, in USD.
 
-#: Maximal number of caps on a job's spot to evaluate; a larger range is sampled evenly.
-MOST_CAPS = 24
+MOST_CAPS = 24  # Maximal number of caps on a job's spot to evaluate; a larger range is sampled evenly
 
 
 def claims_of(entry: Entry, decision: Decision) -> Contender:

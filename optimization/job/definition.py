@@ -320,8 +320,7 @@ def _work_by_size(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[f
     return sizes, tuple(float(gain[n]) for n in sizes)
 
 
-#: Tolerance for rounding errors when a cost is compared with a budget, USD.
-ROUNDING_USD = 1e-6
+ROUNDING_USD = 1e-6  # Tolerance for rounding errors when a cost is compared with a budget, USD
 
 
 def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, slot_hours: float) -> float:
@@ -358,8 +357,7 @@ class Shortfall:
     enough: int | None
 
 
-#: Largest number of instances tried when looking for a size that would be in time.
-MOST_TRIED = 1024
+MOST_TRIED = 1024  # Largest number of instances tried when looking for a size that would be in time
 
 
 def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:

@@ -46,8 +46,7 @@ from slackwater.warehouse.documents import VALID_JOB, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
 
-#: Longest name of a job, in characters.
-LONGEST_NAME = 200
+LONGEST_NAME = 200  # Longest name of a job, in characters
 #: Margin added to the imputed value of a job with a hard deadline, so that rounding cannot make
 #: giving up the better ending.
 VALUE_MARGIN = 0.05
@@ -301,8 +300,7 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-#: Price in USD per instance-hour.
-Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]  # Price in USD per instance-hour
 
 
 #: Keys of sizes in GPUs and in instances.
@@ -574,8 +572,7 @@ def _duration(text: str, name: str) -> pd.Timedelta:
 #: Longest duration of a job; a longer request is most likely a mistake, and its tables would be too
 #: large.
 LONGEST = pd.Timedelta(days=100)
-#: Largest number of slots of a job: the tables of a decision grow with it.
-MOST_SLOTS = 5000
+MOST_SLOTS = 5000  # Largest number of slots of a job: the tables of a decision grow with it
 #: Largest product of slots and instances of a job: up to it a decision takes seconds.
 MOST_STATES = 250_000
 _A_WEEK = "minutes, a week"

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from slackwater.optimization.job.definition import Job, Throughput
     from slackwater.optimization.job.request import JobRequest
 
-#: Largest numbers of instances and of GPUs of a job.
-MOST_INSTANCES, MOST_GPUS = 1024, 8192
-#: Reason, in error messages, why the number of GPUs of an instance is needed.
-PER_GPU = "throughput per GPU"
-#: Units of a workload.
-WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]
+MOST_INSTANCES, MOST_GPUS = 1024, 8192  # Largest numbers of instances and of GPUs of a job
+PER_GPU = "throughput per GPU"  # Reason, in error messages, why the number of GPUs of an instance is needed
+WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]  # Units of a workload
 #: Units of work in words; other units are printed unchanged.
 UNIT_WORDS = {"gpu_hours": "GPU-hour", "instance_hours": "instance-hour", "slots": "slot"}
 

@@ -36,8 +36,7 @@ from slackwater.warehouse.errors import SettingsError
 #: Largest number of count states of a chain and of sizes of a table: 20 captured 0.002 more of E1's
 #: headroom at seven times the work.
 MOST_STATES = 10
-#: Price levels closer than this share of the on-demand price are merged.
-LEVEL_WIDTH = 0.03
+LEVEL_WIDTH = 0.03  # Price levels closer than this share of the on-demand price are merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,16 +225,14 @@ COARSE_COUNTS = 16
 #: fitting stops early.
 ROUNDS = 30
 CLOSE = 1e-9
-#: Approximate lower bound on the transition probabilities of a drawn chain.
-LEAST_SEEN = 1e-9
+LEAST_SEEN = 1e-9  # Approximate lower bound on the transition probabilities of a drawn chain
 #: Share of the variance of counts that is common to the slots of a path, and its time constant
 #: (`in_common`; chosen, decision 35).
 COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
 #: Rounds of rescaling that make the mean of the parts equal the distribution, and the smallest
 #: probability in a round.
 COMMON_ROUNDS, TINY = 12, 1e-15
-#: Largest number of beliefs stored per market.
-MOST_KEPT = 128
+MOST_KEPT = 128  # Largest number of beliefs stored per market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -582,8 +579,7 @@ def _count_parts(past: Past, common: Common, *, slot_hours: float, forgetting: F
     }
 
 
-#: Most slots ahead for which the chain of a request differs by slot.
-REQUEST_SLOTS = 336
+REQUEST_SLOTS = 336  # Most slots ahead for which the chain of a request differs by slot
 
 
 @lru_cache(maxsize=MOST_KEPT)

@@ -9,8 +9,7 @@ import pandas as pd
 
 from slackwater.warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
 
-#: Length of the recent period.
-RECENT_PERIOD = pd.Timedelta(days=1)
+RECENT_PERIOD = pd.Timedelta(days=1)  # Length of the recent period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,7 @@ from slackwater.optimization.renting.price import Delay, PricedDelay
 from slackwater.optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
 from slackwater.warehouse.errors import JobError, SettingsError
 
-#: Maximal width to consider for a speedup without a largest width.
-WIDEST = 2**17
+WIDEST = 2**17  # Maximal width to consider for a speedup without a largest width
 #: Ratio of neighbouring widths in the grid of a type with a deadline and fractional widths; widths
 #: between them are mixtures.
 FINE = 1.01
@@ -100,8 +99,7 @@ class HullFrontier:
         return Point(width=float(self.width[i]), gpus=float(self.gpus[i]), loss=float(self.loss[i]))
 
 
-#: Points of a type that are optimal at some price of a GPU.
-Frontier = SmoothFrontier | HullFrontier
+Frontier = SmoothFrontier | HullFrontier  # Points of a type that are optimal at some price of a GPU
 
 
 def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> HullFrontier:
@@ -154,10 +152,8 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
 #: Bisections of the logarithm of the multiplier: enough to reach neighbouring floating-point
 #: numbers.
 HALVINGS = 200
-#: The multiplier is searched within this factor of 1, in both directions.
-REACH = 1e30
-#: Initial maximal whole width; doubled while a type uses it.
-FIRST_WIDEST = 64
+REACH = 1e30  # The multiplier is searched within this factor of 1, in both directions
+FIRST_WIDEST = 64  # Initial maximal whole width; doubled while a type uses it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +256,7 @@ def rent(
     return Rental(types=chosen, budget=budget, spend=sum(one.spend for one in chosen), multiplier=multiplier)
 
 
-#: Up to two points of a type, each with its probability.
-Mixture = list[tuple[Point, float]]
+Mixture = list[tuple[Point, float]]  # Up to two points of a type, each with its probability
 
 
 def _steepest(

@@ -217,5 +217,4 @@ class DeadlineDelay:
         return self.value_usd * np.clip(late, 0.0, 1.0)
 
 
-#: Cost of the response time of a job, in USD or in hours.
-Delay = PricedDelay | DeadlineDelay
+Delay = PricedDelay | DeadlineDelay  # Cost of the response time of a job, in USD or in hours

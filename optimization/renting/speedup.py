@@ -12,8 +12,7 @@ from slackwater.warehouse.errors import SettingsError
 # ---
 # Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).
 
-#: Rounding tolerance of s(1) = 1.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # Rounding tolerance of s(1) = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,7 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
     )
 
 
-#: Number of belief variants among which the paths are divided, if the job may be given up.
-DRAWN = 10
+DRAWN = 10  # Number of belief variants among which the paths are divided, if the job may be given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -419,8 +419,7 @@ Result = TypeVar("Result")
 #: Chunks of items per process: enough that no process idles long at the end, few enough that the
 #: transfer costs little.
 PARCELS_A_PROCESS = 8
-#: Least number of parcels for an executor elsewhere.
-LEAST_PARCELS = 32
+LEAST_PARCELS = 32  # Least number of parcels for an executor elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -534,8 +533,7 @@ def _with_progress(
         yield result
 
 
-#: In a spawned process: the function for every item, and the shared argument.
-_WORK: list[Any] = []
+_WORK: list[Any] = []  # In a spawned process: the function for every item, and the shared argument
 
 
 def _begin(parent: int, work: Callable[[Any, Any], Any], shared: Any) -> None:

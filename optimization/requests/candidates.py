@@ -37,8 +37,7 @@ from slackwater.warehouse.history import History, Market
 # Markets in which a request could run: the GPUs of their instances and their recent spot data
 # (M9.1, M1.2).
 
-#: Number of markets per GPU model and GPUs per instance that are examined in detail.
-EACH_KIND = 2
+EACH_KIND = 2  # Number of markets per GPU model and GPUs per instance that are examined in detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +107,7 @@ def _wide(offer: Offer) -> int:
 # in k rounds instead of in every round, which would be faster than predicted; that gain is not
 # counted.
 
-#: A width with a lower probability of running is planned only if no width reaches this probability.
-SURE = 0.8
+SURE = 0.8  # A width with a lower probability of running is planned only if no width reaches this probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,8 +287,7 @@ def _stretch(widths: Sequence[Width], wanted: Sequence[bool]) -> tuple[Width, ..
 # Candidates for a request: offers, batches and number formats, with H(n) and the cost of on-demand
 # only (M9.1, M9.4).
 
-#: Batches to try if the request has none: those of most fine-tunings.
-BATCHES = (8, 16, 32, 64, 128)
+BATCHES = (8, 16, 32, 64, 128)  # Batches to try if the request has none: those of most fine-tunings
 #: Maximal number of GPUs to try if the request has none; almost all measured runs have at most 8
 #: GPUs per node.
 MOST_GPUS = 16
@@ -534,8 +531,7 @@ def _job_request(
 #: Bytes of a checkpoint per parameter, by method: 16-bit weights and two 16-bit moments; for an
 #: adapter the base weights plus a hundredth of the full checkpoint.
 CHECKPOINT_BYTES = {"full": 6.0, "lora": 2.06, "gptq-lora": 0.66}
-#: Assumed transfer rate of a checkpoint, 2 Gbit/s: cautious between regions (ours).
-SENT_GB_PER_MINUTE = 15.0
+SENT_GB_PER_MINUTE = 15.0  # Assumed transfer rate of a checkpoint, 2 Gbit/s: cautious between regions (ours)
 
 
 def moving_terms(terms: Terms) -> MovingTerms:

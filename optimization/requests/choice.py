@@ -260,8 +260,7 @@ RULES = {
     "cost": f"the least expected cost {_AMONG}earlier finish",
     "time": f"the earliest expected finish {_AMONG}lower cost",
 }
-#: Maximal number of rejected configurations that are shown.
-MOST_TOLD = 8
+MOST_TOLD = 8  # Maximal number of rejected configurations that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,8 +380,7 @@ def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) ->
 # Filling of a request: from a few fields to a configuration, a job, and its expected cost (M9.1,
 # M9.4).
 
-#: Number of configurations that are planned on forecasts.
-PLANS = 6
+PLANS = 6  # Number of configurations that are planned on forecasts
 #: Effort limits for interactive use: see `Effort`.
 EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
 

@@ -198,8 +198,7 @@ class Outcome:
     of the move there is part of ``termination_cost_usd``.
     """
 
-    #: Model in which the run was simulated: "slot" (M2.4) or "world" (M12).
-    model: ClassVar[Model] = SLOT
+    model: ClassVar[Model] = SLOT  # Model in which the run was simulated: "slot" (M2.4) or "world" (M12)
 
     policy: str
     job: str

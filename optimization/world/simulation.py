@@ -25,8 +25,7 @@ from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 
-#: Seconds by which sums of many seconds may exceed a deadline that is met exactly.
-SECOND_TOLERANCE = 1e-6
+SECOND_TOLERANCE = 1e-6  # Seconds by which sums of many seconds may exceed a deadline that is met exactly
 #: USD by which an ending must be better than an earlier one: rounding errors do not break a tie.
 ENDING_TOLERANCE_USD = 1e-9
 NOTHING = Allocation(0, 0)

@@ -10,8 +10,7 @@ from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
 
-#: Names of the times of instances.
-TIMES = tuple(field.name for field in fields(InstanceTimes))
+TIMES = tuple(field.name for field in fields(InstanceTimes))  # Names of the times of instances
 
 
 def world_markets(

@@ -16,12 +16,12 @@ import pandas as pd
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict

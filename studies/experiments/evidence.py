@@ -31,7 +31,7 @@ from slackwater.studies.experiments.belief_calibration import (
     belief_tapes,
     loss_rows,
 )
-from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.experiments.study import StudyOptions, quick_look, with_bounds
 from slackwater.studies.experiments.world import Kind, Stretch, stretches, world_case
 from slackwater.studies.experiments.world_jobs import DEADLINES, RECORD_SLOTS
 from slackwater.studies.trials.comparison import resampled
@@ -337,7 +337,7 @@ def _belief_section(answer: Mapping[str, Any]) -> Section:
             numbers(columns, rows, digits=2),
             numbers(
                 losses,
-                [_with_bounds(row) for row in answer["losses"]],
+                [with_bounds(row) for row in answer["losses"]],
                 digits=3,
                 title=f"Losses in {LOSS_SLOTS} slots",
             ),
@@ -346,18 +346,14 @@ def _belief_section(answer: Mapping[str, Any]) -> Section:
     )
 
 
-def _with_bounds(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "from": row["interval"][0], "to": row["interval"][1]}
-
-
 def evidence_report(answer: Mapping[str, Any]) -> Answer:
     """Return the report: a table for each worth, and the reliability of the risk."""
     blocks = []
     for worth in WORTHS:
-        rows = [_with_bounds(row) for row in answer["levels"] if row["worth"] == worth]
+        rows = [with_bounds(row) for row in answer["levels"] if row["worth"] == worth]
         title = "Hard deadlines" if worth is None else f"Soft deadlines, worth {worth:g}"
         blocks.append(Section(title, [numbers(COLUMNS, rows, digits=3)], title.lower().replace(" ", "-")))
-    rows = [_with_bounds(row) for row in answer["drawn_markets"]]
+    rows = [with_bounds(row) for row in answer["drawn_markets"]]
     blocks.append(
         Section(
             "Markets drawn from the archetypes, hard deadlines",

@@ -29,7 +29,7 @@ from slackwater.studies.experiments.material import (
     read_tapes,
     run_pool,
 )
-from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
+from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, with_bounds
 from slackwater.studies.policies import PUBLISHED_IDEAS, published_policies
 from slackwater.studies.rounds import select_over
 from slackwater.studies.trials.comparison import (
@@ -829,7 +829,7 @@ def _policy_table(answer: Mapping[str, Any], names: Sequence[str]) -> Table:
             "policy": "Policy", "mean_utility": "Mean utility", "from": "95 % from", "to": "to",
             "headroom_captured": "Headroom captured", "mean_cost_usd": "Mean cost, USD", "on_time": "On time", "late": "Late",
         },
-        [{**row, "policy": name, "from": row["interval"][0], "to": row["interval"][1]} for name, row in rows],
+        [{**with_bounds(row), "policy": name} for name, row in rows],
     )  # fmt: skip
     return replace(table, marked=lambda row: row["policy"] in _baselines(answer))
 
@@ -919,12 +919,7 @@ def _ahap(answer: Mapping[str, Any]) -> Section:
     found = answer["ahap"]
     trained = {(r["end_rule"], r["commit"], r["forecasts"]): r["mean_utility"] for r in found["train_rows"]}
     rows = [
-        {
-            **row,
-            "from": row["interval"][0],
-            "to": row["interval"][1],
-            "train": trained[row["end_rule"], row["commit"], row["forecasts"]],
-        }
+        with_bounds(row) | {"train": trained[row["end_rule"], row["commit"], row["forecasts"]]}
         for row in found["rows"]
     ]
     columns = {

@@ -43,6 +43,11 @@ def quick_look(answer: Mapping[str, Any]) -> str:
     return "; a quick look, not a result" if answer["fast"] else ""
 
 
+def with_bounds(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the columns ``from`` and ``to``, the ends of its ``interval``."""
+    return {**row, "from": row["interval"][0], "to": row["interval"][1]}
+
+
 def joins(text: str) -> Banner:
     """Return the banner of a result that pairs the availability of a market with the prices of another market."""
     return Banner("Synthetic joins.", text)

@@ -16,10 +16,10 @@ from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, str
 from slackwater.flows.config import Feed, Settings
 from slackwater.flows.feeds import fetch as feeds
 from slackwater.flows.feeds.fetch import fetch_feed
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.stages import TurnProgress, whole_turn
 from slackwater.flows.turn.work import require_markets
 from slackwater.optimization.job.request import parse_request

@@ -17,6 +17,7 @@ from storekit import count_row, counts, price_row, prices
 
 from slackwater.flows.clock import parse_time
 from slackwater.flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
+from slackwater.flows.following import choose_markets
 from slackwater.flows.renting.rent import (
     AmdahlPart,
     DelayPart,
@@ -27,7 +28,6 @@ from slackwater.flows.renting.rent import (
     TypePart,
 )
 from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.markets.following import choose_markets
 from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs, forecast_turns

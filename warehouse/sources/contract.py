@@ -188,8 +188,7 @@ def is_text(text: str) -> bool:
     return text.isascii() or _LOOSE_BYTE.search(text) is None
 
 
-#: Maximum number of characters of a reason, which may quote the row.
-LONGEST_REASON = 300
+LONGEST_REASON = 300  # Maximum number of characters of a reason, which may quote the row
 
 
 def _readable(raw: str, reason: str) -> dict[str, str]:
@@ -348,8 +347,7 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-#: A list of texts, or a text separated by commas.
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]  # A list of texts, or a text separated by commas
 #: A table of texts and numbers, all converted to text.
 Table = Annotated[dict[str, str], BeforeValidator(_table)]
 #: A time in ISO 8601; without a zone it is in UTC.

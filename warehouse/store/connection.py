@@ -52,6 +52,7 @@ from slackwater.warehouse.store.files import (
     holder_of,
     identity_of,
     is_locked,
+    is_shared,
     is_waited_for,
     locked,
     log_identity,
@@ -63,7 +64,6 @@ from slackwater.warehouse.store.files import (
     take_lock,
     try_lock,
 )
-from slackwater.warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
 from slackwater.warehouse.store.schema import (
     MIGRATIONS,
     applied_steps,
@@ -839,6 +839,8 @@ def open_reader(path: Path | str) -> Store:
     folder written by `slackwater publish`. Raises the errors of `open_store`.
     """
     if is_shared(Path(path)):
+        from slackwater.warehouse.store.folders import current_generation, read_manifest, table_file
+
         folder = current_generation(Path(path)).folder
         manifest = read_manifest(folder)
         tables = {name: table_file(folder, name) for name in manifest.tables}

@@ -28,6 +28,7 @@ from slackwater.warehouse.errors import (
 # The files of a warehouse: their states, safe copying, and errors for damaged files.
 
 _PIECE = 1 << 26
+POINTER = "current.json"  # File of a shared folder that names its newest export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,11 @@ def real_file(name: Path | str) -> Path:
     """Return the target of a symbolic link, else the path itself, so that lock, log and snapshots refer to the same file."""
     path = Path(name)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether a folder was written by `slackwater.warehouse.exchange.publish_generation`."""
+    return (folder / POINTER).is_file()
 
 
 def wal_path(database: Path) -> Path:
@@ -186,8 +192,7 @@ Say = Callable[[str], None]
 #: Environment variable: seconds a second writer waits; 0 fails at once.
 WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
 DEFAULT_WAIT = 60.0
-#: Content of a lock file after a writer that finished; an empty file was never used.
-FREE = b"free\n"
+FREE = b"free\n"  # Content of a lock file after a writer that finished; an empty file was never used
 #: Seconds between two attempts: short at first, for turns that are nearly over.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -239,8 +244,7 @@ def _recorded(path: Path) -> Holder | None:
         return None
 
 
-#: Linux's list of the locks of all processes.
-LOCKS = Path("/proc/locks")
+LOCKS = Path("/proc/locks")  # Linux's list of the locks of all processes
 
 
 def present_holder(database: Path) -> str:
@@ -648,8 +652,7 @@ _NETWORK = re.compile(
     r"acfs|afs|beegfs|ceph|cifs|davfs|gfs2?|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|smb\w*"
     r"|fuse\.(sshfs|glusterfs|ceph-fuse|s3fs|mount-s3|gcsfuse|blobfuse2?|juicefs|rclone)"
 )
-#: Linux's list of mounted file systems.
-MOUNTS = Path("/proc/self/mountinfo")
+MOUNTS = Path("/proc/self/mountinfo")  # Linux's list of mounted file systems
 
 
 def network_file_system(folder: Path) -> str:

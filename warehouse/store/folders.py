@@ -18,6 +18,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError
+from slackwater.warehouse.store.files import POINTER
 from slackwater.warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
 
 MANIFEST = "manifest.json"
@@ -93,7 +94,6 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-POINTER = "current.json"
 SHARED, SHARED_VERSION = "slackwater-shared", 1
 _NUMBER = re.compile(r"\d{9}")
 
@@ -105,11 +105,6 @@ class Generation:
     number: int
     folder: Path
     new: bool
-
-
-def is_shared(folder: Path) -> bool:
-    """Return whether a folder was written by `publish_generation`."""
-    return (folder / POINTER).is_file()
 
 
 def current_generation(folder: Path) -> Generation:

@@ -1,1 +1,1 @@
-"""Markets of a turn: which are followed, their histories, and the markets of a job."""
+"""Markets of a turn: their histories, and the markets of a job."""

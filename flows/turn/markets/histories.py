@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket, MarketListing, StoredListing, step_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.following import FollowedMarket, MarketListing, StoredListing, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
@@ -112,8 +112,7 @@ class StoredMarkets(StoredListing):
         return reader(self.store, *args, **options)
 
 
-#: Most peers read for a market.
-MOST_PEERS = 12
+MOST_PEERS = 12  # Most peers read for a market
 
 
 def history_request(

@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import listed, plural, rows_of
-from slackwater.flows.turn.markets.following import (
+from slackwater.flows.following import (
     FollowedMarket,
     counted_or_priced,
     followed_row,
@@ -23,6 +21,8 @@ from slackwater.flows.turn.markets.following import (
     step_of,
     trust_rank,
 )
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import listed, plural, rows_of
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
@@ -72,8 +72,7 @@ def find_market(
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
 
 
-#: A job and its markets, the home market first.
-PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]
+PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]  # A job and its markets, the home market first
 
 
 def market_of(turn: MarketReader, text: str) -> FollowedMarket:
@@ -197,8 +196,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
     )
 
 
-#: Most alternative instance types named in a proposal.
-MOST_OTHERS = 4
+MOST_OTHERS = 4  # Most alternative instance types named in a proposal
 
 
 def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:

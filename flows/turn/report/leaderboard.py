@@ -29,10 +29,8 @@ from slackwater.optimization.replay.score import BEST_MARKET, leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
 from slackwater.optimization.window.plan import WORLD
 
-#: Policies shown besides the baselines and those with reported outcomes.
-BOARD_ROWS: Final = 10
-#: Lines in the chart of weights, and changes of the leader marked in it.
-TOP_WEIGHTS, TOP_CHANGES = 8, 8
+BOARD_ROWS: Final = 10  # Policies shown besides the baselines and those with reported outcomes
+TOP_WEIGHTS, TOP_CHANGES = 8, 8  # Lines in the chart of weights, and changes of the leader marked in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
@@ -23,7 +24,6 @@ from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, 
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
 from slackwater.flows.turn.context import Counts, Turn
-from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import market_of
 from slackwater.flows.turn.report.command import decision_blocks
@@ -51,8 +51,7 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
 
-#: Most jobs whose answers precede the table of decisions.
-MOST_ANSWERS = 12
+MOST_ANSWERS = 12  # Most jobs whose answers precede the table of decisions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from slackwater.optimization.job.units import instance_range
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
 
-#: Past slots in a market panel of the report.
-PANEL_SLOTS: Final = 336
+PANEL_SLOTS: Final = 336  # Past slots in a market panel of the report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ import numpy as np
 
 from slackwater.optimization.selection.contract import Played, Weights, checked_round, even_weights
 
-#: A smaller gap counts as zero: the rate ln M / gap would overflow.
-LEAST_GAP = 1e-200
+LEAST_GAP = 1e-200  # A smaller gap counts as zero: the rate ln M / gap would overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,12 @@ AT = "2026-03-10T12:00Z"
 WAREHOUSE = """
 warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.documents warehouse.errors warehouse.history
 warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
-warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.folders warehouse.store.schema warehouse.times
+warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.schema warehouse.times
 """
 #: The command line with its settings, and the markets that turns follow.
 COMMANDS = """
 flows flows.cli flows.clock flows.command flows.config flows.precheck flows.show flows.show.blocks flows.show.formats
-flows.show.terminal flows.turn flows.turn.markets flows.turn.markets.following forecasting forecasting.predictors
+flows.show.terminal flows.following forecasting forecasting.predictors
 """
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
@@ -33,7 +33,8 @@ flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.re
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.freshness flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn.markets.histories flows.turn.markets.places
+flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn flows.turn.markets
+flows.turn.markets.histories flows.turn.markets.places
 optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.moving optimization.moving.terms warehouse.asof warehouse.issued

@@ -1,5 +1,6 @@
 """Deployments agree between code and files; logical time, failures and duplicate turns are tested without an engine."""
 
+import json
 import os
 import re
 import shutil
@@ -272,6 +273,25 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
         _ = 1 / 0
     assert len(said) == 1
     assert "could not be recorded" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "recorded"),
+    [
+        (ZeroDivisionError("by zero"), ["ZeroDivisionError: by zero"]),
+        (MarketError("no market"), ["no market"]),
+        (KeyboardInterrupt(), []),
+        (SystemExit(3), []),
+    ],
+)
+def test_failures_are_recorded_and_interruptions_are_not(tmp_path, settings_file, error, recorded):
+    with open_store(tmp_path / "w.duckdb") as store:
+        turn = make_turn(store, AT, read_settings(settings_file))
+        with pytest.raises(type(error)) as raised, turn.recorded_failure("score"):
+            raise error
+        assert raised.value is error
+        rows = read_rows(store, "runs", where={"stage": "score", "status": "failed"})
+    assert [json.loads(text)["reason"] for text in rows["details"]] == recorded
 
 
 def test_reasons_are_sentences():

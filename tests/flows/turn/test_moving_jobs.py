@@ -18,6 +18,7 @@ from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.delivery import document
+from slackwater.flows.following import choose_markets
 from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -27,7 +28,6 @@ from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.markets.following import choose_markets
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import places_of
 from slackwater.flows.turn.pool import read_pool

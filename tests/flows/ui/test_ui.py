@@ -23,6 +23,7 @@ from past_jobs import past_jobs
 from test_turn import AT, one_turn
 
 from slackwater.flows.config import Settings
+from slackwater.flows.following import FollowedMarket
 from slackwater.flows.ledger.decisions import decisions_of, placements_of
 from slackwater.flows.ledger.headline import headline
 from slackwater.flows.ledger.jobs import find_job
@@ -32,7 +33,6 @@ from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.markets.following import FollowedMarket
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up

@@ -16,7 +16,8 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import append, list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
-from slackwater.warehouse.store.folders import POINTER, current_generation, generations
+from slackwater.warehouse.store.files import POINTER
+from slackwater.warehouse.store.folders import current_generation, generations
 from slackwater.warehouse.store.schema import TABLES
 
 MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")

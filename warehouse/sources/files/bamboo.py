@@ -34,8 +34,7 @@ from slackwater.warehouse.sources.files.reading import (
     zone_in,
 )
 
-#: The instance type used by the authors of the event traces.
-_USUAL_TYPE = "p3.2xlarge"
+_USUAL_TYPE = "p3.2xlarge"  # The instance type used by the authors of the event traces
 
 _COUNT = re.compile(r"^(\d{4}-\d{2}-\d{2})\s*,\s*(\d{2}:\d{2}:\d{2})\s*,\s*(\d+)\s*$")
 _EVENT = re.compile(r"^(\d+)\s*,\s*(add|remove)\s*,\s*(\S+)\s*$")

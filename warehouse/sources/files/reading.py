@@ -496,8 +496,7 @@ def column_names_text(names: Sequence[str]) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
-#: Maximum number of columns of a table; even an empty column needs an array.
-MOST_COLUMNS = 1000
+MOST_COLUMNS = 1000  # Maximum number of columns of a table; even an empty column needs an array
 
 
 def _header(path: Path, delimiter: str) -> list[str]:
@@ -625,8 +624,7 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
 # ---
 # Facts from file and folder names of a trace: zone, instance type, start, number of nodes.
 
-#: Start time of undated traces; readers report it as an assumption.
-UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)  # Start time of undated traces; readers report it as an assumption
 
 _AWS_REGION = r"(?:[a-z]{2}(?:-gov|-iso[a-z]?)?|eusc-[a-z]{2})-[a-z]+-\d"
 #: Including local zones (us-west-2-lax-1a) and Wavelength zones (us-east-1-wl1-bos-wlz-1).

@@ -28,8 +28,7 @@ MINIMUM = "interruptible, min over offers"
 #: multiplication.
 _DIGITS = 6
 _DAY_SECONDS = 86_400
-#: Upper limit on the GPUs of an offered machine.
-MOST_GPUS = 1024
+MOST_GPUS = 1024  # Upper limit on the GPUs of an offered machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

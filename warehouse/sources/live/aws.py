@@ -49,10 +49,8 @@ _THROTTLING = {
 _SERVER_ERROR = 500
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 HOME = "us-east-1"
-#: First place where boto3 looks for credentials.
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-#: Length of AWS's price history in days.
-MOST_DAYS = 90
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")  # First place where boto3 looks for credentials
+MOST_DAYS = 90  # Length of AWS's price history in days
 #: AWS also lists the last change before the range, so a short overlap suffices for rows that appear
 #: late.
 OVERLAP = timedelta(hours=1)

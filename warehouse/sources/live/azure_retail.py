@@ -69,8 +69,7 @@ class _Meter:
     primary: bool
 
 
-#: (size, product)
-_Place = tuple[str, str]
+_Place = tuple[str, str]  # (size, product)
 
 
 @dataclass(slots=True)

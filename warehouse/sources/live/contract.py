@@ -34,15 +34,12 @@ from slackwater.warehouse.sources.contract import Batch, OptionsT, help_of, read
 if TYPE_CHECKING:
     from slackwater.warehouse.sources.live.transport import Transport
 
-#: Maximum plausible difference between the server's clock and ours.
-BELIEVED = timedelta(days=1)
-#: Name of the part of a source without parts.
-WHOLE = "all"
+BELIEVED = timedelta(days=1)  # Maximum plausible difference between the server's clock and ours
+WHOLE = "all"  # Name of the part of a source without parts
 #: Maximum price in USD and maximum length of its text; larger values are no price.
 _HIGHEST_USD = Decimal(1_000_000)
 _LONGEST_NUMBER = 40
-#: Maximum number of names in a note.
-_MOST_NAMES = 5
+_MOST_NAMES = 5  # Maximum number of names in a note
 _ISO_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})", re.IGNORECASE
 )

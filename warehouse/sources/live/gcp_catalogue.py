@@ -46,8 +46,7 @@ from slackwater.warehouse.sources.live.contract import (
 from slackwater.warehouse.sources.live.transport import Transport
 
 BASE = "https://cloudbilling.googleapis.com"
-#: Compute Engine in the catalogue.
-SERVICE = "6F81-5844-456A"
+SERVICE = "6F81-5844-456A"  # Compute Engine in the catalogue
 #: Environment variables for the API key; the first that is set is used.
 KEY_VARIABLES = ("GCP_API_KEY", "GOOGLE_API_KEY")
 _SPOT_USAGE, _ON_DEMAND_USAGE = "Preemptible", "OnDemand"
@@ -253,8 +252,7 @@ def _pages(options: GcpOptions, transport: Transport) -> Iterator[Sequence[objec
             return
 
 
-#: (spot or on demand, first name of a SKU, region)
-_Place = tuple[bool, str, str]
+_Place = tuple[bool, str, str]  # (spot or on demand, first name of a SKU, region)
 
 
 class _Catalogue:

@@ -33,10 +33,8 @@ _SHORTEST_SECRET = 8
 Answered = TypeVar("Answered")
 #: Maximum size of an answer in bytes, far above any page of the documented APIs.
 LARGEST_BODY = 64 * 1024 * 1024
-#: Maximum difference between the server's clock and ours without a note, in seconds.
-SKEW_SECONDS = 300.0
-#: Maximum number of bytes read from a refusal, for its reason.
-_LARGEST_REFUSAL = 65_536
+SKEW_SECONDS = 300.0  # Maximum difference between the server's clock and ours without a note, in seconds
+_LARGEST_REFUSAL = 65_536  # Maximum number of bytes read from a refusal, for its reason
 #: Maximum wait in seconds for a connection that sends nothing, whatever the time limit of the
 #: request.
 _LONGEST_WAIT = 30.0

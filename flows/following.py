@@ -1,4 +1,4 @@
-"""Markets that a turn follows: which, from which source, and at what time each is taken."""
+"""Markets that a turn follows: which, from which source, at what time each is taken, and whether it is too old (M1.3)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.show.formats import rows_of, utc
+from slackwater.flows.show.formats import age, rows_of, utc
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import OnDemandTerms
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.sources.contract import matches
 from slackwater.warehouse.store.connection import Store
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest
 
 
-#: Least history of a market that is followed although no job names it.
-LEAST_SPAN = pd.Timedelta(days=3)
-
-
+LEAST_SPAN = pd.Timedelta(days=3)  # Least history of a market that is followed although no job names it
 #: Kinds of counts in order of preference: launch tests, instances held, and listed offers, which
 #: are no launch tests; with the most markets followed of each, if the total is at most their sum.
 KINDS = {"probe": 20, "held": 2, "offers": 2}
-
-
 #: Longest time from the last price of a market to a slot in which a job compares it with other markets.
 PRICE_HOLDS = pd.Timedelta(days=7)
 
@@ -232,3 +227,27 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     kind = _kind_of(row)
     rank = kinds.index(kind) if kind in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Test whether the newest observation of a market exceeds its maximal age (M1.3) at the slot to decide.
+
+    ``clock``: present time, used instead of the slot if later, for markets that are read at the end
+    of their records.
+    """
+
+    clock: pd.Timestamp | None = None
+
+    def stale(self, history: History, slot: pd.Timestamp) -> str | None:
+        """Return a note that a market's newest count (or price, without counts) is too old for a slot, else None."""
+        name, seen, limit = "count", history.newest_count, history.count_max_age
+        if seen is None:
+            name, seen, limit = "price", history.newest_price, history.price_max_age
+        at = slot if self.clock is None else max(slot, self.clock)
+        if seen is None or limit is None or at - seen <= limit:
+            return None
+        what = "this slot" if at == slot else "now: this slot is long over"
+        return (
+            f"the newest {name} of {history.market.key} is from {utc(seen)}, {age(at - seen)} before {what}"
+        )
