@@ -173,8 +173,7 @@ def why_not_followed(listing: MarketListing, *, most: int) -> dict[str, str]:
 
 def _why_not(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:
     first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-    kind = _kind_of(row)
+    gap, kind = _gap_of(row, step), _kind_of(row)
     if not row["has_counts"] and row["count_rows"]:
         return "placement scores (kind score) are no counts of instances"
     if not row["has_counts"]:
@@ -198,27 +197,41 @@ def _qualifies(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta) 
 
 def _is_followed(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
     """Return whether a row of the listing has recent counts at least once a slot at a time."""
-    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-    fresh = listing.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(gap, step)
-    return bool(row["has_counts"]) and gap <= step and fresh
+    return _gap_of(row, step) <= step and _is_counted(row, listing, step, at)
+
+
+def _is_counted(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
+    """Return whether a row of the listing has counts that are not stale at a time (M1.3)."""
+    fresh = listing.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(_gap_of(row, step), step)
+    return bool(row["has_counts"]) and fresh
+
+
+def _gap_of(row: Mapping[str, Any], step: pd.Timedelta) -> pd.Timedelta:
+    """Return the nominal gap of a row's counts, a slot where none is stated."""
+    return pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
 
 
 def counted_or_priced(
     rows: Sequence[dict[str, Any]], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp
 ) -> list[dict[str, Any]]:
-    """Return the rows with counts at least once a slot; if there are none, the rows with prices and without counts (M11.1).
+    """Return the rows with counts at least once a slot; else those counted less often; else those with prices only (M11.1).
 
-    The two are never mixed: an assumed availability would always look better than an observed
+    They are never mixed: an assumed availability would always look better than an observed
     availability. A price holds until the next observed change, at most for `PRICE_HOLDS`.
     """
-    counted = [row for row in rows if _is_followed(row, listing, step, at)]
-    return counted or [
-        row
-        for row in rows
-        if row["has_price"]
-        and not row["has_counts"]
-        and (listing.own_end or at - pd.Timestamp(row["last_observed"]) <= PRICE_HOLDS)
-    ]
+    counted = [row for row in rows if _is_counted(row, listing, step, at)]
+    often = [row for row in counted if _is_followed(row, listing, step, at)]
+    return (
+        often
+        or counted
+        or [
+            row
+            for row in rows
+            if row["has_price"]
+            and not row["has_counts"]
+            and (listing.own_end or at - pd.Timestamp(row["last_observed"]) <= PRICE_HOLDS)
+        ]
+    )
 
 
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:

@@ -296,10 +296,8 @@ def require_source(
     )
 
 
-def not_known_yet(
-    store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
-) -> MarketError | None:
-    """Return the error for a market first known after ``at``, with the first slot that can use it; None for other markets."""
+def first_known_us(store: Store, market: Market, source: str | None) -> int | None:
+    """Return when the first observation of a market (of a source) became known, in microseconds; None if there is none."""
     ((first_us,),) = store.execute(
         read_sql(__package__, "first_known"),
         {
@@ -310,6 +308,14 @@ def not_known_yet(
             "source": source,
         },
     )
+    return None if first_us is None else int(first_us)
+
+
+def not_known_yet(
+    store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
+) -> MarketError | None:
+    """Return the error for a market first known after ``at``, with the first slot that can use it; None for other markets."""
+    first_us = first_known_us(store, market, source)
     at_us, step_us = microseconds(pd.Timestamp(at), "time"), microseconds(step, "step")
     if first_us is None or -(-first_us // step_us) * step_us <= at_us:
         return None

@@ -15,6 +15,10 @@ AVAILABLE = "available"
 ROW_KNOWN_AT = "known_at"
 
 
+#: Zone of a market that covers a whole region, and region of a market that covers all regions.
+WHOLE = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
     """Place where one instance type is rented: (provider, region, zone, instance type) (M1.1).
@@ -32,6 +36,16 @@ class Market:
     def key(self) -> str:
         """Text ``provider/region/zone/instance_type``, the form used on the command line and in tables."""
         return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}"
+
+    @property
+    def place(self) -> str:
+        """Zone as shown on screens; the region where a market covers all zones of it.
+
+        >>> Market.parse("azure/eastus/all/Standard_NC24ads_A100_v4").place
+        'eastus'
+        """
+        wider = self.region if self.region != WHOLE else "all regions"
+        return wider if self.zone == WHOLE else self.zone
 
     @classmethod
     def parse(cls, text: str) -> Market:

@@ -113,7 +113,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
     from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
-    from slackwater.optimization.job.request import first_slot, shortfall_words
+    from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
     from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.moving.terms import moves, runs_in_markets
 
@@ -159,6 +159,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
                 *_terms_note(placed, runs),
                 *_hourly_notes(placed, runs, histories),
                 *_roundings(placed, histories),
+                *filter(None, [slot_note(placed, histories[0].step)]),
             ]
         ),
         "times": times_rows(placed),
@@ -210,7 +211,7 @@ def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]]
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
     if request.may_move:
         free = "" if request.market else "; its first start is not a move and costs nothing extra"
-        return [f"runs in the best of {len(runs)} markets and may move{free}"]
+        return [f"runs in the best of {plural(len(runs), 'market')} and may move{free}"]
     hard = "hard deadline: no value given, so the job is never abandoned while it can still finish"
     return [hard] if runs[0].must_finish else []
 

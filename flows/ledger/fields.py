@@ -18,6 +18,8 @@ from typing_extensions import TypedDict
 from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
     from slackwater.flows.ledger.open_job import OpenJob
@@ -407,11 +409,14 @@ def zone_of(market: str | None) -> str:
     'us-east5-a'
     >>> zone_of("gcp/*/*/a3-highgpu-1g")
     'any zone'
+    >>> zone_of("azure/eastus/all/Standard_NC24ads_A100_v4")
+    'eastus'
     """
-    parts = (market or "").split("/")
-    if len(parts) != 4:
+    try:
+        place = Market.parse(market or "").place
+    except MarketError:
         return auto(market)
-    return "any zone" if parts[2] == "*" else parts[2]
+    return "any zone" if place == "*" else place
 
 
 #: Fields added to a decision on delivery or by ``plan``; its row has the rest of `DECISION`.

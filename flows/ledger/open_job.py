@@ -275,8 +275,8 @@ def _market_indices(
 
 
 def _short_names(histories: Sequence[History]) -> list[str]:
-    """Return short names of the markets: their zones if these differ, else the market keys."""
-    zones = [history.market.zone for history in histories]
+    """Return short names of the markets: their places if these differ, else the market keys."""
+    zones = [history.market.place for history in histories]
     return zones if len(set(zones)) == len(zones) else [history.market.key for history in histories]
 
 

@@ -131,6 +131,7 @@ def plan(
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
+    from slackwater.optimization.job.request import slot_note
     from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
@@ -148,10 +149,13 @@ def plan(
             if asked.is_stored or session.time
             else start_note(turn, asked.job.request, asked.markets, clock=turn.clock)
         )
+        rounded = slot_note(asked.job.request, asked.job.step)
+        rounded = f"The {rounded}." if rounded else ""
     row = planned.row | {"expired": bool(over_since(planned.row, clock))}
     issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     return replace(
-        plan_answer(row, [issued, asked.proposal, begins], planned.notes, clock), value=document(row)
+        plan_answer(row, [issued, asked.proposal, begins, rounded], planned.notes, clock),
+        value=document(row),
     )
 
 

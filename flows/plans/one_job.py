@@ -18,6 +18,7 @@ from slackwater.flows.plans.query import AskedJob
 from slackwater.flows.show.formats import listed, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import Store
 
@@ -30,6 +31,12 @@ def require_running(turn: Turn, asked: AskedJob) -> None:
             f"job {name!r} begins at {utc(job.start)}; nothing is to run at {utc(at)}",
             expected=f"a time from {utc(job.start)} to {utc(job.deadline)}",
             remedy=f"plan it then, or give --at {job.start:%Y-%m-%dT%H:%MZ}",
+        )
+    if job.deadline <= at < job.request.ends:
+        raise JobError(
+            f"job {name!r}: no whole slot of {duration(job.step)} from {utc(at)} to its deadline {utc(job.request.ends)}",
+            expected="at least one slot",
+            remedy="give it a later deadline, or shorter slots with the setting step_minutes",
         )
     if job.deadline <= at:
         raise JobError(

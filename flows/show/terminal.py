@@ -101,7 +101,8 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
         return
     if title:
         yield from (style.strong(line) for line in wrapped(title, style.width))
-    cells = [[escape_controls(cell) for cell in row] for row in table.cells()]
+    # A line end in a cell, as in a note of a user, would look like a line of the answer.
+    cells = [[escape_controls(cell).replace("\n", "\\n") for cell in row] for row in table.cells()]
     labels = [escape_controls(column.label) for column in table.described().values()]
     left_out = 0
     if style.abridged and table.most is not None:

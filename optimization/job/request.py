@@ -485,7 +485,11 @@ class JobRequest(_Part):
             _check_span(span, f"job {self.name!r}")
             deadline = start + span
         if deadline <= start:
-            raise JobError(f"job {self.name!r}: deadline {deadline} is not after its start {start}")
+            raise JobError(
+                f"job {self.name!r}: deadline {_minute(deadline)} is not after its start {_minute(start)}",
+                expected="a deadline to come",
+                remedy="state a later deadline, or an earlier time with --at",
+            )
         _check_span(deadline - start, f"job {self.name!r}")
         return self.model_copy(
             update={
@@ -812,19 +816,30 @@ def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     return request.starts.ceil(step)
 
 
+def slot_note(request: JobRequest, step: pd.Timedelta) -> str:
+    """Return the start and the deadline to which those of a placed request are rounded (M2.1); "" if both are whole slots."""
+    start, deadline = first_slot(request, step), request.ends.floor(step)
+    rounded = [
+        f"start {_minute(request.starts)} counts from {_minute(start)}" if start != request.starts else "",
+        f"deadline {_minute(request.ends)} counts as {_minute(deadline)}" if deadline != request.ends else "",
+    ]
+    found = ", ".join(filter(None, rounded))
+    return f"{found}: slots of {duration(step)} are planned whole" if found else ""
+
+
 def check_slots(request: JobRequest, step: pd.Timedelta) -> int:
     """Return the whole slots from the start of a placed request to its deadline; raises `JobError` for none or too many."""
-    span = request.ends - first_slot(request, step)
-    slots = math.floor(span / step + 1e-9)
+    slots = math.floor((request.ends - first_slot(request, step)) / step + 1e-9)
     if slots < 1:
         raise JobError(
-            f"job {request.name!r}: {span} from its first slot to its deadline",
-            expected=f"at least one slot of {step}",
-            remedy="use a shorter step or a later deadline",
+            f"job {request.name!r}: no whole slot of {duration(step)} between its start {_minute(request.starts)} "
+            f"and its deadline {_minute(request.ends)}",
+            expected="at least one slot",
+            remedy="state a later deadline, or shorter slots with the setting step_minutes",
         )
     if slots > MOST_SLOTS:
         raise JobError(
-            f"job {request.name!r}: {slots:,} slots of {step} to its deadline",
+            f"job {request.name!r}: {slots:,} slots of {duration(step)} to its deadline",
             expected=f"at most {MOST_SLOTS:,}",
             remedy="use a longer step or an earlier deadline",
         )
@@ -861,7 +876,7 @@ def slot_job(
     most = min(most, _most_an_hour(request, least, on_demand_usd if sold else None))
     if slots * most > MOST_STATES:
         raise JobError(
-            f"job {request.name!r}: {slots:,} slots of {step} with up to {most:,} instances",
+            f"job {request.name!r}: {slots:,} slots of {duration(step)} with up to {most:,} instances",
             expected=f"slots times instances of at most {MOST_STATES:,}",
             remedy=f"use a longer step, an earlier deadline or a smaller {'gpus_max' if request.n_max is None else 'n_max'}",
         )

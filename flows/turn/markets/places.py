@@ -22,7 +22,7 @@ from slackwater.flows.following import (
     trust_rank,
 )
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import listed, plural, rows_of
+from slackwater.flows.show.formats import listed, plural, rows_of, utc
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
@@ -34,7 +34,7 @@ from slackwater.optimization.job.units import (
 )
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
-from slackwater.warehouse.asof import not_known_yet
+from slackwater.warehouse.asof import first_known_us, not_known_yet
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import list_markets
@@ -94,8 +94,8 @@ def places_of(
     With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
     ``told`` is called with a message if markets are left out.
 
-    Candidates are the markets whose counts were observed once a slot when the job began, in later
-    turns too; if no matching market has counts, those with a price (`counted_or_priced`). So a
+    Candidates are the markets with counts when the job began, in later turns too; if no matching
+    market has counts, those with a price (`counted_or_priced`). So a
     market that a decision chose stays a candidate, and a backfilled turn has the same markets.
     Markets are sorted by on-demand price per unit of work, then by number of counts; of each market
     the most trusted source is used. Raises `MarketError` if no market matches, and `JobError` as
@@ -122,10 +122,15 @@ def places_of(
     ]
     found = ([] if home is None else [home]) + found
     if not found:
-        raise MarketError(
-            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}"
+        later = (
+            None
+            if fitting_rows
+            else _first_later(turn, began, lambda market, source: fits(request, market, source))
+        )
+        raise later or MarketError(
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {utc(began)}"
             + "".join(f"; {text}" for text in types_without_room(request)),
-            expected="a market with counts at least once a slot, or prices of the last seven days"
+            expected="a market with counts that are not stale, or prices of the last seven days"
             + ("" if request.gpus_max is None else ", and whole instances within gpus_min and gpus_max"),
             remedy="`slackwater markets` lists them",
         )
@@ -143,6 +148,22 @@ def places_of(
     places = tuple(fitting[:most])
     check_types(request, [one.market for one in places])
     return places
+
+
+def _first_later(
+    turn: MarketReader, at: pd.Timestamp, suits: Callable[[Market, str], bool]
+) -> MarketError | None:
+    """Return the error for the suitable market that becomes known first, after a time; None if there is none."""
+    rows = rows_of(turn.read(list_markets))
+    named = [(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
+    first = {
+        known_us: one
+        for one in reversed(named)
+        if suits(*one) and (known_us := turn.read(first_known_us, *one)) is not None
+    }
+    if not first:
+        return None
+    return turn.read(not_known_yet, *first[min(first)], at=at, step=step_of(turn.settings))
 
 
 def markets_of(turn: MarketReader, request: JobRequest) -> tuple[FollowedMarket, ...]:
@@ -208,18 +229,22 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
     known GPUs come first. Raises `JobError` if no followed market matches.
     """
     step, filled = step_of(turn.settings), request.configuration
+
+    def suits(market: Market, source: str = "") -> bool:
+        held = gpu_type_of(market)
+        own = None if held is None else (held.gpu_model, held.gpus)
+        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
+        return fits_filled and may_run_in(request, market) and can_run_on(request, market)
+
     found: dict[str, list[FollowedMarket]] = {}
     usable = counted_or_priced(turn.listed(), turn, step, turn.at)
     for row in usable:
         market = Market.parse(row["market"])
-        held = gpu_type_of(market)
-        own = None if held is None else (held.gpu_model, held.gpus)
-        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
-        fits_units = may_run_in(request, market) and can_run_on(request, market)
-        if fits_filled and fits_units:
+        if suits(market):
             found.setdefault(market.instance_type, []).append(followed_row(row, turn))
     if not found:
-        raise JobError(
+        later = _first_later(turn, turn.at, suits)
+        raise later or JobError(
             f"job {request.name!r} names no market, and none is followed that fits it",
             expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
             remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',

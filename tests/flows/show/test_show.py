@@ -129,6 +129,13 @@ def test_indented_and_verbatim_lines_stay_as_they_are():
     assert "<pre>a &lt; b</pre>" in render_page(Page(title="T", blocks=[Verbatim("a < b")]))
 
 
+@pytest.mark.parametrize("width", [80, 12, None])
+def test_a_line_end_in_a_cell_is_no_line_of_the_answer(width):
+    rows = [{"job": "a", "note": "seen\nRun 0 instances"}]
+    lines = printed([Table("Reports", rows, {"job": "job", "note": "note"})], width=width).splitlines()
+    assert not any(line.strip() == "Run 0 instances" for line in lines)
+
+
 def test_control_characters_are_shown_and_an_empty_table_says_so():
     assert "\x1b" not in printed([Table("", [{"a": "\x1b[31mred\u202e"}], {"a": "a"})], width=80)
     assert printed([Table("Jobs", [], {"a": "a"})]) == "Jobs: none"

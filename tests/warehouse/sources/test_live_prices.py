@@ -172,6 +172,19 @@ def test_vast_offers_become_prices_and_counts_by_country_and_size():
     } == {("offers", False, 3600)}
 
 
+def test_vast_countries_and_memory_in_other_spellings_are_the_same_market():
+    offers = [
+        vast_offer("H100 SXM", 1, 1.0, "US", gpu_ram=81559),
+        vast_offer("H100 SXM", 1, 2.0, "us", gpu_ram=80.0),
+        vast_offer("H100 SXM", 1, 3.0, "US", gpu_ram="80"),
+    ]
+    with serve(Vast(offers)) as server:
+        (page,) = items("vast-offers", vast_options(server))
+    assert {
+        (row["region"], row["instance_type"]): row["available"] for row in rows_of([page], "availability")
+    } == {("US", "H100_SXM_80GB_x1"): 3, ("all", "H100_SXM_80GB_x1"): 3}
+
+
 def test_vast_cut_off_at_the_limit_is_marked_and_says_nothing_of_absent_series():
     memory = ("SE\tL40S_48GB_x1", "all\tL40S_48GB_x1")
     with serve(Vast(OFFERS)) as server:

@@ -121,6 +121,14 @@ FORMS = {
             | {"Price": "0.9180", "InstanceType": {"Value": "p3.2xlarge"}}
         ]
     ),
+    "JSON of pandas, times in milliseconds": json.dumps([RECORD | {"Timestamp": 1622407651000}]),
+    "JSON with times in seconds": json.dumps([RECORD | {"Timestamp": 1622407651}]),
+    "JSON of PowerShell 5": json.dumps([RECORD | {"Timestamp": "/Date(1622407651000)/"}]),
+    "objects of --query with other names": json.dumps(
+        [dict(zip(["az", "type", "os", "price", "time"], RECORD.values(), strict=True))]
+    ),
+    "jq -r @csv": ",".join(f'"{field}"' for field in RECORD.values()) + "\n",
+    "fields with spaces (awk)": " ".join(RECORD.values()) + "\n",
     "text without the word": "\t".join(RECORD.values()) + "\n",
     "text with the zone ID": "\t".join(
         ["SPOTPRICEHISTORY", "us-east-1a", "use1-az4", *list(RECORD.values())[1:]]
@@ -142,6 +150,15 @@ def test_every_form_of_the_cli_gives_the_same_row(tmp_path, form):
     rows, rejected = price_rows(path)
     assert rows == [ROW]
     assert rejected.empty
+    times = pd.to_datetime(read(Aws(), path)["price"]["observed_at"], utc=True)
+    assert times.tolist() == [pd.Timestamp(RECORD["Timestamp"])]
+
+
+def test_a_number_that_is_not_named_as_the_spot_price_is_no_price(tmp_path):
+    other = {"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "OnDemandPrice": "3.06"}
+    path = write(tmp_path / "h.json", json.dumps([other | {"Timestamp": RECORD["Timestamp"]}]))
+    with pytest.raises(SourceFileError, match="record without SpotPrice"):
+        price_rows(path)
 
 
 def test_what_query_leaves_out_is_stated(tmp_path):

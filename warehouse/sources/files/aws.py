@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,10 @@ _MORE_PAGES = because("answer.more_pages")
 #: A page's token on a separate line; None means no further page.
 _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
 _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
+#: Milliseconds in .NET's form, or seconds or milliseconds.
+_EPOCH_FORM = re.compile(r"^(?:/Date\((\d{12,14})[+-]?\d*\)/|(\d{10}(?:\d{3})?(?:\.\d+)?))$")
+#: Numbers from here on are milliseconds since 1970.
+_MILLISECONDS = 1e11
 _PRICE_FORM = re.compile(r"^\d*\.?\d+$")
 _TYPE_FORM = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
 _PRODUCTS = tuple(
@@ -104,8 +109,9 @@ class Aws(FileSource[AwsOptions]):
 
     - JSON (any name): the whole answer, several answers in sequence, a list of records, or a record
       per line; ``line`` is the number of the record.
-    - ``--output text``: a record per line, with or without the word SPOTPRICEHISTORY; the fields of
-      a ``--query`` are recognised by their form.
+    - ``--output text``, also with commas or spaces in place of tabs: a record per line, with or
+      without the word SPOTPRICEHISTORY; the fields of a ``--query`` are recognised by their form,
+      those of JSON objects with other names too.
     - CSV with the API's names for columns, in any order, with further columns.
     - Archives without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): five fields.
 
@@ -223,16 +229,42 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
         return _row(line, repr(record), _by_form([str(field) for field in record]), options)
     if not isinstance(record, dict):
         return rejection(line, repr(record), because("record.not_price"))
-    plain = {plain_name(str(name)): value for name, value in record.items()}
+    plain = {plain_name(str(name)): _scalar(value) for name, value in record.items()}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
         for one in (name, *_OTHER_NAMES.get(column, ())):
-            value = plain.get(plain_name(one))
-            if isinstance(value, dict):  # from PowerShell's ConvertTo-Json
-                value = value.get("Value")
-            if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
-                found.setdefault(column, str(value))
+            if value := plain.pop(plain_name(one), ""):
+                found.setdefault(column, value)
+    # Names of a --query, as in {az: AvailabilityZone, price: SpotPrice}. A number without a name of
+    # the spot price may be another price.
+    found = (
+        _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
+        | found
+    )
+    if "observed_at" in found:
+        found["observed_at"] = _time_text(found["observed_at"])
     return _row(line, repr(record), found, options)
+
+
+def _scalar(value: Any) -> str:
+    """Return a JSON value as text, "" if it has no single value."""
+    if isinstance(value, dict):  # from PowerShell's ConvertTo-Json
+        value = value.get("Value")
+    single = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value).strip() if single else ""
+
+
+def _time_text(text: str) -> str:
+    """Return ISO 8601 for seconds or milliseconds since 1970, as pandas and PowerShell write times; other texts unchanged.
+
+    >>> _time_text("1743298200000"), _time_text("/Date(1743298200000)/"), _time_text("2025-03-30")
+    ('2025-03-30T01:30:00+00:00', '2025-03-30T01:30:00+00:00', '2025-03-30')
+    """
+    match = _EPOCH_FORM.match(text)
+    if match is None:
+        return text
+    since = float(match[1] or match[2])
+    return datetime.fromtimestamp(since / 1000 if since >= _MILLISECONDS else since, UTC).isoformat()
 
 
 def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> tuple[Kind, Row]:
@@ -255,7 +287,7 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
     """Yield the records of `--output text`, one per line."""
     more = ""
     for line, text in numbered_lines(path):
-        fields = [field.strip() for field in text.split("\t")]
+        fields = _split(text)
         if fields[0].upper() == _PREFIX:
             fields = fields[1:]
         if not any(fields):
@@ -268,6 +300,17 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
             yield _row(line, text, _fields(fields), options)
     if more:
         yield rejection(line, more, _MORE_PAGES)
+
+
+def _split(text: str) -> list[str]:
+    """Split a line at tabs, else at commas (``jq -r @csv``), else at spaces (``awk``)."""
+    if "\t" in text:
+        fields = text.split("\t")
+    elif "," in text:
+        fields = [field.strip().strip('"') for field in text.split(",")]  # no field of a record has a comma
+    else:
+        fields = text.split()
+    return [field.strip() for field in fields] or [""]
 
 
 def _fields(fields: Sequence[str]) -> dict[str, str]:

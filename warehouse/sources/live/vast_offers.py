@@ -78,6 +78,8 @@ _MEMORY_GB = (
 )
 _LESS = 0.08
 _MIB_PER_GIB = 1024
+#: No card has less memory, in MiB; none has as many GB.
+_LEAST_MIB = 1000
 _MOST_GB = 4096
 
 Place = tuple[str, str]
@@ -293,7 +295,7 @@ def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
     country = str(offer.get("geolocation") or "").rpartition(",")[2].strip()
     return _Offer(
         place=(
-            country if len(country) == 2 and country.isalpha() else "unknown",
+            country.upper() if len(country) == 2 and country.isalpha() else "unknown",
             f"{model}{memory}_x{gpus}",
         ),
         usd=float(price_of(offer.get(price), price)),
@@ -311,15 +313,18 @@ def _whole(found: object) -> int | None:
 def _memory(found: object) -> str:
     """Return ``_80GB`` for the MiB that a card of 80 GB reports, "" if the offer states none.
 
-    >>> _memory("81559"), _memory(46068), _memory(None)
-    ('_80GB', '_48GB', '')
+    Values below `_LEAST_MIB` are in GB, as Vast.ai's client prints them.
+
+    >>> _memory("81559"), _memory(46068), _memory(80.0), _memory(None)
+    ('_80GB', '_48GB', '_80GB', '')
     """
     if found is None:
         return ""
     try:
-        size = float(str(found)) / _MIB_PER_GIB
+        stated = float(str(found))
     except ValueError:
-        size = math.nan
+        stated = math.nan
+    size = stated / _MIB_PER_GIB if stated >= _LEAST_MIB else stated
     if not 0 < size <= _MOST_GB:
         raise NoPrice("value.not_megabytes", f"gpu_ram {str(found)[:40]!r}")
     sold = next((gb for gb in _MEMORY_GB if gb * (1 - _LESS) <= size <= gb + 0.5), round(size))

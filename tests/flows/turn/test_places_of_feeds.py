@@ -1,0 +1,98 @@
+"""Markets as live feeds leave them, for jobs that may run in any: just fetched, counted once an hour, without zones."""
+
+import pytest
+from command_kit import call
+
+JOB = """name = "{name}"
+{where}deadline_in = "6h"
+n_min = 1
+n_max = 2
+
+[workload]
+amount = 2
+unit = "instance_hours"
+
+[throughput]
+form = "linear"
+
+[checkpoint]
+resumable = true
+overhead_minutes = 6
+"""
+PATTERN = 'markets = ["vast.ai/*/*/L40S_48GB_x1"]\n'
+HEADER = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,available,gap_seconds"
+COUNTRIES = ("SE", "US")
+
+
+@pytest.fixture(autouse=True)
+def light_planner(monkeypatch):
+    """The default forecaster is fitted anew for every plan; these tests are not about forecasts."""
+    monkeypatch.setenv("SLACKWATER_PLANNER", "last_value")
+
+
+def folder_of(place, times, *, available="3"):
+    """Return a folder with a warehouse of a market in each country, and jobs with and without patterns."""
+    rows = [
+        f"vast.ai,{country},all,L40S_48GB_x1,{at},0.{4 + k},1.2,{available},3600"
+        for at in times
+        for k, country in enumerate(COUNTRIES)
+    ]
+    (place / "offers.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    (place / "several.toml").write_text(JOB.format(name="several", where=PATTERN))
+    (place / "none.toml").write_text(JOB.format(name="none", where=""))
+    assert call("ingest", "tabular", place / "offers.csv", "--db", place / "w.duckdb").code == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def just_fetched(tmp_path_factory):
+    return folder_of(tmp_path_factory.mktemp("fetched"), ["2026-03-05T08:03Z"], available="")
+
+
+@pytest.mark.parametrize("name", ["several", "none"])
+@pytest.mark.parametrize("command", [("plan",), ("markets", "--for"), ("job", "add")])
+def test_right_after_the_first_fetch_the_first_slot_with_a_decision_is_named(just_fetched, command, name):
+    found = call(
+        *command,
+        just_fetched / f"{name}.toml",
+        "--db",
+        just_fetched / "w.duckdb",
+        "--at",
+        "2026-03-05T08:10Z",
+    )
+    assert found.code == 2
+    assert "2026-03-05 08:30 UTC" in found.err
+    assert "slackwater markets` lists" not in found.err
+
+
+def test_a_pattern_that_no_market_will_ever_fit_is_named(just_fetched):
+    job = just_fetched / "other.toml"
+    job.write_text(JOB.format(name="other", where='markets = ["aws/*/*/*"]\n'))
+    found = call("plan", job, "--db", just_fetched / "w.duckdb", "--at", "2026-03-05T08:10Z")
+    assert (found.code, "no market fits aws/*/*/* at 2026-03-05 08:00 UTC" in found.err) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def hourly(tmp_path_factory):
+    times = [f"2026-03-0{day}T{hour:02}:00Z" for day in (4, 5) for hour in range(24)]
+    return folder_of(tmp_path_factory.mktemp("hourly"), times)
+
+
+@pytest.mark.parametrize("name", ["several", "none"])
+def test_markets_counted_once_an_hour_are_places_too_and_named_by_their_country(hourly, name):
+    """Feeds are fetched once an hour unless stated; slots have 30 minutes."""
+    asked = ("plan", hourly / f"{name}.toml", "--db", hourly / "w.duckdb", "--at", "2026-03-05T12:10Z")
+    row = call(*asked, "--json").value
+    assert row["market"] == "vast.ai/SE/all/L40S_48GB_x1"
+    assert row["synthetic"] == []
+    said = call(*asked).said
+    assert f"spot instance{'s' if row['spot'] > 1 else ''} in SE until" in said
+    assert "Why: start in SE, the best of 2 markets" in said
+
+
+def test_stale_counts_make_no_place(hourly):
+    """A count holds for three nominal gaps: the last is from 23:00, so until 02:00."""
+    asked = ("plan", hourly / "several.toml", "--db", hourly / "w.duckdb", "--at")
+    assert call(*asked, "2026-03-06T02:00Z", "--json").value["spot"] > 0
+    found = call(*asked, "2026-03-06T02:30Z")
+    assert (found.code, "no market fits" in found.err) == (2, True)
