@@ -20,6 +20,8 @@ REQUESTS: Final = (1, 2, 4, 8, 16)
 STEPS: Final = (10, 30, 60)
 #: Length of the parts of a slot in which instances come and go, in minutes, and most parts of a slot.
 PART_MINUTES, MOST_PARTS = 10.0, 6
+#: Ages of a state between slots: in its first part, in its second, and later.
+AGES: Final = 3
 #: Strength of the pooled chain in the rows of an archetype, in slots.
 TOWARD_POOLED: Final = 2.0
 #: Probability of a transition that no measured market made.
@@ -37,7 +39,7 @@ class Archetypes:
 
     ``chain`` (A, 3, 3) are the transitions per slot, ``weight`` (A,) the probabilities of the
     archetypes before any evidence, and ``share`` (A, 3) the share of time in each state. ``inside``
-    (A, 3, 3) are the transitions per part, ``parts`` of which are a slot.
+    (A, AGES, 3, 3) are the transitions per part by the age of the state; ``parts`` are a slot.
     """
 
     chain: np.ndarray
@@ -50,9 +52,15 @@ class Archetypes:
         return len(self.weight)
 
 
+#: Columns of transitions in the shipped file: age, state before and state after.
+CELLS: Final = tuple(
+    f"age{age}_{i}{j}" for age in range(1, AGES + 1) for i in range(STATES) for j in range(STATES)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Transitions (3, 3) of a measured series for a request and a slot length in minutes."""
+    """Transitions (AGES, 3, 3) of a measured series, by age, for a request and a slot length in minutes."""
 
     series: tuple[str, ...]
     request: int
@@ -65,9 +73,8 @@ def _rows() -> tuple[_Row, ...]:
     text = files("slackwater.optimization").joinpath("data/archetypes.csv").read_text(encoding="utf-8")
     found = []
     for row in csv.DictReader(text.splitlines()):
-        counted = np.array(
-            [[float(row[f"t{i}{j}"]) for j in range(STATES)] for i in range(STATES)], dtype=float
-        )
+        cells = [float(row[name]) for name in CELLS]
+        counted = np.array(cells).reshape(AGES, STATES, STATES)
         series = tuple(row[key] for key in ("source", "instance_type", "region", "zone"))
         found.append(_Row(series, int(row["request"]), int(row["step_minutes"]), counted))
     return tuple(found)
@@ -91,8 +98,8 @@ def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archet
     weight /= weight.sum()
     parts = int(min(MOST_PARTS, max(1.0, minutes // PART_MINUTES)))
     inside = _transition_counts(request, minutes / parts, without)
-    found = np.array(list(counted.values()))
-    nothing = np.zeros((STATES, STATES))
+    found = np.array([by_age.sum(axis=0) for by_age in counted.values()])
+    nothing = np.zeros((AGES, STATES, STATES))
     return Archetypes(
         chain=_chains(found, weight, minutes),
         weight=weight,
@@ -112,7 +119,7 @@ def _shipped(minutes: float) -> int:
 def _transition_counts(
     request: int, minutes: float, without: frozenset[str]
 ) -> dict[tuple[str, ...], np.ndarray]:
-    """Return by series the numbers of transitions for the shipped request nearest in ratio."""
+    """Return by series the numbers of transitions (AGES, 3, 3) for the shipped request nearest in ratio."""
     chosen: dict[tuple[str, ...], _Row] = {}
     for row in _rows():
         if row.step != _shipped(minutes) or row.series[-1] in without or not row.counted.any():
@@ -125,11 +132,11 @@ def _transition_counts(
 
 def _chains(counted: np.ndarray, weight: np.ndarray, minutes: float) -> np.ndarray:
     """Return the chains per ``minutes`` with these numbers of transitions, shrunk to the pooled chain."""
-    length = np.maximum(counted.sum(axis=(1, 2)), 1e-9)
-    pooled = (counted / length[:, None, None] * weight[:, None, None]).sum(axis=0) + UNSEEN
-    pooled /= pooled.sum(axis=1, keepdims=True)
+    length = np.maximum(counted.reshape(len(counted), -1).sum(axis=1), 1e-9)
+    pooled = np.tensordot(weight / length, counted, axes=1) + UNSEEN
+    pooled /= pooled.sum(axis=-1, keepdims=True)
     chain = counted + TOWARD_POOLED * pooled
-    chain /= chain.sum(axis=2, keepdims=True)
+    chain /= chain.sum(axis=-1, keepdims=True)
     return _longer(chain, minutes / _shipped(minutes))
 
 
@@ -141,4 +148,16 @@ def _longer(chain: np.ndarray, steps: float) -> np.ndarray:
     """Return the chains per ``steps`` of their slots: below 1 a share of the changes, above it a power."""
     if steps < 1.0:
         return np.eye(STATES) + steps * (chain - np.eye(STATES))
-    return np.asarray(np.linalg.matrix_power(chain, round(steps)))
+    if chain.ndim == 3:
+        return np.asarray(np.linalg.matrix_power(chain, round(steps)))
+    far = np.linalg.matrix_power(_with_ages(chain), round(steps))
+    return np.asarray(far.reshape(len(chain), AGES, STATES, AGES, STATES).sum(axis=3))
+
+
+def _with_ages(rows: np.ndarray) -> np.ndarray:
+    """Return transitions (A, AGES, 3, 3) as chains on ages and states, (A, 3 AGES, 3 AGES)."""
+    found = np.zeros((len(rows), AGES, STATES, AGES, STATES))
+    for age in range(AGES):
+        found[:, age, :, 0] = rows[:, age] * (1.0 - np.eye(STATES))
+        found[:, age, :, min(age + 1, AGES - 1)] += rows[:, age] * np.eye(STATES)
+    return found.reshape(len(rows), AGES * STATES, AGES * STATES)

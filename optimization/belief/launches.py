@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from slackwater.optimization.belief.archetypes import (
+    AGES,
     ALL,
     NONE,
     PART,
@@ -25,6 +26,36 @@ HALF_LIFE_SLOTS: Final = 24.0
 MOST_SLOTS: Final = 240
 #: Launches further apart than this many slots show no transition.
 MOST_APART: Final = 24
+
+
+def known_states(counts: np.ndarray, request: int) -> np.ndarray:
+    """Return the state of a request at each count, `UNKNOWN` for NaN."""
+    return np.where(np.isfinite(counts), request_states(counts, request), UNKNOWN)
+
+
+def states_between(within: np.ndarray, request: int, parts: int) -> np.ndarray:
+    """Return the states of a request at the ends of all but the last of the ``parts`` of slots, shape (slots, parts - 1).
+
+    ``within`` (slots, m) are the evenly spaced counts read in each slot. Fewer than one a part say
+    nothing: the states are `UNKNOWN`.
+    """
+    slots, each = len(within), within.shape[1] + 1
+    if each < parts:
+        return np.full((slots, parts - 1), UNKNOWN)
+    return known_states(within[:, np.arange(1, parts) * each // parts - 1], request)
+
+
+def state_ages(states: np.ndarray) -> np.ndarray:
+    """Return the age of each of consecutive states, (..., n): 0 right after a change, at most `AGES` - 1, which unknown ages have.
+
+    >>> state_ages(np.array([2, 2, 0, 0, 0, 2, 1])).tolist()
+    [2, 2, 0, 1, 2, 0, 0]
+    """
+    found = np.full(states.shape, AGES - 1)
+    changed = (np.diff(states) != 0) & (states[..., 1:] != UNKNOWN) & (states[..., :-1] != UNKNOWN)
+    for age in range(AGES - 2, -1, -1):
+        found[..., age + 1 :][changed[..., : changed.shape[-1] - age]] = age
+    return found
 
 
 def launch_state(granted: int, asked: int) -> int:
@@ -55,6 +86,7 @@ class Launches:
     Element ``first`` is slot 0 of the job. ``is_counted`` are the slots whose count was read.
     ``prior`` are the archetypes of such a request, ``counts`` (3,) the instances that stand for
     none, part and all of it, ``newest_hours`` the age of the newest count now, None without a count.
+    ``between`` (slots, parts - 1) are the states between each slot and the slot before.
     """
 
     request: int
@@ -63,6 +95,7 @@ class Launches:
     first: int = 0
     is_counted: np.ndarray
     counts: np.ndarray
+    between: np.ndarray
     newest_hours: float | None = None
 
     @classmethod
@@ -73,21 +106,26 @@ class Launches:
         slots: int,
         prior: Archetypes,
         counts: np.ndarray | None = None,
+        within: np.ndarray | None = None,
         first: int = 0,
         newest_hours: float | None = None,
     ) -> Launches:
         """Return the evidence of a job of ``slots`` slots; of several launches in a slot the last is used.
 
         ``counts`` are those read for consecutive slots, NaN where none was read; element ``first``
-        is slot 0 of the job. A launch is used before a count.
+        is slot 0 of the job; ``within`` (slots, m) those read between each and the slot before. A launch is used
+        before a count.
         """
         known = list(launches)
         read = np.full(slots, np.nan) if counts is None else counts
         before = max([first, *(one.held - one.slot for one in known)])
         every = np.full(before + slots, np.nan)
         every[before - first : before - first + len(read)] = read[: first + slots]
-        is_counted = np.isfinite(every)
-        states = np.where(is_counted, request_states(every, request), UNKNOWN)
+        is_counted, states = np.isfinite(every), known_states(every, request)
+        between = np.full((len(every), prior.parts - 1), UNKNOWN)
+        if within is not None:
+            inside = states_between(within[: first + slots], request, prior.parts)
+            between[before - first : before - first + len(inside)] = inside
         for one in known:
             place = before + one.slot
             states[place - one.held : place] = ALL
@@ -100,12 +138,17 @@ class Launches:
             first=before,
             is_counted=is_counted,
             counts=_typical_counts(every[is_counted], request),
+            between=between,
             newest_hours=newest_hours,
         )
 
     def until(self, slot: int) -> np.ndarray:
         """Return the states up to the job's slot ``slot``, which is the last element."""
         return self.states[: self.first + slot + 1]
+
+    def between_until(self, slot: int) -> np.ndarray:
+        """Return the states between the slots up to the job's slot ``slot``."""
+        return self.between[: self.first + slot + 1]
 
     def known(self, slot: int) -> int:
         """Return the number of slots up to ``slot`` whose state is known from own launches."""
@@ -177,3 +220,23 @@ def _between(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarr
         found += joint
         here = joint.sum(axis=0)
     return found / apart
+
+
+def transitions_between(states: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the weighted transitions per part of a slot, by age (AGES, 3, 3), and the age of the present state.
+
+    ``states`` (slots,) end with the present slot's, ``between`` (slots, parts - 1) are those between
+    each slot and the slot before. The weight halves every `HALF_LIFE_SLOTS`.
+    """
+    parts = np.column_stack([between, states])[-MOST_SLOTS:]
+    slots, each = parts.shape
+    path, age = parts.ravel(), slots - 1 - np.arange(parts.size) // each
+    ages, known = state_ages(path), path != UNKNOWN
+    pairs = known[:-1] & known[1:] & (each > 1)
+    found = np.zeros((AGES, STATES, STATES))
+    np.add.at(
+        found,
+        (ages[:-1][pairs], path[:-1][pairs], path[1:][pairs]),
+        0.5 ** (age[1:][pairs] / HALF_LIFE_SLOTS),
+    )
+    return found, int(ages[-1])

@@ -8,8 +8,13 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaln
 
-from slackwater.optimization.belief.archetypes import STATES, Archetypes
-from slackwater.optimization.belief.launches import HALF_LIFE_SLOTS, UNKNOWN, own_transitions
+from slackwater.optimization.belief.archetypes import AGES, STATES, Archetypes
+from slackwater.optimization.belief.launches import (
+    HALF_LIFE_SLOTS,
+    UNKNOWN,
+    own_transitions,
+    transitions_between,
+)
 from slackwater.optimization.kernels.belief import request_steps, walk_inside, walk_states
 
 #: Strength of an archetype beside own transitions, in slots.
@@ -26,10 +31,10 @@ class Mixture:
     """Belief about the states of a request: archetypes with their weight (A,), and their present state (A, 3).
 
     ``strength`` (A, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
-    archetype; where ``is_certain`` the rows are these, normalised. ``inside`` (A, 3, 3) are the
-    transitions per part of a slot, ``known`` is the number of slots with a known state. In every
-    slot the market turns, with the half-life `CHANGE_SLOTS`, into one of ``others``, the archetypes
-    without any evidence.
+    archetype; where ``is_certain`` the rows are these, normalised. ``inside`` (A, AGES, 3, 3) are the
+    transitions per part of a slot by the age of the state, ``age`` is that of the present state.
+    ``known`` is the number of slots with a known state. In every slot the market turns, with the
+    half-life `CHANGE_SLOTS`, into one of ``others``, the archetypes without any evidence.
     """
 
     others: Archetypes
@@ -37,12 +42,16 @@ class Mixture:
     weight: np.ndarray
     strength: np.ndarray
     now: np.ndarray
+    age: int = AGES - 1
     known: int = 0
     is_certain: bool = False
 
     @classmethod
-    def of(cls, archetypes: Archetypes, states: np.ndarray) -> Mixture:
-        """Return the belief after ``states`` of own launches, the last of which is the present slot's."""
+    def of(cls, archetypes: Archetypes, states: np.ndarray, between: np.ndarray | None = None) -> Mixture:
+        """Return the belief after ``states`` of own launches, the last of which is the present slot's.
+
+        ``between`` (slots, parts - 1) are the states between each slot and the slot before.
+        """
         prior = np.tensordot(archetypes.weight, archetypes.chain, axes=1)
         own = own_transitions(states, prior)
         alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
@@ -58,12 +67,17 @@ class Mixture:
             rows = strength / strength.sum(axis=2, keepdims=True)
             ahead = np.linalg.matrix_power(rows, len(states) - 1 - int(known[-1]))
             now = ahead[:, states[known[-1]], :]
+        inside, age = STRENGTH * archetypes.inside, AGES - 1
+        if between is not None:
+            own_inside, age = transitions_between(states, between)
+            inside = inside + own_inside
         return cls(
             others=archetypes,
-            inside=archetypes.inside,
+            inside=inside / inside.sum(axis=-1, keepdims=True),
             weight=weight / weight.sum(),
             strength=strength,
             now=now,
+            age=age,
             known=len(known),
         )
 
@@ -110,10 +124,10 @@ class Mixture:
     def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
 
-        They are those of the mixture's mean chain per part of a slot, given the states at both ends.
+        They are those of the mixture's mean transitions per part of a slot, given the states at both ends.
         """
         chain = np.tensordot(self.weight, self.inside, axes=1)
-        return walk_inside(states, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
+        return walk_inside(states, self.age, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
 
     def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
         """Return ``many`` equally likely beliefs that this may turn into once the market is known."""

@@ -92,37 +92,44 @@ def walk_slots(first: np.ndarray, upto: np.ndarray, rank: np.ndarray) -> np.ndar
 
 
 @kernel
-def walk_inside(states: np.ndarray, chain: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def walk_inside(states: np.ndarray, age: int, rows: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Return states between the ends of slots, shape of ``rank`` (paths, slots, parts - 1).
 
-    ``states`` (paths, 1 + slots) are those at the ends, ``chain`` (S, S) the transitions per part.
+    ``states`` (paths, 1 + slots) are those at the ends, ``rows`` (ages, S, S) the transitions per
+    part by the age of the state, of which the last has no end. ``age`` is that of the first states.
     """
     paths, slots, inner = rank.shape
-    size = len(chain)
-    onward = np.zeros((inner + 1, size, size))
-    for i in range(size):
-        onward[0, i, i] = 1.0
-    for k in range(inner):
-        # Without a matrix product, which would load a library.
+    last, size = len(rows) - 1, rows.shape[1]
+    onward = np.zeros((inner + 1, last + 1, size, size))
+    for old in range(last + 1):
         for i in range(size):
-            for j in range(size):
+            onward[0, old, i, i] = 1.0
+    for k in range(inner):
+        for old in range(last + 1):
+            for i in range(size):
                 for m in range(size):
-                    onward[k + 1, i, j] += chain[i, m] * onward[k, m, j]
+                    then = min(old + 1, last) if m == i else 0
+                    for j in range(size):
+                        onward[k + 1, old, i, j] += rows[old, i, m] * onward[k, then, m, j]
     found = np.empty(rank.shape, dtype=np.int64)
     for p in range(paths):
+        old = age
         for t in range(slots):
             state, end = states[p, t], states[p, t + 1]
             for k in range(inner):
+                ahead, older = onward[inner - k], min(old + 1, last)
                 total = 0.0
                 for j in range(size):
-                    total += chain[state, j] * onward[inner - k, j, end]
+                    total += rows[old, state, j] * ahead[older if j == state else 0, j, end]
                 left = rank[p, t, k] * total
                 j = 0
                 while j < size - 1:
-                    left -= chain[state, j] * onward[inner - k, j, end]
+                    left -= rows[old, state, j] * ahead[older if j == state else 0, j, end]
                     if left < 0.0:
                         break
                     j += 1
+                old = older if j == state else 0
                 state = j
                 found[p, t, k] = state
+            old = min(old + 1, last) if end == state else 0
     return found

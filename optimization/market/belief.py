@@ -584,14 +584,16 @@ REQUEST_SLOTS = 336  # Most slots ahead for which the chain of a request differs
 
 @lru_cache(maxsize=MOST_KEPT)
 def request_belief(
-    prior: Archetypes, states: bytes, size: int, counts: bytes, slots: int, is_counted: bool
+    prior: Archetypes, states: bytes, between: bytes, size: int, counts: bytes, slots: int, is_counted: bool
 ) -> RequestBelief:
     """Return the belief about a request of ``size`` instances, one for all markets with the same evidence.
 
-    ``states`` and ``counts`` are the bytes of arrays as in `Launches`.
+    ``states``, ``between`` and ``counts`` are the bytes of arrays as in `Launches`.
     """
+    known = np.frombuffer(states, dtype=np.int64)
+    inside = np.frombuffer(between, dtype=np.int64).reshape(len(known), prior.parts - 1)
     return RequestBelief(
-        mixture=Mixture.of(prior, np.frombuffer(states, dtype=np.int64)),
+        mixture=Mixture.of(prior, known, inside),
         size=size,
         counts=np.frombuffer(counts, dtype=np.int64),
         slots=slots,
@@ -712,6 +714,7 @@ class Believed:
         return request_belief(
             own.prior,
             own.until(slot).tobytes(),
+            own.between_until(slot).tobytes(),
             own.request,
             own.counts.tobytes(),
             min(REQUEST_SLOTS, max(1, len(self.price) - slot)),

@@ -80,9 +80,7 @@ def market_record(
     only. ``peers`` are histories of other markets, with NaN wherever they were unknown by the same
     rule.
     """
-    before = (first - history.slots[0]) // history.step if len(history.slots) else 0
-    before = max(0, min(before, RECORD_SPAN // history.step))
-    grid = pd.date_range(first - before * history.step, last, freq=history.step)
+    before, grid = _record_grid(history, first, last)
     return record_of(
         _known_column(history, PRICE, grid, known_by),
         _known_column(history, AVAILABLE, grid, known_by),
@@ -95,12 +93,26 @@ def market_record(
     )
 
 
+def _record_grid(history: History, first: pd.Timestamp, last: pd.Timestamp) -> tuple[int, pd.DatetimeIndex]:
+    """Return the number of slots of a record before ``first``, and all its slots."""
+    before = (first - history.slots[0]) // history.step if len(history.slots) else 0
+    before = max(0, min(before, RECORD_SPAN // history.step))
+    return before, pd.date_range(first - before * history.step, last, freq=history.step)
+
+
 def _known_column(
     history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp
 ) -> np.ndarray:
     """Return a column on ``grid``, NaN in gaps and where the row became known later than its slot and ``known_by``."""
+    return _known_rows(history, history.frame[column].to_numpy(dtype=float), grid, known_by)
+
+
+def _known_rows(
+    history: History, rows: np.ndarray, grid: pd.DatetimeIndex, known_by: pd.Timestamp
+) -> np.ndarray:
+    """Return values of the slots of a history, (slots, ...), on ``grid``; see `_known_column`."""
     slots, frame = history.slots, history.frame
-    found = np.full(len(grid), np.nan)
+    found = np.full((len(grid), *rows.shape[1:]), np.nan)
     if not len(slots) or not len(grid):
         return found
     if (grid[0] - slots[0]) % history.step:  # the two grids share no slot
@@ -111,11 +123,11 @@ def _known_column(
     if end <= first:
         return found
     own = slice(first + offset, end + offset)
-    values = frame[column].to_numpy(dtype=float)[own]
+    values = rows[own]
     if history.known_at > known_by:  # else no row became known later
         at = grid[first:end]
         late = frame[ROW_KNOWN_AT].array[own] > at.where(at > known_by, known_by)
-        values = np.where(late, np.nan, values)
+        values = np.where(late.reshape(-1, *(1,) * (rows.ndim - 1)), np.nan, values)
     found[first:end] = values
     return found
 
@@ -596,14 +608,18 @@ def _observed_market(
     points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     read = market_record(history.with_counts_read(), (), first=start, last=now, known_by=now)
-    newest = history.newest_count
+    newest, observed = history.newest_count, history.availability_observed
+    within = None
+    if observed and history.within is not None:
+        within = _known_rows(history, history.within, _record_grid(history, start, now)[1], now)
     launches = Launches.of(
         request,
         tried,
         run.deadline_slots,
         archetypes(request, history.slot_hours),
-        counts=read.available if history.availability_observed else None,
-        first=read.first if history.availability_observed else 0,
+        counts=read.available if observed else None,
+        within=within,
+        first=read.first if observed else 0,
         newest_hours=None if newest is None else (now - newest) / pd.Timedelta(hours=1),
     )
     slot = round((now - start) / history.step)

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.belief.archetypes import ALL, archetypes, request_states
-from slackwater.optimization.belief.launches import UNKNOWN
+from slackwater.optimization.belief.archetypes import ALL, archetypes
+from slackwater.optimization.belief.launches import UNKNOWN, known_states, states_between
 from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.replay.run import spread
 from slackwater.studies.experiments.material import COUNT_COLUMNS, count_tapes, read_table
@@ -46,15 +46,17 @@ def predictions(tape: Tape, every: int) -> pd.DataFrame:
 
 def _predictions(tape: Tape, every: int) -> Iterator[dict[str, Any]]:
     request = most_instances(tape)
-    states = _states(tape.values, request)
+    states = known_states(tape.values, request)
     prior = archetypes(request, tape.step / pd.Timedelta(hours=1), (tape.market.zone,))
-    inside = _inside(tape, request, prior.parts)
+    between = _between(tape, request, prior.parts)
+    inside = np.column_stack([states[:-1], between[1:]])
     rng = np.random.default_rng(len(tape))
     later = np.array(AHEAD)
     for now in range(tape.half, len(tape) - AHEAD[-1], every):
         if (states[np.append(now, now + later)] == UNKNOWN).any():
             continue
-        belief = Mixture.of(prior, states[max(0, now - RECORD_SLOTS) : now + 1])
+        past = slice(max(0, now - RECORD_SLOTS), now + 1)
+        belief = Mixture.of(prior, states[past], between[past])
         yield {
             "series": tape.label,
             "request": request,
@@ -67,17 +69,10 @@ def _predictions(tape: Tape, every: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _states(counts: np.ndarray, request: int) -> np.ndarray:
-    known = np.isfinite(counts)
-    return np.where(known, request_states(np.where(known, counts, 0.0), request), UNKNOWN)
-
-
-def _inside(tape: Tape, request: int, parts: int) -> np.ndarray:
-    """Return the states at the starts of the parts of every slot, shape (slots, parts)."""
-    between = np.full((len(tape), 0), np.nan) if tape.within is None else tape.within
-    after = np.concatenate([between[1:], np.full((1, between.shape[1]), np.nan)])
-    read = np.column_stack([tape.values, after])
-    return _states(read[:, np.arange(parts) * read.shape[1] // parts], request)
+def _between(tape: Tape, request: int, parts: int) -> np.ndarray:
+    """Return the states between every slot and the slot before, shape (slots, parts - 1)."""
+    within = np.full((len(tape), 0), np.nan) if tape.within is None else tape.within
+    return states_between(within, request, parts)
 
 
 def _age(states: np.ndarray) -> int:

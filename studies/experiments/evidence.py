@@ -94,7 +94,10 @@ def with_evidence(case: WorldCase, stretch: Stretch, kind: str) -> tuple[WorldCa
     if kind.startswith("4"):
         keep = min(first, DAY if "24 h" in kind else first)
         cut = slice(first - keep, None)
-        evidence = Launches.of(job.n_max, (), stretch.slots, prior, counts=counts[cut], first=keep)
+        within = None if stretch.before is None else stretch.before[cut]
+        evidence = Launches.of(
+            job.n_max, (), stretch.slots, prior, counts=counts[cut], within=within, first=keep
+        )
         if own.record is not None:
             short = replace(
                 own.record,
@@ -133,7 +136,8 @@ def _drawn_stretch(turn: int, rng: np.random.Generator) -> Stretch:
     nothing = Mixture.of(archetypes(request, DRAWN_HOURS), np.array([UNKNOWN]))
     (market,) = nothing.drawn(1, rng)
     states = market.sample(RECORD_SLOTS + slots, paths=1, rng=rng)
-    inside, counts = market.sample_inside(states, rng), request_counts(request)
+    counts = request_counts(request)
+    between = counts[market.sample_inside(states, rng)[0]].astype(float)
     return Stretch(
         market="drawn",
         series=f"drawn/drawn/drawn-{turn}/drawn@archetypes",
@@ -143,7 +147,8 @@ def _drawn_stretch(turn: int, rng: np.random.Generator) -> Stretch:
         turn=turn // (len(SIZES) * len(DEADLINES)),
         n_max=request,
         counts=counts[states[0, :-1]].astype(float),
-        within=counts[inside[0, RECORD_SLOTS:]].astype(float),
+        within=between[RECORD_SLOTS:],
+        before=np.concatenate([np.full((1, between.shape[1]), np.nan), between[:RECORD_SLOTS]]),
         price=None,
         peers=np.empty((0, RECORD_SLOTS + slots)),
         hours=DRAWN_HOURS,

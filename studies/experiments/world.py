@@ -69,7 +69,9 @@ WAYS: Final = ("slots", "readings", "no guard")
 class Stretch:
     """A start in a series: its counts, readings between slots, record and peers, shared by the jobs that begin there.
 
-    ``price`` (slots,) in units of on-demand, None for the constant prices `PRICES`. Loads take turns from the ``turn``-th on.
+    ``within`` are the readings inside the job's slots, ``before`` those between each slot of the record, or the first of the
+    job, and the slot before. ``price`` (slots,) in units of on-demand, None for the constant prices `PRICES`. Loads take turns
+    from the ``turn``-th on.
     """
 
     market: str
@@ -81,6 +83,7 @@ class Stretch:
     n_max: int
     counts: np.ndarray
     within: np.ndarray | None
+    before: np.ndarray | None
     price: np.ndarray | None
     peers: np.ndarray
     hours: float
@@ -155,6 +158,7 @@ def _stretches(
             n_max=most_instances(tape),
             counts=tape.values[low:end],
             within=readings_inside(tape.within, first, slots),
+            before=None if tape.within is None else tape.within[low : first + 1],
             price=None if price is None else price[low:end],
             peers=peers[:, low:end],
             hours=tape.step / pd.Timedelta(hours=1),

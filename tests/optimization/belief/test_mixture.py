@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from slackwater.optimization.belief.archetypes import ALL, NONE, PART, archetypes
+from slackwater.optimization.belief.archetypes import AGES, ALL, NONE, PART, archetypes
 from slackwater.optimization.belief.launches import UNKNOWN
 from slackwater.optimization.belief.mixture import Mixture
+from slackwater.optimization.kernels.belief import walk_inside
 
 KNOWN = archetypes(4, 0.5)
 
@@ -68,3 +69,57 @@ def test_a_drawn_market_has_certain_rows_until_it_turns():
     np.testing.assert_allclose(own.steps(1)[0][ALL], own.rows[0, ALL], atol=0.01)
     far = ahead(own, 2000)  # by then it is any market
     np.testing.assert_allclose(far, KNOWN.weight @ KNOWN.share, atol=0.1)
+
+
+def unconditional(rows, first, age, parts, paths, rng):
+    """Walk the states of ``parts`` parts without regard to the end, shape (paths, parts)."""
+    found, states, ages = [], np.full(paths, first), np.full(paths, age)
+    for _ in range(parts):
+        then = (rng.random((paths, 1)) > np.cumsum(rows[ages, states], axis=1)).sum(axis=1)
+        ages = np.where(then == states, np.minimum(ages + 1, AGES - 1), 0)
+        states = then
+        found.append(states)
+    return np.stack(found, axis=1)
+
+
+@pytest.mark.parametrize("age", range(AGES))
+@pytest.mark.parametrize("end", [NONE, PART, ALL])
+def test_states_inside_are_those_of_walks_that_happen_to_end_there(age, end):
+    rng = np.random.default_rng(5)
+    rows = rng.dirichlet(np.ones(3), size=(AGES, 3))
+    free = unconditional(rows, ALL, age, 4, 200_000, rng)
+    free = free[free[:, -1] == end][:, :-1]
+    ends = np.tile([ALL, end], (100_000, 1))
+    bound = walk_inside(ends, age, rows, rng.random((len(ends), 1, 3)))[:, 0]
+    for k in range(3):
+        shares = [np.bincount(own[:, k], minlength=3) / len(own) for own in (free, bound)]
+        np.testing.assert_allclose(*shares, atol=0.01)
+    pairs = [np.mean((own[:, 0] != own[:, 1]) & (own[:, 1] != own[:, 2])) for own in (free, bound)]
+    assert pairs[0] == pytest.approx(pairs[1], abs=0.01)
+
+
+def losses_inside(between):
+    """Return the losses per slot inside slots that all start with the request granted, after a day of such readings."""
+    slots = 48
+    mixture = Mixture.of(KNOWN, np.full(slots, ALL), np.tile(between, (slots, 1)))
+    inside = mixture.sample_inside(np.full((4000, 2), ALL), np.random.default_rng(6))
+    return float((np.diff(inside, axis=2, prepend=ALL) < 0).sum(axis=(1, 2)).mean())
+
+
+def test_readings_inside_slots_teach_how_often_spot_is_lost_there():
+    calm, unread, restless = (
+        losses_inside([ALL, ALL]),
+        losses_inside([UNKNOWN] * 2),
+        losses_inside([NONE, NONE]),
+    )
+    assert calm < unread < restless
+    assert calm < 0.02
+    assert restless > 0.6
+
+
+def test_a_state_that_has_just_begun_ends_sooner():
+    """Of the measured markets, for both ends of the states of a request."""
+    inside = np.tensordot(KNOWN.weight, KNOWN.inside, axes=1)
+    for state in (NONE, ALL):
+        stays = inside[:, state, state]
+        assert (np.diff(stays) > 0.0).all()

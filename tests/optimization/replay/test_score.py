@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from make import make_job, make_window
+from make import make_history, make_job, make_window
 
 from slackwater.optimization.job.definition import InstanceTimes, Job
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import (
     EndedJob,
@@ -110,6 +111,16 @@ def test_counts_between_the_slots_of_a_history_are_those_inside_the_job():
     assert (found.within[0][1:] == 4.0).all()
     (outcome,) = replay_ended(found, [policy_named("MSU")])
     assert outcome.lost_instances == 4
+
+
+@pytest.mark.parametrize("policy", ["MSU-trim", "Stochastic(24)"])
+def test_losses_inside_past_slots_make_a_running_job_expect_a_higher_cost(policy):
+    effort, usd = Effort(solver_seconds=1.0, risk_paths=400, seed=3), {}
+    for count in (4.0, 0.0):  # read between slots that all start with 4 instances
+        past = make_history(0.25, 4, slots=40, on_demand_usd=1.0, within=np.full((40, 2), count))
+        live = live_job(JOB, past.slots[-1], past, decided={})
+        usd[count] = decide(live, policy_named(policy), effort).expected.cost_usd
+    assert usd[0.0] > 1.05 * usd[4.0]
 
 
 def test_the_audit_finds_wrong_money_finish_value_and_utility():
