@@ -110,10 +110,10 @@ def ingest(
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:
+    from slackwater.flows.imported import reasons_table
+
     rows = [{"reason": reason, "rows": count} for reason, count in reasons.items()]
-    return Table(
-        "Rejected rows, by reason", rows, {"reason": "reason", "rows": Column(heading="rows", format=whole)}
-    )
+    return reasons_table("Rejected rows, by reason", rows, {"rows": Column(heading="rows", format=whole)})
 
 
 def _sources() -> Answer:

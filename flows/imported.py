@@ -29,6 +29,37 @@ _EXAMPLES = 3  # Number of names listed; the others are counted
 _REMEDIES = {
     "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; seconds since 1970: `--set time=epoch_s` of tabular",
     "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
+    "is not a number": "a decimal point, no currency and no thousands separator: 8.52, not 8,52 or $8.52",
+    "is not finite": "a number such as 8.52; leave the row out where there is no price",
+    "is negative": "a price of at least 0; leave the row out where there is no price",
+    "is not a whole number": "a number of instances: 0, 1, 2, ...; leave the field empty where nothing was measured",
+    "contains / or @": "replace the character: names of markets are provider/region/zone/instance_type@source",
+    "cannot be printed": "remove the character: is the file in UTF-8?",
+    "is not true or false": "write true or false",
+    "is in the future": "is the offset of the times right? Times without an offset are read as UTC",
+    "is outside 1900..2200": "seconds or milliseconds since 1970? `--set time=epoch_s` or `time=epoch_ms` of tabular",
+    "no provider": "the field is empty; one value for all rows: `--set provider=aws`",
+    "no region": "the field is empty; one value for all rows: `--set region=us-east-1`",
+    "no zone": "the field is empty; one value for all rows: `--set zone=us-east-1a`",
+    "no instance_type": "the field is empty; one value for all rows: `--set instance_type=p4d.24xlarge`",
+    "no observed_at": "the field is empty: the time of the observation, such as 2026-03-05T12:00:00Z",
+    "no price_usd": "the field is empty; leave the row out where there is no price",
+    "no available": "the field is empty; leave the row out where nothing was measured",
+    "no source": "the field is empty; state the name of the source for all rows: `--set source=NAME`",
+    "is longer than": "no name: is the right column mapped? `--map NAME=COLUMN`",
+    "is more than 1,000,000 instances": "is the right column mapped? `--map available=COLUMN`",
+    "is not a price": "a number above 0; leave the field empty where there is no price",
+    "is above the capacity": "the capacity is the largest count that the probe can return",
+    "gap_seconds": "the seconds between two readings, such as 600",
+    "is none of": "one of these words",
+    "currency is not USD": "convert the prices to USD, and `--set currency=USD`",
+    "valid_": "the price was not in force at its time",
+    "is before observed_at": "nothing is known before it is observed: are the two times exchanged?",
+    "a quote opened": "close the quote, or write it twice within a field",
+    "not JSON": "is the file whole, and the format the right one? `slackwater ingest --list` lists them",
+    "fields where": "quote fields that contain the separator",
+    "not UTF-8": "convert the file to UTF-8: `iconv -t utf-8`",
+    "unknown zone": "is the name of the zone spelled as by the provider?",
     "is a placeholder": "0 stands for a price that is not offered",
     "contradicts line": "two rows of one market, product and time differ: is a column missing that tells them apart?",
     "conflicts with stored": "the warehouse has another value of that time; the first one stays",
@@ -157,18 +188,23 @@ def _set_aside(done: Appended) -> Table:
         *((reason, f"{plural(count, 'row')}") for reason, count in done.reasons.items()),
         *((reason, f"{plural(count, 'value')}, spot price kept") for reason, count in done.set_aside.items()),
     ]
-    rows = [
-        {
-            "reason": reason,
-            "what": what,
-            "remedy": next((words for part, words in _REMEDIES.items() if part in reason), ""),
-        }
-        for reason, what in found
-    ]
-    columns: dict[str, Column | str] = {"reason": "reason", "what": "how many"}
-    if any(row["remedy"] for row in rows):
-        columns["remedy"] = "meaning"
-    return Table("Set aside, by reason (`slackwater rejected` shows the rows)", rows, columns)
+    title = "Set aside, by reason (`slackwater rejected` shows the rows)"
+    return reasons_table(
+        title, [{"reason": reason, "rows": count} for reason, count in found], {"rows": "how many"}
+    )
+
+
+def reasons_table(
+    title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column | str]
+) -> Table:
+    """Return a table of reasons with further columns, and with the meaning or remedy of each reason that has some."""
+    found = [row | {"remedy": _remedy(row["reason"])} for row in map(dict, rows)]
+    remedy = {"remedy": "meaning"} if any(row["remedy"] for row in found) else {}
+    return Table(title, found, {"reason": "reason", **columns, **remedy})
+
+
+def _remedy(reason: str) -> str:
+    return next((words for part, words in _REMEDIES.items() if part in reason), "")
 
 
 def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1163,12 +1163,18 @@ def decision_notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
 def assumed_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the assumptions of decisions on unmeasured markets, each once with its zones, at most `MOST_ASSUMED`.
 
+    An availability that was not observed is stated by ``evidence_basis``, not here.
+
     >>> assumed_notes([{"market": f"gcp/us/us-{zone}/x", "synthetic": ["no price"]} for zone in "ab"])
     ['no price (us-a, us-b)']
     """
+    from slackwater.warehouse.history import UNOBSERVED
+
     zones: dict[str, list[str]] = {}
     for row in rows:
         for told in row.get("synthetic") or ():
+            if row.get("evidence_basis") and str(told).startswith(UNOBSERVED):
+                continue
             own = zones.setdefault(str(told), [])
             zone = f"markets of {row['job']}" if is_nowhere(row) else zone_of(str(row["market"]))
             if zone not in own:

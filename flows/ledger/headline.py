@@ -379,10 +379,30 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
     )
 
 
+def data_end_note(seen: datetime, now: datetime) -> str:
+    """Return a note that a plan is of the slot in which the data end, ``seen`` being the newest observation, and the remedy.
+
+    The present slot can be planned while prices of that age count (M1.3).
+
+    >>> now = datetime(2026, 11, 26, 18, 10, tzinfo=UTC)
+    >>> data_end_note(datetime(2026, 11, 25, 18, tzinfo=UTC), now).partition('. ')[2]
+    'Read newer data and plan again, or plan the present slot from these data with `--at 2026-11-26T18:10Z`.'
+    >>> data_end_note(datetime(2026, 11, 20, 18, tzinfo=UTC), now).partition('. ')[2]
+    'Read newer data and plan again.'
+    """
+    from slackwater.warehouse.asof import PRICE_MAX_AGE
+
+    again = f", or plan the present slot from these data with `--at {now.astimezone(UTC):%Y-%m-%dT%H:%MZ}`"
+    return (
+        f"Start nothing: the newest data are {age(now - seen)} old, and this plan is for the slot in which they end. "
+        f"Read newer data and plan again{again if now - seen < PRICE_MAX_AGE else ''}."
+    )
+
+
 def unless_over(row: Mapping[str, Any], now: datetime, told: str) -> str:
     """Return a text on a decision, preceded by a note if its slot has ended."""
     over = over_since(row, now)
-    return f"{over} It was: {told}" if over else told
+    return f"{over} At that time: {told}" if over else told
 
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -127,7 +127,7 @@ def plan(
     """
     from slackwater.flows.clock import now
     from slackwater.flows.delivery import document
-    from slackwater.flows.ledger.headline import issued_note, over_since
+    from slackwater.flows.ledger.headline import data_end_note, issued_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
@@ -151,17 +151,28 @@ def plan(
         )
         rounded = slot_note(asked.job.request, asked.job.step)
         rounded = f"The {rounded}." if rounded else ""
-    row = planned.row | {"expired": bool(over_since(planned.row, clock))}
+    over = over_since(planned.row, clock)
+    row = planned.row | {"expired": bool(over)}
     issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
-    return replace(
-        plan_answer(row, [issued, asked.proposal, begins, rounded], planned.notes, clock),
-        value=document(row),
-    )
+    if over and moment.own_end and not planned.is_of_turn:
+        over = data_end_note(moment.at, clock)
+    answer = plan_answer(row, [issued, asked.proposal, begins, rounded], planned.notes, clock, over=over)
+    return replace(answer, value=document(row))
 
 
-def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
-    """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details."""
-    from slackwater.flows.ledger.headline import details, headline, outlook, unless_over
+def plan_answer(
+    row: Mapping[str, Any],
+    told: Sequence[str],
+    notes: Sequence[str],
+    clock: datetime,
+    *,
+    over: str,
+) -> Answer:
+    """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details.
+
+    ``over``: a note that the slot has ended, shown first.
+    """
+    from slackwater.flows.ledger.headline import details, headline, outlook
 
     first = headline(row, clock)
     if row.get("shortfall"):
@@ -176,6 +187,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         *(f"SYNTHETIC: {text}" for text in assumed_notes([row])),
     ]
     blocks: list[Block] = [
+        *([f"At that time: {first}"] if over else []),
         *outlook(row),
         *([Notes(stale)] if stale else []),
         *([] if row.get("worth_note") else [f"Why: {row['reason']}"]),  # the note is the reason
@@ -186,7 +198,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     return Answer(
         title=f"Decision for {utc(row['slot'])}",
         value=row,
-        about=unless_over(row, clock, first),
+        about=over or first,
         blocks=blocks,
     )
 

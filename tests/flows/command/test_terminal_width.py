@@ -115,7 +115,7 @@ def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, mo
 def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(at_80_columns):
     lines = called("plan", "impossible.toml", "--market", MARKET, "--at", AT.isoformat())
     said = " ".join(" ".join(lines).split())
-    assert "It was: Warning: job " in said[:200]
+    assert "At that time: Warning: job " in said[:200]
     assert "cannot be done by" in said[:300]
     assert "Best effort: Run 8" in said
     assert "8 on-demand instances, its fastest size, need 60.5 h for the rest" in said

@@ -8,6 +8,9 @@ import pandas as pd
 import pytest
 from command_kit import call
 
+from slackwater.flows.imported import reasons_table
+from slackwater.warehouse.columns import REASONS, STATED
+
 
 def record(zone="us-east-1a", usd="9.83", product="Linux/UNIX", at="2026-03-01T00:00:00+00:00"):
     return {
@@ -143,3 +146,23 @@ def test_an_unknown_kind_is_set_aside_with_its_name(folder):
     said = call("ingest", "tabular", "availability.csv").said
     assert "Nothing could be used from tabular; 48 rows set aside" in said
     assert "kind launches is none of probe, held, offers, score" in said
+
+
+@pytest.mark.parametrize("usd", ["8,52", "$8.52"])
+def test_a_price_that_is_no_number_has_a_remedy_where_it_is_set_aside_and_listed(tmp_path, usd):
+    table = tmp_path / "prices.csv"
+    table.write_text(
+        "provider;region;zone;instance_type;timestamp;spot_price_usd_per_hour\n"
+        f"aws;us-east-1;us-east-1a;p4d.24xlarge;2026-03-01T00:00:00Z;{usd}\n"
+    )
+    db = ("--db", tmp_path / "w.duckdb")
+    told = "a decimal point, no currency and no thousands separator: 8.52, not 8,52 or $8.52"
+    assert told in call("ingest", "tabular", table, *db).said
+    assert told in call("rejected", *db).said
+
+
+def test_every_check_of_a_row_has_a_meaning_or_a_remedy():
+    kinds = {reason.kind for code, reason in REASONS.items() if code and code not in STATED}
+    assert len(kinds) > 40
+    rows = [{"reason": kind} for kind in kinds]
+    assert [row["reason"] for row in reasons_table("Reasons", rows, {}).rows if not row["remedy"]] == []

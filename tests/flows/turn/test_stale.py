@@ -54,6 +54,9 @@ def test_a_plain_plan_of_a_record_that_ended_long_ago_says_so(folder):
     assert told.startswith(f"the newest count of {MARKET} is from {known:%Y-%m-%d %H:%M} UTC, ")
     assert told.endswith("this slot is long over")
     assert "days before now" in told
+    said = " ".join(plan(folder).out.split())
+    assert "Start nothing: the newest data are " in said
+    assert "Read newer data and plan again. At that time: Run " in said
 
 
 def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
