@@ -28,7 +28,7 @@ from slackwater.optimization.fleet.competition import (
     decide_all,
     decide_one,
 )
-from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.job.definition import Allocation, Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
@@ -38,7 +38,6 @@ from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import on_demand_only_in_world
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE
 from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, TIMES, USD, measured_worlds
 from slackwater.studies.experiments.material import World

@@ -15,10 +15,9 @@ from functools import partial
 import numpy as np
 
 from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, SLOTS, case, cpu_of
-from slackwater.optimization.job.definition import InstanceTimes
+from slackwater.optimization.job.definition import Allocation, InstanceTimes
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import (
     Launcher,

@@ -13,94 +13,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
 from slackwater.flows.clock import now
 from slackwater.flows.config import Sink
-from slackwater.flows.ledger.decisions import stored_decisions
-from slackwater.flows.ledger.fields import DECISION, whole_row
+from slackwater.flows.ledger.decisions import document, program_version, stored_decisions
 from slackwater.flows.ledger.stages import LIVE
-from slackwater.flows.show.formats import plain, rows_of
+from slackwater.flows.show.formats import rows_of
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.plugins import has_extra, lacks_extra
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import steady_seconds
 
 # ---
-# The decision document: a decision for other programs, in the stable form ``slackwater.decision/2``.
+# Names of the files of decisions.
 
-#: Name and version of the form; the version increases when a key is removed or changes its type, not when a key is added.
-SCHEMA = "slackwater.decision/2"
-#: First part of the text that keys are hashed from: the same in every version of the form, so that upgrades change no key.
-_KEYED = "slackwater.decision/1"
 #: File names valid on every file system; longer names and names with other characters are shortened and marked.
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _MARK = re.compile(r"-[0-9a-f]{12}")  # End of marked names; unmarked names must not end like this
 
 
-def document(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a decision, as computed or as stored: the keys of `DECISION`, then its other keys.
-
-    ``key`` is the same for the same job, market, source and slot, so that receivers can ignore duplicates. Keys that only
-    ``plan`` computes are null unless the decision has them. Raises `InputError` for a decision that was stored by an older
-    version and lacks a required key.
-    """
-    row = whole_row(decision)
-    if lacking := [
-        name
-        for name, value in row.items()
-        if value is None and name in DECISION and type(None) not in get_args(DECISION[name].kind)
-    ]:
-        raise InputError(
-            f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",
-            expected="a decision that says all that its form promises",
-            remedy="`slackwater plan` decides afresh",
-        )
-    market = Market.parse(str(row["market"]))
-    added = {
-        "schema": SCHEMA,
-        "program": "slackwater",
-        "version": program_version(),
-        "key": key_of(row),
-        "market_parts": {
-            "provider": market.provider,
-            "region": market.region,
-            "zone": market.zone,
-            "instance_type": market.instance_type,
-        },
-        "valid_until": row["slot_end"],
-        **dict.fromkeys(("issued_at", "expired", "alone", "decided_with")),
-    }
-    whole: dict[str, Any] = plain({name: (added | row)[name] for name in DECISION} | row)
-    return whole
-
-
-def key_of(decision: Mapping[str, Any]) -> str:
-    """Return the idempotency key of a decision: 32 hexadecimal digits that depend only on job, market, source and slot."""
-    parts = [str(decision[name]) for name in ("job", "market", "source")]
-    parts.append(pd.Timestamp(decision["slot"]).tz_convert("UTC").isoformat())
-    return hashlib.sha256(json.dumps([_KEYED, *parts]).encode()).hexdigest()[:32]
-
-
 def as_text(document: Mapping[str, Any]) -> str:
     """Return a document as JSON text, as written to files and sent."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-@cache
-def program_version() -> str:
-    """Return the installed version, "unknown" if the package is not installed."""
-    try:
-        return version("slackwater")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def folder_name(job: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackwater.optimization.job.definition import (
+        Allocation,
         Amdahl,
         Job,
         Linear,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from slackwater.optimization.selection.contract import Weights
     from slackwater.optimization.selection.learned import learn
     from slackwater.optimization.window.plan import (
-        Allocation,
         EndRule,
         ExpectedToGo,
         HorizonProblem,
@@ -87,7 +87,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allocation": "slackwater.optimization.window.plan",
+    "Allocation": "slackwater.optimization.job.definition",
     "Amdahl": "slackwater.optimization.job.definition",
     "Bracket": "slackwater.optimization.replay.score",
     "Decision": "slackwater.optimization.replay.decision",

@@ -21,8 +21,7 @@ from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
 from slackwater.flows.config import Settings
-from slackwater.flows.delivery import key_of
-from slackwater.flows.ledger.decisions import Row, decided_markets, newest_decisions, save_revisions
+from slackwater.flows.ledger.decisions import Row, decided_markets, key_of, newest_decisions, save_revisions
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import (

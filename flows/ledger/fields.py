@@ -33,45 +33,25 @@ HINDSIGHT: Final = "optimum in the slot model"  # Name of the hindsight optimum 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """A field of a row: its type, its meaning (``words``), and how it is shown.
+class Field(Column):
+    """A field of a row: its type, its meaning (``words``), and the column that shows it.
 
     ``limits`` are further keys of its JSON Schema. ``value`` computes it from the state of a job
     and its decision; without it, the code that builds the row adds the value. A decision stored
     before the field was introduced has None, so the ``kind`` of a new field allows None. ``column``
     marks fields with a separate column in the table of decisions; all others are stored in the
     column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``,
-    further to the right with a higher ``place``; ``tone``, ``card``, ``beneath`` and ``glance`` are
-    those of its `Column`.
+    further to the right with a higher ``place``.
     """
 
     kind: Any
     words: str
+    heading: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
     value: Callable[[OpenJob, Decision], Any] | None = None
     column: bool = False
-    heading: str = ""
-    unit: str = ""
-    format: Callable[[Any], str] = auto
-    tone: Callable[[Any], str] | None = None
     shown: tuple[str, ...] = (TABLE, JOB)
     place: int = 0
-    card: int = 0
-    beneath: bool = False
-    glance: bool = False
-
-    def as_column(self) -> Column:
-        """Return the column of a table that shows the field."""
-        return Column(
-            heading=self.heading,
-            unit=self.unit,
-            format=self.format,
-            words=self.words,
-            tone=self.tone,
-            card=self.card,
-            beneath=self.beneath,
-            glance=self.glance,
-        )
 
 
 def columns_of(
@@ -94,7 +74,7 @@ def columns_of(
             or any(row.get(name) is not None for row in rows)
         )
     ]
-    return {name: fields[name].as_column() for name in sorted(shown, key=lambda name: fields[name].place)}
+    return {name: fields[name] for name in sorted(shown, key=lambda name: fields[name].place)}
 
 
 #: Limits as keys of a JSON Schema.

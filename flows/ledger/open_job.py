@@ -15,13 +15,12 @@ from slackwater.flows.ledger.reports import MOMENT, Report, counting, measured_t
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import ALL, NONE, PART
 from slackwater.optimization.belief.launches import Launch, launch_state
-from slackwater.optimization.job.definition import Job
+from slackwater.optimization.job.definition import Allocation, Job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, Revision, live_job
 from slackwater.optimization.replay.run import SlotMarket
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History
 

@@ -11,11 +11,10 @@ import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of, utc
-from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.definition import Allocation, finished
 from slackwater.optimization.job.request import MOST, JobRequest
 from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.job.units import instance_range, named_market
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows

@@ -14,8 +14,8 @@ import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.reports import Report
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.job.request import FilledConfiguration
-from slackwater.optimization.window.plan import Allocation
 
 SOURCE = "reported"
 

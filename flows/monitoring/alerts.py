@@ -23,9 +23,9 @@ from slackwater.flows.delivery import (
     DeliveryResult,
     known_deliveries,
     post,
-    program_version,
     remember,
 )
+from slackwater.flows.ledger.decisions import program_version
 from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.completeness import followed_markets, window_of
 from slackwater.flows.turn.context import Turn

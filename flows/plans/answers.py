@@ -38,8 +38,8 @@ from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots
+    from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.market.window import MarketWindow
-    from slackwater.optimization.window.plan import Allocation
 
 PERFECT = "perfect"  # Name of the forecaster with perfect foresight: a bound, not a policy
 

@@ -126,13 +126,13 @@ def plan(
     slot of the newest turn.
     """
     from slackwater.flows.clock import now
-    from slackwater.flows.delivery import document
+    from slackwater.flows.ledger.decisions import document
     from slackwater.flows.ledger.headline import data_end_note, issued_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
+    from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.job.request import slot_note
-    from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
     if held_spot is not None or held_on_demand is not None:

@@ -30,8 +30,8 @@ from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_pl
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs
 from slackwater.optimization.fleet.competition import connected
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.job.request import JobRequest, run_on
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError, PolicyError
 
 

@@ -17,7 +17,7 @@ from slackwater.flows.ledger.reports import Report, counting
 from slackwater.flows.plans.query import AskedJob
 from slackwater.flows.show.formats import listed, utc
 from slackwater.flows.turn.context import Turn
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Allocation
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import Store

@@ -89,7 +89,7 @@ def _alarms() -> Iterator[str]:
 
 
 def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
-    return {name: (one.as_column().label if one.heading else "", one.words) for name, one in fields.items()}
+    return {name: (one.label if one.heading else "", one.words) for name, one in fields.items()}
 
 
 def _typed_dict_words(form: Any) -> dict[str, tuple[str, str]]:

@@ -23,8 +23,8 @@ from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.fleet.competition import Trajectory, decide_all
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.replay.decision import Decision, Effort, Undecided
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import why_raised
 from slackwater.warehouse.history import History
 

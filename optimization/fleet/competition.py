@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.optimization.fan import Fan, in_turn
-from slackwater.optimization.job.definition import never_finishes, rates
+from slackwater.optimization.job.definition import Allocation, never_finishes, rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.moving.adapter import for_markets
 from slackwater.optimization.moving.decision import (
@@ -43,7 +43,6 @@ from slackwater.optimization.policies.stochastic import tables_in_force
 from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, Undecided, decide
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import catch_up, checked
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import why_raised
 

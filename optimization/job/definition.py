@@ -239,6 +239,19 @@ def times_of(job: Job, slot_hours: float) -> InstanceTimes:
     return job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Numbers of on-demand and spot instances in a slot."""
+
+    on_demand: int
+    spot: int
+
+    @property
+    def total(self) -> int:
+        """Total number of instances, n = n_o + n_s."""
+        return self.on_demand + self.spot
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """State of a job at the start of a slot: work done, instances in the previous slot, USD paid, and market.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress, needed
+from slackwater.optimization.job.definition import Allocation, Job, Progress, needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Believed, MarketPaths
@@ -16,7 +16,6 @@ from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.run import PlanMemo, SlotMarket, checked, see, with_shared_plans
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
 from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
 from slackwater.warehouse.errors import MarketError

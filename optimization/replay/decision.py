@@ -14,7 +14,7 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches, launch_state
-from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.definition import Allocation, Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_words
 from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.market.window import (
@@ -43,7 +43,7 @@ from slackwater.optimization.policies.pace import always_worth_finishing, slot_g
 from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.replay.run import NewestReading, Planning, SlotMarket, catch_up, see
-from slackwater.optimization.window.plan import Allocation, spot_alone
+from slackwater.optimization.window.plan import spot_alone
 from slackwater.optimization.world.readings import market_readings, readings_inside, with_losses
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms

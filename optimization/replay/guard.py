@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Progress
+from slackwater.optimization.job.definition import Allocation, Progress
 from slackwater.optimization.moving.definition import MarketsView, Placement, checked, placement
 from slackwater.optimization.replay.ahead import progress_of
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldRun
 
 

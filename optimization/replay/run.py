@@ -21,6 +21,7 @@ from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.fan import Fan, elsewhere, end_with
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
+    Allocation,
     Job,
     Progress,
     check_job,
@@ -34,7 +35,7 @@ from slackwater.optimization.market.window import MarketWindow, PointForecast, R
 from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
 from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
 from slackwater.optimization.policies.pace import step
-from slackwater.optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan, spot_alone
+from slackwater.optimization.window.plan import HorizonProblem, Outcome, Plan, spot_alone
 from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SettingsError
 from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.definition import Allocation, Job, Progress, finished
 from slackwater.optimization.market.window import (
     MarketWindow,
     PointForecast,
@@ -35,7 +35,7 @@ from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import market_record
 from slackwater.optimization.replay.run import Case, PlanMemo, see, settle
 from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
-from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Model, Outcome
+from slackwater.optimization.window.plan import EndRule, HorizonProblem, Model, Outcome
 from slackwater.optimization.window.twin import solve_window
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.readings import market_readings, readings_inside

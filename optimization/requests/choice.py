@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.job.definition import Job
+from slackwater.optimization.job.definition import Allocation, Job
 from slackwater.optimization.job.request import job_on
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.committed_horizon import Solve
@@ -28,7 +28,6 @@ from slackwater.optimization.requests.candidates import (
     offer_of,
 )
 from slackwater.optimization.requests.request import Completed, TuningRequest, completed
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import duration, percent, usd
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History

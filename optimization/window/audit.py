@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater.optimization.job.definition import Job, ToGo, finished, on_demand_to_go
+from slackwater.optimization.job.definition import Allocation, Job, ToGo, finished, on_demand_to_go
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, Plan, PlanStatus
+from slackwater.optimization.window.plan import EndRule, HorizonProblem, Outcome, Plan, PlanStatus
 from slackwater.warehouse.errors import AuditError
 
 #: Relative difference above which two amounts disagree.

@@ -1,4 +1,4 @@
-"""Allocations, plans, outcomes, horizon problems, and code shared by the Pyomo model and its exact twin (M2.3, M3.1-M3.4)."""
+"""Plans, outcomes, horizon problems, and code shared by the Pyomo model and its exact twin (M2.3, M3.1-M3.4)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import numpy as np
 
 from slackwater.optimization.job.definition import TOLERANCE, Job, check_job, finished, on_demand_to_go, rates
+from slackwater.optimization.job.definition import Allocation as Allocation
 from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.warehouse.errors import JobError, MarketError
@@ -18,19 +19,6 @@ from slackwater.warehouse.errors import JobError, MarketError
 #: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as
 #: rounding.
 VALUE_ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Numbers of on-demand and spot instances in a slot."""
-
-    on_demand: int
-    spot: int
-
-    @property
-    def total(self) -> int:
-        """Total number of instances, n = n_o + n_s."""
-        return self.on_demand + self.spot
 
 
 class EndRule(StrEnum):

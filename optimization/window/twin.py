@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, needed
+from slackwater.optimization.job.definition import Allocation, Job, needed
 from slackwater.optimization.kernels.labels import (
     BEST_FOUND,
     EXPECTED,
@@ -18,7 +18,6 @@ from slackwater.optimization.kernels.labels import (
     solve,
 )
 from slackwater.optimization.window.plan import (
-    Allocation,
     EndRule,
     HorizonProblem,
     Plan,

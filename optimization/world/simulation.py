@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.job.definition import InstanceTimes
+from slackwater.optimization.job.definition import Allocation, InstanceTimes
 from slackwater.optimization.kernels import paths as steps
 from slackwater.optimization.kernels import world
 from slackwater.optimization.kernels.rules import Value, move_table, value_at
 from slackwater.optimization.policies.contract import Running
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 
 SECOND_TOLERANCE = 1e-6  # Seconds by which sums of many seconds may exceed a deadline that is met exactly

@@ -25,6 +25,7 @@ from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.policies.contract import Policy, View, plans_in_world
 from slackwater.optimization.policies.pace import always_worth_finishing
@@ -38,7 +39,6 @@ from slackwater.optimization.replay.score import (
     with_perfect_forecasts,
 )
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.terms import planned_job
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,

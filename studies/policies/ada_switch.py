@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from slackwater.optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
+from slackwater.optimization.job.definition import (
+    Allocation,
+    Job,
+    Progress,
+    check_job,
+    finished,
+    on_demand_to_go,
+)
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.committed_horizon import (
     Ahap,
@@ -19,7 +26,7 @@ from slackwater.optimization.policies.committed_horizon import (
 )
 from slackwater.optimization.policies.contract import NameForm, Policy, View
 from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step
-from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.policies.trust import work_price
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import SettingsError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.job.definition import Allocation, Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
 from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
@@ -23,7 +23,6 @@ from slackwater.optimization.policies.pace import (
     safety_net,
     split,
 )
-from slackwater.optimization.window.plan import Allocation
 from slackwater.studies.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from slackwater.warehouse.errors import SettingsError
 

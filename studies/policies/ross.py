@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import ClassVar
 
-from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.job.definition import Allocation, Job, check_job
 from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
@@ -25,7 +25,6 @@ from slackwater.optimization.policies.pace import (
     split,
     work_left,
 )
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SettingsError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.job.definition import Allocation, Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, on_demand_stays
 from slackwater.optimization.policies.baselines import LEFT_FOR_SPOT
 from slackwater.optimization.policies.contract import NameForm, View
@@ -23,7 +23,6 @@ from slackwater.optimization.policies.pace import (
     spot_is_cheaper,
     work_left,
 )
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SettingsError
 
 

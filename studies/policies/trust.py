@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.job.definition import Allocation, Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
 from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
@@ -24,7 +24,6 @@ from slackwater.optimization.policies.pace import (
     slots_left,
     split,
 )
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import SettingsError
 

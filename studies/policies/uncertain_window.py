@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.job.definition import Allocation, Job, check_job
 from slackwater.optimization.policies.committed_horizon import (
     Ahap,
     Commit,
@@ -19,7 +19,7 @@ from slackwater.optimization.policies.committed_horizon import (
 )
 from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate
-from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from slackwater.studies.policies.trust import growth_cost
 from slackwater.warehouse.errors import SettingsError

@@ -14,7 +14,7 @@ from slackwater.flows.acting.drivers.simulated import JobWorld, SimulatedDriver
 from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart, Limits
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldTerms, in_one_market
 
 START = datetime(2026, 3, 2, tzinfo=UTC)

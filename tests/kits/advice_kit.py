@@ -18,9 +18,9 @@ from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.turn.markets.places import find_market
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import open_store
 

@@ -43,10 +43,8 @@ ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query"
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
-flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.ledger.stages
+flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.ledger.stages
 flows.plans flows.plans.command flows.plans.one_job flows.plans.query flows.turn.context optimization.fan
-forecasting.quantiles optimization.market optimization.market.window optimization.window
-optimization.window.plan
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

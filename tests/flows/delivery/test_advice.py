@@ -13,17 +13,8 @@ from advice_kit import AHAP, BEGIN, MARKET, SOURCE, STEP, decided_row, hold, new
 from test_job_report import report
 
 from slackwater.flows.config import Sink
-from slackwater.flows.delivery import (
-    SCHEMA,
-    CannotSendError,
-    as_text,
-    document,
-    file_name,
-    folder_name,
-    headers_of,
-    key_of,
-    signature,
-)
+from slackwater.flows.delivery import CannotSendError, as_text, file_name, folder_name, headers_of, signature
+from slackwater.flows.ledger.decisions import SCHEMA, document, key_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.warehouse.errors import InputError
 

@@ -27,7 +27,8 @@ from make import make_turn
 from pydantic import ValidationError
 
 from slackwater.flows.config import Sink, read_settings
-from slackwater.flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
+from slackwater.flows.delivery import Timing, deliveries_of, file_name, folder_name, signature
+from slackwater.flows.ledger.decisions import document
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.turn import stages

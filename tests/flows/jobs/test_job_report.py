@@ -38,7 +38,7 @@ from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import Work
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import open_store
 

@@ -17,7 +17,7 @@ from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.markets.histories import MOST_PEERS, peers_of, read_history
 from slackwater.flows.turn.markets.places import find_market
 from slackwater.forecasting.origins import backtest
-from slackwater.optimization.job.definition import Progress
+from slackwater.optimization.job.definition import Allocation, Progress
 from slackwater.optimization.job.request import job_on, slot_job
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
@@ -30,7 +30,6 @@ from slackwater.optimization.replay.decision import (
 )
 from slackwater.optimization.replay.run import replay, see
 from slackwater.optimization.replay.score import ended_job, perfect_forecasts, score_job
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import ingest

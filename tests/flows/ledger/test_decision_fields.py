@@ -11,8 +11,7 @@ from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, t
 from command_kit import call, printed
 from test_ui import client_of
 
-from slackwater.flows.delivery import document
-from slackwater.flows.ledger.decisions import decisions_of, stored_decisions
+from slackwater.flows.ledger.decisions import decisions_of, document, stored_decisions
 from slackwater.flows.ledger.fields import DECISION, Field, columns_of
 from slackwater.flows.ledger.headline import outlook
 from slackwater.flows.schemas.forms import schema

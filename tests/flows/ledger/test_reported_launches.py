@@ -10,7 +10,7 @@ from slackwater.flows.ledger.open_job import launches_of
 from slackwater.flows.ledger.reports import Report, with_advised
 from slackwater.optimization.belief.archetypes import ALL, NONE, PART
 from slackwater.optimization.belief.launches import Launch
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Allocation
 
 BEGIN, STEP = pd.Timestamp("2026-11-25T12:00Z"), pd.Timedelta("30min")
 HERE = "aws/us-east-1/us-east-1a/p4d.24xlarge"

@@ -14,7 +14,7 @@ def test_every_key_and_heading_is_explained():
         for name, field in one.items():
             assert f"| `{name}` |" in text
             assert field.words.endswith(".")
-            assert not field.heading or field.as_column().label in text
+            assert not field.heading or field.label in text
     for form in (forms.TurnError, forms.MarketMeasures, forms.ClassMeasures):
         for name, key in forms.schema_of(form)["properties"].items():
             assert f"| `{name}` |" in text

@@ -17,9 +17,8 @@ from published import keeps_to
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.delivery import document
 from slackwater.flows.following import choose_markets
-from slackwater.flows.ledger.decisions import decisions_of
+from slackwater.flows.ledger.decisions import decisions_of, document
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import open_job

@@ -22,12 +22,12 @@ from slackwater.optimization.fleet.competition import (
     share_out,
     taken_later,
 )
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.moving.definition import Placement, in_one_market
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, Undecided
 from slackwater.optimization.replay.run import see
-from slackwater.optimization.window.plan import Allocation
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=12, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")

@@ -9,7 +9,7 @@ import pytest
 from make import make_history, make_multi_job
 from moving_markets import a_job, made, random_markets, replayed
 
-from slackwater.optimization.job.definition import InstanceTimes
+from slackwater.optimization.job.definition import Allocation, InstanceTimes
 from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import Placement
 from slackwater.optimization.moving.policies import Failover, MeanField
@@ -17,7 +17,6 @@ from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
 from slackwater.optimization.replay.run import see
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market

@@ -8,11 +8,10 @@ from make import make_job, make_window
 from moving_audit import audit_moved
 from open_data import DATA
 
-from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.job.definition import Allocation, Linear
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
 from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
 from slackwater.optimization.moving.terms import even_moving
-from slackwater.optimization.window.plan import Allocation
 
 CASES = DATA.parent / "golden" / "markets.json"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="no golden cases of many markets here")

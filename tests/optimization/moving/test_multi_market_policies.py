@@ -10,7 +10,7 @@ from moving_audit import audit_moved
 from moving_markets import ON_DEMAND, a_job, made, random_markets, replayed
 from moving_twin import ExactProgram
 
-from slackwater.optimization.job.definition import InstanceTimes, Linear, Progress, finished
+from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress, finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, MarketsView, Placement, step
@@ -24,7 +24,6 @@ from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.pace import keeps_deadline
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.score import hindsight
-from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
 MULTI_MARKET_POLICIES = [

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Amdahl, InstanceTimes, Linear, Progress
+from slackwater.optimization.job.definition import Allocation, Amdahl, InstanceTimes, Linear, Progress
 from slackwater.optimization.market.window import record_of
 from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, see
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 

@@ -2,11 +2,10 @@
 
 from make import make_job, make_view, make_window
 
-from slackwater.optimization.job.definition import Amdahl
+from slackwater.optimization.job.definition import Allocation, Amdahl
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.sizing import Sizing
 from slackwater.optimization.replay.run import replay
-from slackwater.optimization.window.plan import Allocation
 
 
 def decided(job=None, **changes):

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from make import make_job, make_window
 
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.moving.definition import in_one_market, placement
 from slackwater.optimization.replay.decision import LiveJob, Reported
 from slackwater.optimization.replay.run import see
-from slackwater.optimization.window.plan import Allocation
 
 
 def _job(**changes):

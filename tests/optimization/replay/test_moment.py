@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from make import make_history, make_job
 
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.moving.definition import placement
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, Moment, Revision, decide, live_job
 from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.readings import with_losses
 from slackwater.optimization.world.simulation import Readings
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from make import make_job, make_window
 
 from slackwater.optimization import Job
-from slackwater.optimization.job.definition import Amdahl, Linear
+from slackwater.optimization.job.definition import Allocation, Amdahl, Linear
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.selection.contract import utility_bounds
-from slackwater.optimization.window.plan import Allocation
 from slackwater.studies.experiments.selection import attainable_bounds
 
 

@@ -7,8 +7,9 @@ import pytest
 from make import make_job, make_window
 from window_cases import programs
 
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.window.audit import audit_plan
-from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus
+from slackwater.optimization.window.plan import EndRule, HorizonProblem, Outcome, PlanStatus
 from slackwater.optimization.window.twin import solve_window
 from slackwater.studies.audit import audit_outcome
 from slackwater.warehouse.errors import AuditError

@@ -9,11 +9,11 @@ from make import make_job, make_window
 from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, random_problem
 
 import slackwater.optimization.window.twin as labels
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.kernels.labels import end_value, least_loss, optimistic_at, priced_at, solve
 from slackwater.optimization.kernels.labels import slot_costs as kernel_costs
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import (
-    Allocation,
     EndRule,
     ExpectedToGo,
     HorizonProblem,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.kernels.rules import Value
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
 
 #: A deadline of 10 slots of half an hour; the value is 0 after 5 more.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from make import RestartByGroup, least_time
 
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
 from slackwater.warehouse.errors import JobError
 

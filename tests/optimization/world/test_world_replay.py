@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from make import make_job, make_record, make_window
 
-from slackwater.optimization.job.definition import Amdahl, InstanceTimes, Job, Linear
+from slackwater.optimization.job.definition import Allocation, Amdahl, InstanceTimes, Job, Linear
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.run import Case, replay
-from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import (
     Launcher,

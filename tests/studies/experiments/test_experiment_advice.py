@@ -14,10 +14,10 @@ from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from slackwater.flows.show.formats import plain
+from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.selection.prior import read_prior
-from slackwater.optimization.window.plan import Allocation
 from slackwater.studies.experiments.advice import (
     ADVICE,
     BOUND,
