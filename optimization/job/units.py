@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest
 
 MOST_INSTANCES, MOST_GPUS = 1024, 8192  # Largest numbers of instances and of GPUs of a job
+#: End of the name of a machine of N GPUs, of marketplaces (RTX_4090_24GB_x8) and of Google Cloud's N1 (+v100x4).
+_NAMED_GPUS = re.compile(r"(?:_|\+[a-z]+\d+)x(\d{1,4})$", re.ASCII)
 PER_GPU = "throughput per GPU"  # Reason, in error messages, why the number of GPUs of an instance is needed
 WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]  # Units of a workload
 #: Units of work in words; other units are printed unchanged.
@@ -105,9 +108,19 @@ def check_gpu(wanted: str) -> None:
 
 
 def catalogue_gpus(market: Market) -> int | None:
-    """Return the GPUs of an instance of a market by the catalogue; None for an unknown type or a type without GPUs."""
+    """Return the GPUs of an instance of a market by the catalogue, else by the name that sources give a machine of N GPUs.
+
+    None for another unknown type, and for a type without GPUs.
+
+    >>> names = ("n1-standard-8+p4x2", "RTX_4090_24GB_x8", "own-1")
+    >>> [catalogue_gpus(Market.parse(f"own/r/z/{name}")) for name in names]
+    [2, 8, None]
+    """
     found = gpu_type_of(market)
-    return found.gpus or None if found is not None else None
+    if found is not None:
+        return found.gpus or None
+    named = _NAMED_GPUS.search(market.instance_type)
+    return int(named[1]) or None if named else None
 
 
 def gpus_per_instance(request: JobRequest, market: Market) -> int | None:

@@ -50,7 +50,13 @@ def job_of(request, market=None):
     return slot_job(request, step=STEP, on_demand_usd=32.0, market=market)
 
 
-@pytest.mark.parametrize(("market", "gpus"), [(P4D, 8), (P5_ONE, 1), (A3_ONE, 1), (OFFER, 4)])
+RTX = Market.parse("vast.ai/US/all/RTX_4090_24GB_x2")
+N1 = Market.parse("gcp/us-central1/all/n1-standard-8+v100x4")
+
+
+@pytest.mark.parametrize(
+    ("market", "gpus"), [(P4D, 8), (P5_ONE, 1), (A3_ONE, 1), (OFFER, 4), (RTX, 2), (N1, 4)]
+)
 def test_gpu_hours_are_hours_of_gpus_on_every_instance_type(market, gpus):
     job = job_of(asked(market))
     assert (job.workload, job.gpus) == (320.0 / gpus, gpus)

@@ -39,6 +39,14 @@ def test_the_file_is_what_the_script_makes_of_the_shared_table():
     assert written == [list(COLUMNS), *map(list, rows(SHARED))]
 
 
+def test_offers_of_vast_have_the_gpu_that_the_live_source_names_them_by():
+    """`vast-offers` writes the memory of the card into the type."""
+    for name, model in (("H100_SXM_80GB", "H100-SXM5-80GB"), ("A100_SXM4_40GB", "A100-SXM4-40GB")):
+        held = gpu_type_of(Market(provider="vast.ai", region="US", zone="all", instance_type=f"{name}_x8"))
+        assert (held.gpu_model, held.gpus) == (f"NVIDIA-{model}", 8)
+        assert f"_{held.gpu_memory_gib:g}GB" in name
+
+
 @shared
 def test_every_row_of_the_shared_table_is_found_by_its_region():
     with SHARED.open(encoding="utf-8", newline="") as file:
