@@ -20,7 +20,7 @@ REQUESTS: Final = (1, 2, 4, 8, 16)
 STEPS: Final = (10, 30, 60)
 #: Length of the parts of a slot in which instances come and go, in minutes, and most parts of a slot.
 PART_MINUTES, MOST_PARTS = 10.0, 6
-#: Ages of a state between slots: in its first part, in its second, and later.
+#: Ages of a state: in its first slot, in its second, and later; between slots likewise in parts.
 AGES: Final = 3
 #: Strength of the pooled chain in the rows of an archetype, in slots.
 TOWARD_POOLED: Final = 2.0
@@ -37,9 +37,9 @@ def request_states(counts: np.ndarray, request: int) -> np.ndarray:
 class Archetypes:
     """Chains of the measured markets for a request and a slot length.
 
-    ``chain`` (A, 3, 3) are the transitions per slot, ``weight`` (A,) the probabilities of the
-    archetypes before any evidence, and ``share`` (A, 3) the share of time in each state. ``inside``
-    (A, AGES, 3, 3) are the transitions per part by the age of the state; ``parts`` are a slot.
+    ``chain`` (A, AGES, 3, 3) are the transitions per slot by the age of the state, ``weight`` (A,) the
+    probabilities of the archetypes before any evidence, and ``share`` (A, AGES, 3) the share of time
+    in each age and state. ``inside`` (A, AGES, 3, 3) are the transitions per part; ``parts`` are a slot.
     """
 
     chain: np.ndarray
@@ -98,12 +98,12 @@ def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archet
     weight /= weight.sum()
     parts = int(min(MOST_PARTS, max(1.0, minutes // PART_MINUTES)))
     inside = _transition_counts(request, minutes / parts, without)
-    found = np.array([by_age.sum(axis=0) for by_age in counted.values()])
+    found = np.array(list(counted.values()))
     nothing = np.zeros((AGES, STATES, STATES))
     return Archetypes(
         chain=_chains(found, weight, minutes),
         weight=weight,
-        share=found.sum(axis=2) / found.sum(axis=(1, 2))[:, None],
+        share=found.sum(axis=3) / found.sum(axis=(1, 2, 3))[:, None, None],
         inside=_chains(
             np.array([inside.get(series, nothing) for series in counted]), weight, minutes / parts
         ),
@@ -131,8 +131,8 @@ def _transition_counts(
 
 
 def _chains(counted: np.ndarray, weight: np.ndarray, minutes: float) -> np.ndarray:
-    """Return the chains per ``minutes`` with these numbers of transitions, shrunk to the pooled chain."""
-    length = np.maximum(counted.reshape(len(counted), -1).sum(axis=1), 1e-9)
+    """Return the chains per ``minutes`` with these numbers of transitions by age, shrunk to the pooled chain."""
+    length = np.maximum(counted.sum(axis=(1, 2, 3)), 1e-9)
     pooled = np.tensordot(weight / length, counted, axes=1) + UNSEEN
     pooled /= pooled.sum(axis=-1, keepdims=True)
     chain = counted + TOWARD_POOLED * pooled
@@ -148,13 +148,11 @@ def _longer(chain: np.ndarray, steps: float) -> np.ndarray:
     """Return the chains per ``steps`` of their slots: below 1 a share of the changes, above it a power."""
     if steps < 1.0:
         return np.eye(STATES) + steps * (chain - np.eye(STATES))
-    if chain.ndim == 3:
-        return np.asarray(np.linalg.matrix_power(chain, round(steps)))
-    far = np.linalg.matrix_power(_with_ages(chain), round(steps))
+    far = np.linalg.matrix_power(with_ages(chain), round(steps))
     return np.asarray(far.reshape(len(chain), AGES, STATES, AGES, STATES).sum(axis=3))
 
 
-def _with_ages(rows: np.ndarray) -> np.ndarray:
+def with_ages(rows: np.ndarray) -> np.ndarray:
     """Return transitions (A, AGES, 3, 3) as chains on ages and states, (A, 3 AGES, 3 AGES)."""
     found = np.zeros((len(rows), AGES, STATES, AGES, STATES))
     for age in range(AGES):

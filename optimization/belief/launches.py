@@ -183,13 +183,14 @@ def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
     return found
 
 
-def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
-    """Return the weighted transitions (3, 3) between known ``states``, the last of which is the present slot's.
+def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Return the weighted transitions by age (AGES, 3, 3) between known ``states``, the last of which is the present slot's.
 
     The weight halves every `HALF_LIFE_SLOTS`. Two launches several slots apart count as one
-    transition, spread over the slots between them as ``chain`` (3, 3) makes it likely.
+    transition, spread over the slots between them as the mean ``chain`` (AGES, 3, 3) makes it likely,
+    and over the ages in proportion to the ``share`` (AGES, 3) of time in each.
     """
-    found = np.zeros((STATES, STATES))
+    found = np.zeros((AGES, STATES, STATES))
     states = states[-MOST_SLOTS:]
     known = np.flatnonzero(states != UNKNOWN)
     if len(known) < 2:
@@ -198,12 +199,15 @@ def own_transitions(states: np.ndarray, chain: np.ndarray) -> np.ndarray:
     weight = 0.5 ** (age / HALF_LIFE_SLOTS)
     before, after = states[known[:-1]], states[known[1:]]
     near = apart == 1
-    np.add.at(found, (before[near], after[near]), weight[near])
+    ages = state_ages(states)[known[:-1]]
+    np.add.at(found, (ages[near], before[near], after[near]), weight[near])
     far = (apart > 1) & (apart <= MOST_APART)
     pairs, weight = np.column_stack([before, after, apart])[far], weight[far]
+    of_age = share / np.maximum(share.sum(axis=0), 1e-12)
+    mean = (of_age[:, :, None] * chain).sum(axis=0)
     for first, last, slots in sorted(set(map(tuple, pairs.tolist()))):
         same = (pairs == (first, last, slots)).all(axis=1)
-        found += weight[same].sum() * _between(first, last, slots, chain)
+        found += weight[same].sum() * of_age[:, :, None] * _between(first, last, slots, mean)
     return found
 
 

@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaln
 
-from slackwater.optimization.belief.archetypes import AGES, STATES, Archetypes
+from slackwater.optimization.belief.archetypes import AGES, STATES, Archetypes, with_ages
 from slackwater.optimization.belief.launches import (
     HALF_LIFE_SLOTS,
     UNKNOWN,
     own_transitions,
+    state_ages,
     transitions_between,
 )
 from slackwater.optimization.kernels.belief import request_steps, walk_inside, walk_states
@@ -28,10 +29,10 @@ LEAST: Final = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mixture:
-    """Belief about the states of a request: archetypes with their weight (A,), and their present state (A, 3).
+    """Belief about the states of a request: archetypes with their weight (A,), and their present age and state (A, AGES, 3).
 
-    ``strength`` (A, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
-    archetype; where ``is_certain`` the rows are these, normalised. ``inside`` (A, AGES, 3, 3) are the
+    ``strength`` (A, AGES, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
+    archetype, by the age of the state; where ``is_certain`` the rows are these, normalised. ``inside`` (A, AGES, 3, 3) are the
     transitions per part of a slot by the age of the state, ``age`` is that of the present state.
     ``known`` is the number of slots with a known state. In every slot the market turns, with the
     half-life `CHANGE_SLOTS`, into one of ``others``, the archetypes without any evidence.
@@ -52,21 +53,25 @@ class Mixture:
 
         ``between`` (slots, parts - 1) are the states between each slot and the slot before.
         """
-        prior = np.tensordot(archetypes.weight, archetypes.chain, axes=1)
-        own = own_transitions(states, prior)
+        prior, share = (
+            np.tensordot(archetypes.weight, part, axes=1) for part in (archetypes.chain, archetypes.share)
+        )
+        own = own_transitions(states, prior, share)
         alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
         known = np.flatnonzero(states != UNKNOWN)
         score = np.log(archetypes.weight) + _log_likelihood(own, alpha)
         if len(known):
             aged = 0.5 ** ((len(states) - 1 - known[0]) / HALF_LIFE_SLOTS)
-            score += aged * np.log(np.maximum(archetypes.share[:, states[known[0]]], LEAST_SHARE))
+            first = archetypes.share[:, :, states[known[0]]].sum(axis=1)
+            score += aged * np.log(np.maximum(first, LEAST_SHARE))
         weight = np.exp(score - score.max())
         strength = alpha + own
         now = archetypes.share
         if len(known):
-            rows = strength / strength.sum(axis=2, keepdims=True)
-            ahead = np.linalg.matrix_power(rows, len(states) - 1 - int(known[-1]))
-            now = ahead[:, states[known[-1]], :]
+            rows = strength / strength.sum(axis=3, keepdims=True)
+            ahead = np.linalg.matrix_power(with_ages(rows), len(states) - 1 - int(known[-1]))
+            last = _last_known(archetypes, states[: known[-1] + 1])
+            now = (last.reshape(-1, 1, AGES * STATES) @ ahead).reshape(now.shape)
         inside, age = STRENGTH * archetypes.inside, AGES - 1
         if between is not None:
             own_inside, age = transitions_between(states, between)
@@ -83,13 +88,13 @@ class Mixture:
 
     @property
     def rows(self) -> np.ndarray:
-        """The mean transitions of each archetype, shape (A, 3, 3)."""
-        return np.asarray(self.strength / self.strength.sum(axis=2, keepdims=True))
+        """The mean transitions of each archetype by age, shape (A, AGES, 3, 3)."""
+        return np.asarray(self.strength / self.strength.sum(axis=3, keepdims=True))
 
     @property
     def present(self) -> np.ndarray:
         """The probabilities of the states of the present slot, shape (3,)."""
-        return np.asarray(self.weight @ self.now)
+        return np.asarray(self.weight @ self.now.sum(axis=1))
 
     def steps(self, slots: int) -> np.ndarray:
         """Return the transitions into each of the next ``slots`` slots, shape (slots, 3, 3).
@@ -98,8 +103,8 @@ class Mixture:
         the marginals from the present are those of the archetypes' mean rows.
         """
         own, many = len(self.weight), len(self.weight) + len(self.others)
-        share, other = np.zeros((many, STATES)), np.zeros(many)
-        share[:own], other[own:] = self.weight[:, None] * self.now, self.others.weight
+        share, other = np.zeros((many, AGES, STATES)), np.zeros(many)
+        share[:own], other[own:] = self.weight[:, None, None] * self.now, self.others.weight
         rows = np.concatenate([self.rows, self.others.chain])
         least = LEAST * np.concatenate([self.weight, LEAST * self.others.weight])
         return request_steps(rows, least, share, other, _TURNS, slots)
@@ -118,8 +123,8 @@ class Mixture:
             another = rng.choice(len(self.others), size=turned, p=self.others.weight)
             strength = np.maximum(STRENGTH * self.others.chain[another], LEAST)
             rows = np.concatenate([rows, _drawn_rows(strength, rng)])
-        first = np.cumsum(self.now[which], axis=1)
-        return walk_states(first, np.cumsum(rows, axis=2), turns, rank)
+        first = np.cumsum(self.now[which].reshape(paths, -1), axis=1)
+        return walk_states(first, np.cumsum(rows, axis=3), turns, rank)
 
     def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
@@ -146,6 +151,20 @@ class Mixture:
         ]
 
 
+def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:
+    """Return the probabilities of age and state in the last of ``states``, by archetype (A, AGES, 3).
+
+    If the slot before is unknown, so is the age: it is as long as the archetype's ages in that state are frequent.
+    """
+    state, found = states[-1], np.zeros(archetypes.share.shape)
+    if len(states) > 1 and states[-2] != UNKNOWN:
+        found[:, state_ages(states)[-1], state] = 1.0
+        return found
+    share = archetypes.share[:, :, state] + LEAST / AGES
+    found[:, :, state] = share / share.sum(axis=1, keepdims=True)
+    return found
+
+
 _TURNS: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
 
 
@@ -162,7 +181,7 @@ def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _log_likelihood(own: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Return the log of the marginal likelihood of transitions (3, 3) under each archetype's Dirichlet rows, shape (A,)."""
-    rows = gammaln(alpha.sum(axis=2)) - gammaln(alpha.sum(axis=2) + own.sum(axis=1))
-    cells = (gammaln(alpha + own) - gammaln(alpha)).sum(axis=2)
-    return np.asarray((rows + cells).sum(axis=1))
+    """Return the log of the marginal likelihood of transitions (AGES, 3, 3) under each archetype's Dirichlet rows, shape (A,)."""
+    rows = gammaln(alpha.sum(axis=-1)) - gammaln(alpha.sum(axis=-1) + own.sum(axis=-1))
+    cells = (gammaln(alpha + own) - gammaln(alpha)).sum(axis=-1)
+    return np.asarray((rows + cells).sum(axis=(1, 2)))

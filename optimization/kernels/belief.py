@@ -14,57 +14,69 @@ def request_steps(
 ) -> np.ndarray:
     """Return the mean transitions of a mixture of chains into each of the next ``slots`` slots, shape (slots, S, S).
 
-    ``rows`` (A, S, S) are the chains, ``weight`` (A,) their least weight in every state, and
-    ``share`` (A, S) the probabilities of chain and state, which change in place. In every slot a
-    part ``turns`` of each state turns into the chains ``other`` (A,).
+    ``rows`` (A, ages, S, S) are the chains by the age of the state, of which the last has no end,
+    ``weight`` (A,) their least weight in every state, and ``share`` (A, ages, S) the probabilities of
+    chain, age and state, which change in place. In every slot a part ``turns`` of each state turns
+    into the chains ``other`` (A,).
     """
-    many, states = share.shape
+    many, ages, states = share.shape
     found = np.zeros((slots, states, states))
-    after = np.empty(states)
+    after = np.empty((ages, states))
     for k in range(slots):
         for i in range(states):
-            total = 0.0
-            for a in range(many):
-                total += share[a, i]
             own = 0.0
-            for a in range(many):
-                share[a, i] = (1.0 - turns) * share[a, i] + turns * total * other[a]
-                part = share[a, i] + weight[a]
-                own += part
-                for j in range(states):
-                    found[k, i, j] += part * rows[a, i, j]
+            for old in range(ages):
+                total = 0.0
+                for a in range(many):
+                    total += share[a, old, i]
+                for a in range(many):
+                    share[a, old, i] = (1.0 - turns) * share[a, old, i] + turns * total * other[a]
+                    part = share[a, old, i] + weight[a]
+                    own += part
+                    for j in range(states):
+                        found[k, i, j] += part * rows[a, old, i, j]
             for j in range(states):
                 found[k, i, j] /= own
         for a in range(many):
             after[:] = 0.0
-            for i in range(states):
-                for j in range(states):
-                    after[j] += share[a, i] * rows[a, i, j]
-            copy_between(after, share[a], 0, states)
+            for old in range(ages):
+                for i in range(states):
+                    for j in range(states):
+                        then = min(old + 1, ages - 1) if j == i else 0
+                        after[then, j] += share[a, old, i] * rows[a, old, i, j]
+            for old in range(ages):
+                copy_between(after[old], share[a, old], 0, states)
     return found
 
 
 @kernel
 def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Return walks of the states of chains, shape (paths, 1 + slots), from the cumulated ``first`` (paths, S) states.
+    """Return walks of the states of chains, shape (paths, 1 + slots).
 
-    ``rows`` (paths + turned, S, S) are cumulated: the chain of each path, then those of the paths
-    that turn, slot by slot. ``turns`` and ``rank`` have shape (1 + slots, paths).
+    ``first`` (paths, ages * S) are the cumulated probabilities of the first age and state, the
+    states of an age together. ``rows`` (paths + turned, ages, S, S) are cumulated: the chain of each
+    path by age, then those of the paths that turn, slot by slot. ``turns`` and ``rank`` have shape
+    (1 + slots, paths).
     """
     many, paths = rank.shape
-    states = rows.shape[1]
+    ages, states = rows.shape[1], rows.shape[2]
     found = np.empty((paths, many), dtype=np.int64)
-    chain = np.arange(paths)
+    chain, age = np.arange(paths), np.empty(paths, dtype=np.int64)
     another = paths
-    for k in range(many):
+    for p in range(paths):
+        label = 0
+        while label < ages * states - 1 and first[p, label] <= rank[0, p]:
+            label += 1
+        age[p], found[p, 0] = label // states, label % states
+    for k in range(1, many):
         for p in range(paths):
-            if k and turns[k, p]:
+            if turns[k, p]:
                 chain[p] = another
                 another += 1
-            upto = rows[chain[p], found[p, k - 1]] if k else first[p]
-            state = 0
-            while state < states - 1 and upto[state] <= rank[k, p]:
+            upto, before, state = rows[chain[p], age[p]], found[p, k - 1], 0
+            while state < states - 1 and upto[before, state] <= rank[k, p]:
                 state += 1
+            age[p] = min(age[p] + 1, ages - 1) if state == before else 0
             found[p, k] = state
     return found
 

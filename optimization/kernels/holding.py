@@ -43,8 +43,8 @@ class Held(NamedTuple):
     ``unsaved`` is the working time that a loss takes in the mean. ``gap`` passes until the next
     decision at the latest. Where ``guarded``, the deadline is kept whatever becomes of spot (M12.7).
     In another market ``other_gain`` is done in a slot on demand (0: in none), ``other_wait`` after
-    the request. ``slack`` is the tolerance of work, ``step`` the distance of the ``points`` of work
-    left.
+    the request. Spot does the share ``stands`` of its work, as it is lost within slots. ``slack`` is
+    the tolerance of work, ``step`` the distance of the ``points`` of work left.
     """
 
     sizes: np.ndarray
@@ -67,6 +67,7 @@ class Held(NamedTuple):
     points: int
     other_gain: float = 0.0
     other_wait: float = 0.0
+    stands: float = 1.0
 
 
 @part
@@ -228,7 +229,7 @@ def start_values(
             limit = until(game, spot_limit(game, left, on_demand, gain_of(game, on_demand)), low, high)
             lost = game.fresh[game.sizes[n]] + (game.wait if on_demand > 0 else 0.0)
             paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-            raise_to(out, 0, rows, n, usd, run_after(lost, rate, paid), low, limit)
+            raise_to(out, 0, rows, n, usd, run_after(lost, game.stands * rate, paid), low, limit)
         run = run_after(game.fresh[game.sizes[n]] + game.wait, rate, game.sizes[n] * game.on_demand)
         raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
 
@@ -268,8 +269,8 @@ def before_choice(
                 copy_between(new[0], old[0], low, high)
                 for n in range(1, sizes):
                     k = n + kind * (sizes - 1)
-                    rate = game.gain[n] / game.step
                     spot = 0 if kind else min(game.sizes[n], game.available[s])
+                    rate = game.gain[n] / game.step * (game.stands if spot > 0 else 1.0)
                     if spot > 0 and not spot_is_cheaper(game.price[x], game.on_demand):
                         copy_between(new[0], out[k], low, high)  # expensive spot is let go
                         copy_between(new[0], left_over[n], low, high)
@@ -444,6 +445,7 @@ class SlotTerms(NamedTuple):
     idle: float
     slack: float
     step: float
+    stands: float
 
 
 @part
@@ -460,6 +462,7 @@ def slot_terms(game: Held, left: float) -> SlotTerms:
         float(idle_limit(game, left)),
         float(game.slack),
         float(game.step),
+        float(game.stands),
     )
 
 
@@ -561,7 +564,8 @@ def best_target(
         elif c % 2 == 0 and first == 0:
             continue
         mixed = s > 0 and n - s >= sizes[1]
-        to = Target(n - s, s, gains[j], gains[place_of(sizes, n - s)] if mixed else 0.0)
+        gain = gains[j] * (game.stands if s > 0 else 1.0)
+        to = Target(n - s, s, gain, gains[place_of(sizes, n - s)] if mixed else 0.0)
         left, lost = slot_work(game, at, to, present_gain)
         if left == np.inf:
             continue

@@ -270,7 +270,7 @@ def fill_starts(
         first = min(n, u)
         for kind in range(2 if first > 0 else 1):
             s = first if kind == 0 else 0
-            o, gain = n - s, choices.gain[j]
+            o, gain = n - s, choices.gain[j] * (game.stands if s > 0 else 1.0)
             mixed = s > 0 and o >= sizes[1]
             to = Target(o, s, gain, choices.gain[place_of(sizes, o)] if mixed else 0.0)
             lost = game.fresh[n] + (game.wait if o > 0 else 0.0)

@@ -181,7 +181,8 @@ class Past:
     nothing later is known. ``price`` and ``available`` have shape (k,), with NaN in gaps. ``peers``
     (m, k) are the counts of m other markets of the same kind in the same slots, NaN where unknown.
     ``hour`` is the UTC hour of the day at which the present slot begins, None if the source has no
-    real clock times.
+    real clock times. ``within`` (k, r) are the counts read between each slot and the slot before,
+    evenly spaced and oldest first, None where none were stored.
     """
 
     price: np.ndarray
@@ -189,6 +190,7 @@ class Past:
     peers: np.ndarray
     hour: float | None = None
     age: int = 0
+    within: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,7 @@ class Record:
     slot_hours: float
     hour: float | None = None
     still: bool = False
+    within: np.ndarray | None = None
 
     def until(self, slot: int) -> Past:
         """Return the observations known in the job's slot ``slot``; raises `MarketError` for a slot that is not covered."""
@@ -225,6 +228,7 @@ class Record:
             peers=self.peers[:, :end],
             hour=hour,
             age=present + 1 - end,
+            within=None if self.within is None else self.within[:end],
         )
 
 
@@ -237,11 +241,13 @@ def record_of(
     peers: np.ndarray | None = None,
     hour: float | None = None,
     still: bool = False,
+    within: np.ndarray | None = None,
 ) -> Record:
     """Build a `Record` from arrays with NaN in gaps; raises `MarketError` if their shapes do not match."""
     price, available = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
     others = np.empty((0, len(price))) if peers is None else np.asarray(peers, dtype=float)
-    if available.shape != price.shape or others.ndim != 2 or others.shape[1] != len(price):
+    rows = len(price) if within is None else len(within)
+    if available.shape != price.shape or others.ndim != 2 or {others.shape[1], rows} != {len(price)}:
         raise MarketError(
             f"a record of {price.shape} prices, {available.shape} counts and {others.shape} peers",
             expected="as many counts as prices, and peers of shape (markets, slots)",
@@ -254,6 +260,7 @@ def record_of(
         slot_hours=slot_hours,
         hour=hour,
         still=still,
+        within=within,
     )
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slackwater.optimization.job.definition import needed, rates, times_of
+from slackwater.optimization.job.definition import Job, needed, rates, times_of
 from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Forgetting
+from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
 from slackwater.optimization.moving.tables import (
     DRAWS,
@@ -32,6 +33,9 @@ from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths
 from slackwater.optimization.world.simulation import Targets
 from slackwater.warehouse.errors import PolicyError
+
+#: Slots without a loss that a market begins with (`share_that_stands`).
+STANDS_WHOLE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +264,31 @@ def in_time_somewhere(view: MarketsView) -> bool:
     return rest <= most * (1.0 + WORK_TOLERANCE)
 
 
+def share_that_stands(run: Job, past: Past | None, slot_hours: float, half_life_hours: float) -> float:
+    """Return the share of its work that spot held at the start of a slot does, by the counts read within past slots.
+
+    It loses the instances that readings show as gone, and with each change a restart and half a
+    checkpoint, or a start where all were gone. The weight of a slot halves every ``half_life_hours``;
+    `STANDS_WHOLE` slots more lost nothing.
+    """
+    if past is None or past.within is None or not past.within.shape[1]:
+        return 1.0
+    held = np.column_stack([past.available[:-1], past.within[1:]])
+    held = np.minimum(held, np.minimum(held[:, :1], run.n_max))
+    held = np.where(held >= run.n_min, held, 0.0 * held)
+    read = np.isfinite(held).all(axis=1) & (held[:, 0] > 0.0)
+    weight = 0.5 ** (slot_hours / half_life_hours * (len(held) - 1 - np.flatnonzero(read)))
+    held, times = held[read], times_of(run, slot_hours)
+    change, restart = np.diff(held, axis=1), times.restart_seconds(run.n_max)
+    lost = restart + (0.0 if times.notice_saves else times.checkpoint / 2.0)
+    began = np.where(held[:, :-1] == 0.0, times.boot + restart, restart)
+    paused = np.where(change < 0.0, lost, np.where(change > 0.0, began, 0.0))
+    part = slot_hours * 3600.0 / held.shape[1]
+    held[:, 1:] *= 1.0 - np.minimum(1.0, paused / part)
+    stood = held.mean(axis=1) / held[:, 0]
+    return float((weight @ stood + STANDS_WHOLE) / (weight.sum() + STANDS_WHOLE))
+
+
 def world_tables_in_force(
     view: MarketsView,
     forgetting: Forgetting,
@@ -281,14 +310,26 @@ def world_tables_in_force(
     ahead = all(is_ahead(own, view.progress.done) for own in view.views)
     gone = tuple(taken or (0,) * len(beliefs))
     keep = view.job.job.deadline_slots - beliefs[0].slot if whole else keep
-    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone)
+    stands = tuple(
+        share_that_stands(run, own.past, view.slot_hours, forgetting.own_hours)
+        for run, own in zip(view.job.runs, view.views, strict=True)
+    )
+    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone, stands)
     # Only the newest: those of all markets and slots would fill the memory.
     cache, place = view.views[0].tables, ("tables of all markets",)
     known = cache.get(place)
     if isinstance(known, tuple) and known[0] == key and isinstance(known[1], WorldTables):
         return known[1]
     tables = make_world_tables(
-        view.job, beliefs, keep=keep, guarded=guarded, gap=gap, ahead=ahead, draws=draws, taken=gone
+        view.job,
+        beliefs,
+        keep=keep,
+        guarded=guarded,
+        gap=gap,
+        ahead=ahead,
+        draws=draws,
+        taken=gone,
+        stands=stands,
     )
     cache[place] = (key, tables)
     return tables
@@ -304,13 +345,15 @@ def make_world_tables(
     ahead: bool = True,
     draws: int = DRAWS,
     taken: Sequence[int] | None = None,
+    stands: Sequence[float] | None = None,
 ) -> WorldTables:
     """Compute the tables of all markets by backward induction from the deadline to the slot of ``beliefs``.
 
     ``keep``, ``guarded``, ``gap`` and ``ahead`` are those of `make_held_tables`, ``draws`` the number
-    of draws of the other markets in each later slot.
+    of draws of the other markets in each later slot. In each market spot does the share ``stands`` of
+    its work (None: all).
     """
-    gone = taken or (0,) * len(beliefs)
+    gone, stand = taken or (0,) * len(beliefs), stands or (1.0,) * len(beliefs)
     slots, hours = job.job.deadline_slots - beliefs[0].slot, beliefs[0].slot_hours
     grids = [
         table_grid(run, belief, holdings=2, taken=few)
@@ -327,8 +370,8 @@ def make_world_tables(
     points = max(points, math.ceil(job.job.workload / step) + 2)
     grids = [replace(grid, step=step, points=points) for grid in grids]
     games = [
-        held_game(run, times_of(run, hours), belief, grid, guarded=guarded, gap=gap)
-        for run, belief, grid in zip(job.runs, beliefs, grids, strict=True)
+        held_game(run, times_of(run, hours), belief, grid, guarded=guarded, gap=gap, stands=share)
+        for run, belief, grid, share in zip(job.runs, beliefs, grids, stand, strict=True)
     ]
     fastest = int(np.argmax([grid.gain.max() for grid in grids]))
     most = grids[fastest].sizes[grids[fastest].gain.argmax()]

@@ -95,9 +95,19 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
 
 
 def held_game(
-    job: Job, times: InstanceTimes, belief: Belief, grid: TableGrid, *, guarded: bool, gap: float
+    job: Job,
+    times: InstanceTimes,
+    belief: Belief,
+    grid: TableGrid,
+    *,
+    guarded: bool,
+    gap: float,
+    stands: float = 1.0,
 ) -> Held:
-    """Return a job in the only market of ``belief`` as the kernels read it; ``gap`` slots pass until the next decision."""
+    """Return a job in the only market of ``belief`` as the kernels read it; ``gap`` slots pass until the next decision.
+
+    Spot does the share ``stands`` of its work.
+    """
     slots, seconds = job.deadline_slots - belief.slot, belief.slot_hours * 3600.0
     restart = np.array([times.restart_seconds(n) for n in range(job.n_max + 1)])
     return Held(
@@ -119,6 +129,7 @@ def held_game(
         slack=job.workload - needed(job.workload),
         step=grid.step,
         points=grid.points,
+        stands=stands,
     )
 
 

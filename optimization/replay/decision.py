@@ -80,7 +80,9 @@ def market_record(
     only. ``peers`` are histories of other markets, with NaN wherever they were unknown by the same
     rule.
     """
-    before, grid = _record_grid(history, first, last)
+    before = (first - history.slots[0]) // history.step if len(history.slots) else 0
+    before = max(0, min(before, RECORD_SPAN // history.step))
+    grid = pd.date_range(first - before * history.step, last, freq=history.step)
     return record_of(
         _known_column(history, PRICE, grid, known_by),
         _known_column(history, AVAILABLE, grid, known_by),
@@ -90,14 +92,8 @@ def market_record(
             -1, len(grid)
         ),
         hour=(grid[0] - grid[0].floor("D")) / pd.Timedelta(hours=1) if history.real_clock else None,
+        within=None if history.within is None else _known_rows(history, history.within, grid, known_by),
     )
-
-
-def _record_grid(history: History, first: pd.Timestamp, last: pd.Timestamp) -> tuple[int, pd.DatetimeIndex]:
-    """Return the number of slots of a record before ``first``, and all its slots."""
-    before = (first - history.slots[0]) // history.step if len(history.slots) else 0
-    before = max(0, min(before, RECORD_SPAN // history.step))
-    return before, pd.date_range(first - before * history.step, last, freq=history.step)
 
 
 def _known_column(
@@ -609,16 +605,13 @@ def _observed_market(
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     read = market_record(history.with_counts_read(), (), first=start, last=now, known_by=now)
     newest, observed = history.newest_count, history.availability_observed
-    within = None
-    if observed and history.within is not None:
-        within = _known_rows(history, history.within, _record_grid(history, start, now)[1], now)
     launches = Launches.of(
         request,
         tried,
         run.deadline_slots,
         archetypes(request, history.slot_hours),
         counts=read.available if observed else None,
-        within=within,
+        within=read.within if observed else None,
         first=read.first if observed else 0,
         newest_hours=None if newest is None else (now - newest) / pd.Timedelta(hours=1),
     )

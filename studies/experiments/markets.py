@@ -384,6 +384,7 @@ def scene_of(world: World, draw: DrawnJob) -> Scene:
     i, end, hours = draw.first, draw.first + DEADLINE, world.slot_hours
     prices = [np.asarray(world.prices[zone][:end], dtype=float) for zone in world.counts]
     counts = [np.asarray(world.counts[zone][:end], dtype=float) for zone in world.counts]
+    read = [world.within[zone][:end] if zone in world.within else None for zone in world.counts]
     dear = [world.on_demand_usd[zone] for zone in world.counts]
     windows = tuple(
         market_window(price[i:], count[i:], on_demand_usd=usd, slot_hours=hours)
@@ -397,8 +398,15 @@ def scene_of(world: World, draw: DrawnJob) -> Scene:
     unit = min(on_demand_only_in_world(job, window)[1] for window in windows)
     job = replace(job, value=VALUE_FACTOR * unit)
     records = tuple(
-        record_of(price, count, first=i, slot_hours=hours, peers=np.array(counts[:m] + counts[m + 1 :]))
-        for m, (price, count) in enumerate(zip(prices, counts, strict=True))
+        record_of(
+            price,
+            count,
+            first=i,
+            slot_hours=hours,
+            peers=np.array(counts[:m] + counts[m + 1 :]),
+            within=within,
+        )
+        for m, (price, count, within) in enumerate(zip(prices, counts, read, strict=True))
     )
     saved = tuple(
         float(np.nanmean(np.minimum(count[:i], draw.n_max) * np.maximum(min(dear) - price[:i], 0.0)) * hours)

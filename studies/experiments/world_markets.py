@@ -118,10 +118,11 @@ def trip_case(trip: Trip) -> tuple[WorldCase, float]:
     for m, (zone, price, count, usd) in enumerate(zip(trip.zones, prices, counts, dear, strict=True)):
         window = market_window(price[first:], count[first:], on_demand_usd=usd, slot_hours=hours)
         peers = np.delete(np.array(counts), m, axis=0)
-        record = record_of(price, count, first=first, slot_hours=hours, peers=peers)
+        within = world.within.get(zone)
+        read = None if within is None else within[known]
+        record = record_of(price, count, first=first, slot_hours=hours, peers=peers, within=read)
         cases.append(Case(job=job, window=window, record=record))
-        within = readings_inside(world.within.get(zone), trip.first, trip.slots)
-        readings.append(market_readings(window, within))
+        readings.append(market_readings(window, readings_inside(within, trip.first, trip.slots)))
     markets = MarketsJob(
         runs=(job,) * len(cases),
         moving=even_moving(len(cases), taken=trip.transfer_hours / hours, usd=trip.move * min(dear)),

@@ -25,11 +25,11 @@ def test_a_request_gets_none_part_or_all():
 def test_rows_weights_and_shares_are_distributions(request_size, slot_hours):
     known = archetypes(request_size, slot_hours)
     assert len(known) > 20
-    np.testing.assert_allclose(known.chain.sum(axis=2), 1.0)
-    assert known.inside.shape == (len(known), AGES, 3, 3)
+    assert known.chain.shape == known.inside.shape == (len(known), AGES, 3, 3)
+    np.testing.assert_allclose(known.chain.sum(axis=3), 1.0)
     np.testing.assert_allclose(known.inside.sum(axis=3), 1.0)
     assert (known.inside >= 0.0).all()
-    np.testing.assert_allclose(known.share.sum(axis=1), 1.0)
+    np.testing.assert_allclose(known.share.sum(axis=(1, 2)), 1.0)
     assert known.weight.sum() == pytest.approx(1.0)
     assert (known.chain >= 0.0).all()
 
@@ -37,11 +37,11 @@ def test_rows_weights_and_shares_are_distributions(request_size, slot_hours):
 def test_a_longer_slot_changes_more_and_a_larger_request_is_granted_less():
     def stays(hours):
         known = archetypes(1, hours)
-        return float(known.weight @ known.chain[:, ALL, ALL])
+        return float(known.weight @ known.chain[:, -1, ALL, ALL])
 
     def granted(n):
         known = archetypes(n, 0.5)
-        return float(known.weight @ known.share[:, ALL])
+        return float(known.weight @ known.share[:, :, ALL].sum(axis=1))
 
     assert stays(1 / 6) > stays(0.5) > stays(1.0) > stays(6.0)
     assert granted(1) > granted(4) > granted(16)

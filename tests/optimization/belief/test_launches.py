@@ -14,7 +14,15 @@ from slackwater.optimization.belief.launches import (
     transitions_between,
 )
 
-CHAIN = np.array([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]])
+MEAN = np.array([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]])
+CHAIN, SHARE = np.repeat(MEAN[None], 3, axis=0), np.array([[0.1] * 3, [0.1] * 3, [0.8] * 3]) / 3
+
+
+def counted(states):
+    """Return own transitions of any age."""
+    found = own_transitions(np.asarray(states), CHAIN, SHARE)
+    assert found.shape == CHAIN.shape
+    return found.sum(axis=0)
 
 
 def test_slots_without_a_launch_are_unknown_and_held_slots_were_granted():
@@ -29,14 +37,27 @@ def test_slots_without_a_launch_are_unknown_and_held_slots_were_granted():
 def test_a_transition_loses_half_its_weight_in_24_slots():
     states = np.full(26, UNKNOWN)
     states[:2] = ALL, NONE
-    assert own_transitions(states, CHAIN)[ALL, NONE] == pytest.approx(0.5)
+    assert counted(states)[ALL, NONE] == pytest.approx(0.5)
+
+
+def test_a_transition_counts_for_the_age_of_its_state():
+    found = own_transitions(np.array([ALL, NONE, ALL, ALL, ALL, NONE]), CHAIN, SHARE)
+    assert (found > 0.0).sum() == 4
+    assert found[2, ALL, NONE] > 0.0  # the age of the first state is unknown
+    assert found[0, NONE, ALL] > 0.0
+    assert (found[[0, 1], ALL, ALL] > 0.0).all()
+    assert found[2, ALL, NONE] == pytest.approx(1.0 + 0.5 ** (4 / 24))
+    far = np.full(9, UNKNOWN)
+    far[0], far[-1] = ALL, NONE
+    ages = own_transitions(far, CHAIN, SHARE).sum(axis=2)
+    np.testing.assert_allclose(ages / ages.sum(axis=0), np.repeat([[0.1], [0.1], [0.8]], 3, axis=1))
 
 
 @pytest.mark.parametrize("apart", [1, 2, 5, 24])
 def test_two_launches_are_one_transition_however_far_apart(apart):
     states = np.full(apart + 1, UNKNOWN)
     states[0], states[-1] = ALL, NONE
-    found = own_transitions(states, CHAIN)
+    found = counted(states)
     assert found.sum() == pytest.approx(1.0)
     if apart == 1:
         assert found[ALL, NONE] == 1.0
@@ -47,8 +68,8 @@ def test_two_launches_are_one_transition_however_far_apart(apart):
 def test_launches_too_far_apart_and_a_single_launch_show_no_transition():
     far = np.full(26, UNKNOWN)
     far[0] = far[-1] = ALL
-    assert own_transitions(far, CHAIN).sum() == 0.0
-    assert own_transitions(np.array([ALL]), CHAIN).sum() == 0.0
+    assert counted(far).sum() == 0.0
+    assert counted([ALL]).sum() == 0.0
 
 
 def test_an_age_counts_from_the_last_change_that_was_read():

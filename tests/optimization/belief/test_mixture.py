@@ -9,6 +9,7 @@ from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.kernels.belief import walk_inside
 
 KNOWN = archetypes(4, 0.5)
+SHARE = KNOWN.weight @ KNOWN.share.sum(axis=1)
 
 
 def believed(*states):
@@ -25,7 +26,7 @@ def ahead(mixture, slots):
 def test_without_a_launch_the_belief_is_that_of_the_measured_markets():
     nothing = believed(UNKNOWN)
     np.testing.assert_allclose(nothing.weight, KNOWN.weight)
-    np.testing.assert_allclose(nothing.present, KNOWN.weight @ KNOWN.share)
+    np.testing.assert_allclose(nothing.present, SHARE)
     np.testing.assert_allclose(ahead(nothing, 48), nothing.present, atol=0.03)  # time teaches nothing
 
 
@@ -56,19 +57,20 @@ def test_paths_differ_by_market():
     rng = np.random.default_rng(2)
     paths = (mixture.sample(48, paths=4000, rng=rng) == ALL).sum(axis=1)
     alone = mixture.drawn(4000, rng)
-    assert np.mean([one.rows[0, ALL, ALL] for one in alone]) == pytest.approx(
-        float(np.tensordot(mixture.weight, mixture.rows, 1)[ALL, ALL]), abs=0.01
-    )
+    for age in range(AGES):
+        assert np.mean([one.rows[0, age, ALL, ALL] for one in alone]) == pytest.approx(
+            float(np.tensordot(mixture.weight, mixture.rows, 1)[age, ALL, ALL]), abs=0.015
+        )
     assert (paths <= 2).mean() > 0.1
     assert (paths >= 46).mean() > 0.15
 
 
 def test_a_drawn_market_has_certain_rows_until_it_turns():
     (own,) = believed(ALL, ALL).drawn(1, np.random.default_rng(3))
-    np.testing.assert_allclose(own.rows.sum(axis=2), 1.0)
-    np.testing.assert_allclose(own.steps(1)[0][ALL], own.rows[0, ALL], atol=0.01)
+    np.testing.assert_allclose(own.rows.sum(axis=3), 1.0)
+    np.testing.assert_allclose(own.steps(1)[0][ALL], own.rows[0, -1, ALL], atol=0.01)
     far = ahead(own, 2000)  # by then it is any market
-    np.testing.assert_allclose(far, KNOWN.weight @ KNOWN.share, atol=0.1)
+    np.testing.assert_allclose(far, SHARE, atol=0.1)
 
 
 def unconditional(rows, first, age, parts, paths, rng):
@@ -119,7 +121,25 @@ def test_readings_inside_slots_teach_how_often_spot_is_lost_there():
 
 def test_a_state_that_has_just_begun_ends_sooner():
     """Of the measured markets, for both ends of the states of a request."""
-    inside = np.tensordot(KNOWN.weight, KNOWN.inside, axes=1)
-    for state in (NONE, ALL):
-        stays = inside[:, state, state]
-        assert (np.diff(stays) > 0.0).all()
+    for rows in (KNOWN.chain, KNOWN.inside):
+        mean = np.tensordot(KNOWN.weight, rows, axes=1)
+        for state in (NONE, ALL):
+            assert (np.diff(mean[:, state, state]) > 0.0).all()
+
+
+def test_a_belief_knows_for_how_long_a_state_has_lasted():
+    """The same launches in another order: a day of them, the request granted at last."""
+    back, long = [*[ALL] * 23, NONE, ALL], [NONE, *[ALL] * 24]
+    chances = [believed(*states).steps(1)[0][ALL, ALL] for states in (back, long)]
+    assert chances[0] < chances[1] - 0.05
+    unknown = believed(UNKNOWN, ALL).steps(1)[0][ALL, ALL]
+    just = believed(NONE, ALL).steps(1)[0][ALL, ALL]
+    assert just < unknown
+
+
+@pytest.mark.parametrize("gap", [1, 3, 10])
+def test_an_old_launch_is_moved_on_as_paths_are(gap):
+    states = [ALL, NONE, ALL, *[UNKNOWN] * gap]
+    paths = believed(*states[:-gap]).sample(gap, paths=40_000, rng=np.random.default_rng(7))
+    then = np.bincount(paths[:, -1], minlength=3) / len(paths)
+    np.testing.assert_allclose(believed(*states).present, then, atol=0.04)  # paths may turn
