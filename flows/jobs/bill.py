@@ -17,12 +17,6 @@ LOSSES = (
     "else until the loss was seen or reported."
 )
 
-#: Note of a bill with open jobs.
-OPEN = (
-    "An open job is counted until the end of its newest slot, or a later report. "
-    "Instances that run longer are not in the bill yet."
-)
-
 
 def bill(
     job: Annotated[str | None, option("One job, slot by slot (default: every job).", metavar="JOB")] = None,
@@ -52,12 +46,12 @@ def bill(
         ended = scored | {
             name for (name,) in store.execute("SELECT job FROM reports WHERE finished OR withdrawn")
         }
-    notes = [*([LOSSES] if lost else []), *_unknown(slots, ended)]
+    notes = [*([LOSSES] if lost else []), *_unknown(slots)]
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
     blocks: list[Block] = [
         *missed,
-        _headline(jobs),
+        _headline(jobs, _counted_until(slots, ended)),
         _totals_table(jobs),
         Table("By week", value["weeks"], {"week": "week from", **COMPARED, "slots": "slots"}),
     ]
@@ -98,8 +92,16 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> list[str]:
-    """Return in words what a bill does not know; jobs that ``ended`` run no longer."""
+def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> Any:
+    """Return the end of the newest slot with instances of a job that has not ``ended``; None without one."""
+    newest = {row["job"]: row for row in slots if row["job"] not in ended}
+    return max(
+        (row["slot_end"] for row in newest.values() if row["on_demand"] + row["spot"] > 0), default=None
+    )
+
+
+def _unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in words what a bill does not know."""
     found = []
     origins = [row["spot_price_from"] for row in slots if row["spot_price_from"] is not None]
     if assumed := origins.count("decided"):
@@ -110,9 +112,6 @@ def _unknown(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> list
         found.append(
             f"Not in the bill: {plural(gaps, 'time')} between two slots without a decision or a report."
         )
-    newest = {row["job"]: row for row in slots if row["job"] not in ended}
-    if any(row["on_demand"] + row["spot"] > 0 for row in newest.values()):
-        found.append(OPEN)
     return found
 
 
@@ -167,11 +166,12 @@ def _day() -> Any:
     return pd.Timedelta(days=1)
 
 
-def _headline(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     if not jobs:
         return "No decision has been made yet, so nothing was paid."
     paid = sum(row["paid_usd"] for row in jobs)
-    told = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}."
+    counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
+    told = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
     compared = [row for row in jobs if row["saved_usd"] is not None]
     if compared:
         alone, saved = (sum(row[key] for row in compared) for key in ("on_demand_only_usd", "saved_usd"))

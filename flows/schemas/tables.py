@@ -455,13 +455,17 @@ _PRICES: Final = ("spot_usd_per_hour", "on_demand_usd_per_hour")
 _REVISED: Final = {"source": "VARCHAR", **dict.fromkeys(_PRICES, "DOUBLE")}
 #: SQL of the instances of a job at a time.
 _HELD: Final = "{'market': market, 'on_demand': on_demand, 'spot': spot}"
+#: SQL of the instances of a job before the oldest report of a slot: those that it lost ran too.
+_BEFORE: Final = "{'market': oldest.market, 'on_demand': oldest.on_demand, 'spot': oldest.spot + oldest.lost}"
 
 
 def _held_steps() -> dict[str, str]:
     """Return the SQL steps from decisions and reports to `events`, the times at which the instances of a job change."""
     return {
         "reported": "SELECT job, reported_at, coalesce(arg_max(on_demand, (known_at, revision)), 0) AS on_demand, "
-        "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market FROM reports "
+        "coalesce(arg_max(spot, (known_at, revision)), 0) AS spot, arg_max(market, (known_at, revision)) AS market, "
+        "arg_max(held_minutes, (known_at, revision)) AS minutes, "
+        "coalesce(arg_max(lost, (known_at, revision)), 0) AS lost FROM reports "
         "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at",
         # Until the next slot with a decision: that of a later slot, or the newest report.
         "decided": "SELECT job, slot, slot_end, market, on_demand, spot, step_minutes, on_demand_only_usd, progress_share, "
@@ -473,22 +477,25 @@ def _held_steps() -> dict[str, str]:
         "WINDOW own AS (PARTITION BY job ORDER BY slot)",
         "targets": f"SELECT job, slot AS since, market, source, {', '.join(_PRICES)} FROM job_decisions "
         f"UNION ALL SELECT job, revised_at, market, {', '.join(_detail_sql(*one) for one in _REVISED.items())} FROM revisions",
-        "placed": "SELECT r.job, d.slot, r.reported_at AS since, r.on_demand, r.spot, "
+        "placed": "SELECT r.job, d.slot, r.reported_at AS since, r.on_demand, r.spot, r.lost, r.minutes, "
         "coalesce(r.market, t.market, d.market) AS market "
         "FROM reported AS r ASOF JOIN decided AS d ON r.job = d.job AND r.reported_at >= d.slot "
         "ASOF LEFT JOIN targets AS t ON r.job = t.job AND r.reported_at > t.since",
-        "in_slot": f"SELECT job, slot, min(since) AS first_at, arg_min({_HELD}, since) AS oldest, "
-        f"arg_max({_HELD}, since) AS newest FROM placed GROUP BY job, slot",
-        # Until the first report of a slot the instances of the slot before run on; if it has no report, those of the first report.
-        "opened": "SELECT d.*, own.newest, coalesce(own.first_at < slot_end, false) AS is_reported, "
-        f"CASE WHEN is_reported THEN coalesce(earlier.newest, own.oldest) ELSE {_HELD} END AS begun "
+        "in_slot": f"SELECT job, slot, arg_min(p, since) AS oldest, arg_max({_HELD}, since) AS newest "
+        "FROM placed AS p GROUP BY job, slot",
+        # Until the first report of a slot the instances of the slot before run on. If it has no report, those of the first
+        # report and those it lost run since the slot began, or as long as the report states.
+        "opened": "SELECT d.*, own.newest, coalesce(oldest.since < slot_end, false) AS is_reported, "
+        f"CASE WHEN is_reported THEN coalesce(earlier.newest, {_BEFORE}) ELSE {_HELD} END AS begun, "
+        "CASE WHEN is_reported AND earlier.newest IS NULL AND oldest.lost = 0 "
+        "THEN greatest(slot, oldest.since - to_seconds(60 * oldest.minutes)) ELSE slot END AS begun_at "
         "FROM decided AS d LEFT JOIN in_slot AS own USING (job, slot) "
-        "LEFT JOIN in_slot AS earlier ON earlier.job = d.job AND earlier.slot = d.before",
+        "LEFT JOIN (SELECT job, slot AS before, newest FROM in_slot) AS earlier USING (job, before)",
         # Of several at one time the last of these counts: a slot without a report ends, a slot begins, the job ends, a report,
         # and the last time of which anything is known.
         "events": f"SELECT job, since, arg_max({_HELD}, rank) AS held FROM ("
         "SELECT job, slot_end AS since, market, 0 AS on_demand, 0 AS spot, 0 AS rank FROM opened WHERE NOT is_reported "
-        "UNION ALL SELECT job, slot, begun.market, begun.on_demand, begun.spot, 1 FROM opened "
+        "UNION ALL SELECT job, begun_at, begun.market, begun.on_demand, begun.spot, 1 FROM opened "
         "UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports WHERE finished OR withdrawn "
         "UNION ALL SELECT job, since, market, on_demand, spot, 3 FROM placed "
         "UNION ALL SELECT job, max(until), '', 0, 0, 4 FROM decided GROUP BY job) GROUP BY job, since",

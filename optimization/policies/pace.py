@@ -379,9 +379,9 @@ def slots_ahead(view: View) -> float:
 
 
 def pace_text(view: View) -> str:
-    """Return, for example, ``1.3 slots ahead of schedule``; in the first slot the number of slots."""
+    """Return, for example, ``1.3 slots ahead of schedule``; in the first slot the slots to the deadline."""
     if view.slot == 0:
-        return f"first of {_slots(slots_left(view), 0)}"
+        return f"{_slots(slots_left(view), 0)} to the deadline"
     ahead = slots_ahead(view)
     if round(abs(ahead), 1) == 0.0:
         return "on schedule"

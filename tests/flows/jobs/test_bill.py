@@ -152,6 +152,25 @@ def test_reported_instances_are_paid_where_and_as_long_as_they_ran(moved, said, 
     assert row["paid_usd"] == (None if paid is None else pytest.approx(paid))
 
 
+@pytest.mark.parametrize(
+    ("counts", "paid"),
+    [
+        ({"spot": 4}, 4 * 30),  # since the slot began, as far as is known
+        ({"spot": 4, "held_minutes": 0.0}, 4 * 20),
+        ({"spot": 4, "asked": 4, "granted": 4, "held_minutes": 5.0}, 4 * 25),
+        ({"spot": 4, "held_minutes": 90.0}, 4 * 30),
+        ({"spot": 1, "lost": 3, "held_minutes": 5.0}, 4 * 10 + 1 * 20),
+    ],
+)
+def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_path, counts, paid):
+    """4 spot decided at $1 for half an hour, and a report after 10 minutes."""
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_decisions(store, [("r", decision("lora", START, 0, 4, 0.0))])
+        write_rows(store, "reports", [reported("lora", START + pd.Timedelta(minutes=10), **counts)])
+        (row,) = cost_rows(store, "lora")
+    assert row["paid_usd"] == pytest.approx(paid / 60)
+
+
 MINUTE = pd.Timedelta(minutes=1)
 
 
@@ -278,6 +297,24 @@ def test_the_sum_comes_first_and_says_where_it_comes_from(db):
         "Paid $10.50 for 1 job. On-demand only would have cost $80.00 for the work done: 87 % saved. "
         "3 of 4 slots by what was decided, the others by reports."
     )
+
+
+def test_a_bill_names_what_is_not_known(tmp_path):
+    """Two slots with a slot between them, of an open job, at prices that nobody observed."""
+    db = tmp_path / "w.duckdb"
+    placed = make_request("lora", at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
+    with open_store(db) as store:
+        save_jobs(store, [placed], origin="user", at=START, step=STEP)
+        save_decisions(
+            store, [("r", decision("lora", START + k * STEP, 0, spot, 0.0)) for k, spot in ((0, 1), (2, 4))]
+        )
+    said = call("bill", "--db", db).said
+    assert "Paid $2.50 for 1 job, counted to the end of the newest slot, 2026-03-09 00:30 UTC." in said
+    assert "Spot price not observed in 2 of 2 slots with spot: that of the decision is used." in said
+    assert "Not in the bill: 1 time between two slots without a decision or a report." in said
+    with open_store(db) as store:
+        write_rows(store, "reports", [reported("lora", START + 3 * STEP, finished=True)])
+    assert "Paid $2.50 for 1 job." in call("bill", "--db", db).said
 
 
 def test_a_job_that_is_not_there_is_named(db):

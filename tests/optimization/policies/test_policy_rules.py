@@ -337,7 +337,7 @@ REASONS = [
     (MaximalSpot(), view(slot=3, available=0), "nothing: 3.0 slots behind schedule, slack is 2 slots, 0 of 8"),
     (MaximalSpot(), view(slot=5, available=0), "on-demand because slack is 0 slots and 0 of 8 spot instances are available"),
     (Ahanp(sigma=0.7), view(slot=2, done=13.2, price=0.31), "spot only: 1.3 slots ahead of schedule, price 0.31"),
-    (Ahanp(sigma=0.7), view(price=0.31), "spot only: first of 10 slots, price 0.31"),
+    (Ahanp(sigma=0.7), view(price=0.31), "spot only: 10 slots to the deadline, price 0.31"),
     (Ahanp(sigma=0.7), view(slot=2, done=8.1, price=0.31), "spot only: on schedule, price 0.31"),
     (OnDemandOnly(), view(), "4 is the smallest constant number that meets the deadline in 10 slots"),
     (MaximalSpot(), view(slot=8, available=2), "even the fastest on-demand allocation misses the deadline by 3 slots"),
