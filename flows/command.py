@@ -1,7 +1,4 @@
-"""Framework of the command line: a command is a function of its options that returns an `Answer`.
-
-Shared by all commands: progress, the options of `Session`, printing, ``--json``, ``--html``, exit codes and errors.
-"""
+"""Framework of the command line: a command is a function of its options that returns an `Answer`, printed here."""
 
 from __future__ import annotations
 
@@ -358,10 +355,7 @@ class Warehouse:
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
-        """Open the warehouse read-only, without waiting for a writer; a file with an older schema is migrated first.
-
-        Raises `StoreError` if there is no warehouse.
-        """
+        """Open the warehouse read-only, after migrating an older schema; raises `StoreError` if there is none."""
         from slackwater.warehouse.errors import OldSchemaError
         from slackwater.warehouse.store.connection import open_reader
 
@@ -433,10 +427,7 @@ class Session(QueryAt):
 
     @contextmanager
     def market_data(self, *, write: bool = False) -> Iterator[Store]:
-        """Open the warehouse, read-only unless ``write``.
-
-        With ``--data`` open a temporary warehouse with the tables of that folder.
-        """
+        """Open the warehouse, read-only unless ``write``; with ``--data`` a temporary one with the tables of that folder."""
         if self.data is None:
             with self.writing() if write else self.reading() as store:
                 yield store
@@ -550,10 +541,7 @@ class Answer:
 
 
 def deliver(answer: Answer, output: Output | None) -> int:
-    """Write the requested page, print the answer and return the exit code.
-
-    Raises `InputError` if the page cannot be written.
-    """
+    """Write the requested page, print the answer and return the exit code; raises `InputError` for an unwritable page."""
     if output is not None and output.html is not None:
         from slackwater.flows.show.page import render_page, write_html
 

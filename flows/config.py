@@ -533,10 +533,7 @@ _EXAMPLES = {
 
 
 def commented_settings() -> str:
-    """Return a settings file with all settings commented out, each with its description and default.
-
-    Removing the first ``#`` of a setting has no effect until its value is changed.
-    """
+    """Return a settings file with every setting commented out, each with its description and default."""
     lines = [
         "# Settings of slackwater with their defaults. Remove the # of a line and change its value.",
         f"# # Environment variables override this file: {PREFIX} and the name of the setting in capitals, with the value as",

@@ -116,10 +116,7 @@ def signed_headers(secret: str, body: bytes, *, key: str, sent: int) -> dict[str
 def headers_of(
     sink: Sink, body: bytes, key: str, environment: Mapping[str, str] = os.environ, *, sent: int
 ) -> dict[str, str]:
-    """Return the headers of a delivery at ``sent``, in seconds since the epoch.
-
-    Raises `CannotSendError` if a variable is not set or its value is invalid in a header.
-    """
+    """Return the headers of a delivery at ``sent`` (s since the epoch); raises `CannotSendError` for an invalid variable."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"slackwater/{program_version()}",
@@ -300,10 +297,7 @@ def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
 
 
 def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
-    """Return recent live decisions (`LOOK_BACK`); decisions of backfills are not for action.
-
-    Decisions before the first delivery to the sink are excluded: a sink starts with the turn that finds it in the settings.
-    """
+    """Return recent live decisions (`LOOK_BACK`) since the first delivery to the sink, without those of backfills."""
     (first,) = store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
     if first is None:
         return []

@@ -1,8 +1,4 @@
-"""Where the calls of turns, backfills and studies run: in this process, in worker processes, or on a Dask cluster.
-
-The environment selects it: `KIND`, `WORKERS` and `ADDRESS`. Every executor is a
-`slackwater.optimization.fan.Fan`, and all give the same results.
-"""
+"""Where calls of turns, backfills and studies run by `KIND`: here, in processes or on Dask, with equal results."""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ if TYPE_CHECKING:
 #: address of a running Dask cluster.
 KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
 KINDS = ("threads", "processes", "dask")
-#: Number of concurrent calls; the numerical libraries release the interpreter lock while they
-#: compute.
+#: Number of concurrent calls; the numerical libraries release the interpreter lock while they compute.
 DEFAULT_WORKERS = 2
 #: Parcels per worker of functions whose calls share large arguments: more parcels balance the load,
 #: fewer cost less transfer.
@@ -49,11 +44,7 @@ class Executor:
 
 
 def chosen_executor(environment: Mapping[str, str] | None = None) -> Executor:
-    """Return the executor that the environment selects; threads by default.
-
-    Raises `SettingsError` naming the variable: unknown kind, invalid number of workers, or Dask not
-    installed.
-    """
+    """Return the executor of the environment, by default threads; raises `SettingsError` that names the wrong variable."""
     environment = os.environ if environment is None else environment
     kind = environment.get(KIND, KINDS[0])
     text = environment.get(WORKERS, str(DEFAULT_WORKERS))

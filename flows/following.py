@@ -30,10 +30,7 @@ PRICE_HOLDS = pd.Timedelta(days=7)
 
 
 class MarketListing(Protocol):
-    """Markets known at a time: a turn, or a listing of its own.
-
-    With ``own_end`` every market is taken at the end of its own record, if that is earlier than ``at``.
-    """
+    """Markets known at a time; with ``own_end`` each is taken at the end of its own record, if that is earlier than ``at``."""
 
     @property
     def at(self) -> pd.Timestamp:
@@ -67,11 +64,7 @@ class StoredListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedMarket:
-    """A market of one source, read at ``at``: the turn's time, or the end of the market's record.
-
-    ``on_demand`` are the on-demand terms of the job for which it is read; they do not count in
-    comparisons.
-    """
+    """A market of one source, read at ``at``; the ``on_demand`` terms of a job do not count in comparisons."""
 
     market: Market
     source: str
@@ -128,12 +121,11 @@ def followed_row(row: Mapping[str, Any], listing: MarketListing) -> FollowedMark
 def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedMarket, int, pd.Timestamp]]:
     """Return the markets to follow when no job names them, most informative first (ours).
 
-    Each has its capacity and first observation. A market qualifies with counts at least once
-    a slot, `LEAST_SPAN` of history, and recent observations at its time. Launch tests come before
-    instances held, and those before offers; within a kind larger capacity, a measured price and the
-    name decide. `KINDS` caps each kind; if ``most`` exceeds the sum of the caps, the remaining
-    places go to the next markets of any kind. Counts whose source states no kind are treated as
-    launch tests.
+    Each has its capacity and first observation. A market qualifies with counts at least once a slot,
+    `LEAST_SPAN` of history, and recent observations at its time. Launch tests come before instances held, and
+    those before offers; within a kind larger capacity, a measured price and the name decide. `KINDS` caps
+    each kind; if ``most`` exceeds the sum of the caps, the remaining places go to the next markets of any
+    kind. Counts whose source states no kind are treated as launch tests.
     """
     step = step_of(listing.settings)
     rows = [row for row in listing.listed() if _qualifies(row, listing, step)]

@@ -78,10 +78,7 @@ READ_COLUMNS: dict[str, Column | str] = {
 
 @contextmanager
 def input_files(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Path | None]]:
-    """Yield the paths, with ``-`` replaced by a copy of standard input, and that copy.
-
-    Raises `InputError` for a missing path and for an empty standard input.
-    """
+    """Yield the paths, with ``-`` as a copy of standard input, and that copy; raises `InputError` for a missing or empty one."""
     for path in paths:
         if str(path).startswith("-") and str(path) != STANDARD_INPUT and not path.exists():
             raise InputError(f"no option {path}", remedy="`slackwater ingest --help` lists the options")

@@ -1,8 +1,4 @@
-"""Work for another process as bytes: only the worker that runs it imports the modules that it needs.
-
-A Dask scheduler reads the graph of every task. This module imports nothing of the program, so the
-scheduler stays responsive.
-"""
+"""Work for another process as bytes; nothing of the program is imported, so that a Dask scheduler stays responsive."""
 
 from __future__ import annotations
 

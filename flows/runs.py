@@ -1,9 +1,8 @@
 """Shared features of the Prefect flows: run names by slot, parameter descriptions, named tasks and log lines.
 
-Importing this module prepares the process for running flows: `slackwater.flows.command.say` also writes to the log of the
-current flow
-run, and writes to standard output or error never fail for lack of a reader. A run thus survives when its worker is killed;
-Prefect's console handler would end it.
+Importing this module prepares the process for running flows: `slackwater.flows.command.say` also writes to
+the log of the current flow run, and writes to standard output or error never fail for lack of a reader. A run
+thus survives when its worker is killed; Prefect's console handler would end it.
 """
 
 from __future__ import annotations

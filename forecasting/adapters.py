@@ -4,11 +4,10 @@ A library's model receives the values of a market up to an origin and nothing el
 can read a later slot. Gaps are filled with the last value. The libraries are not imported here: the
 caller brings a model object.
 
-Between turns a predictor is stored with the values it was estimated on, and estimated again from
-them when it is needed. With ``pickled`` the estimated model is stored as bytes instead, which saves
-that time. **Reading such bytes executes code**: whoever can write to the warehouse can then run
-code as the user of the turn. It is therefore off unless the caller sets it, and bytes of a
-predictor without it are refused.
+Between turns a predictor is stored with the values it was estimated on, and estimated again from them when it
+is needed. With ``pickled`` the estimated model is stored as bytes instead, which saves that time. **Reading
+such bytes executes code**: whoever can write to the warehouse can then run code as the user of the turn. It
+is therefore off unless the caller sets it, and bytes of a predictor without it are refused.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ UNUSABLE = (ValueError, ArithmeticError, LookupError, RuntimeError)
 @stored("adapters.past")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Values of a market up to a slot, without gaps: the last value is repeated.
-
-    ``first_slot`` counts slots of ``step`` since the epoch. ``slots_per_day`` is 0 where time of day
-    has no meaning.
-    """
+    """Values of a market from ``first_slot`` (since the epoch), gaps filled by the last; ``slots_per_day`` 0: no clock."""
 
     key: str
     values: np.ndarray
@@ -98,10 +93,9 @@ def from_statsforecast(
 ) -> AdaptedPredictor:
     """Return the predictor of a model of statsforecast, such as ``AutoARIMA(season_length=48)``, for each market alone.
 
-    The quantiles are the prediction intervals of the model, or with ``intervals="errors"`` the
-    points with the quantiles of past errors. Between refits `forward` applies the estimated
-    parameters to new values; a model without it is estimated at each origin. ``pickled``: see the
-    module.
+    The quantiles are the prediction intervals of the model, or with ``intervals="errors"`` the points with
+    the quantiles of past errors. Between refits `forward` applies the estimated parameters to new values; a
+    model without it is estimated at each origin. ``pickled``: see the module.
     """
     if intervals not in ("model", "errors"):
         raise SettingsError(f"intervals {intervals!r} of {name}", expected="model or errors")
@@ -122,11 +116,10 @@ def from_mlforecast(model: Any, *, name: str, pickled: bool = False) -> AdaptedP
 def from_sklearn(model: Any, *, name: str, lags: int = 12, pickled: bool = False) -> AdaptedPredictor:
     """Return the predictor of a regressor of scikit-learn, estimated on all markets of a source together.
 
-    The regressor predicts the change to the next slot from the newest value, its differences from
-    the ``lags`` values before it, and the time of day as sine and cosine; its predictions are the
-    inputs of later steps. The quantiles are the points with the quantiles of past errors. Set
-    ``random_state`` of a random model, so that equal data give equal forecasts. ``pickled``: see
-    the module.
+    The regressor predicts the change to the next slot from the newest value, its differences from the
+    ``lags`` values before it, and the time of day as sine and cosine; its predictions are the inputs of later
+    steps. The quantiles are the points with the quantiles of past errors. Set ``random_state`` of a random
+    model, so that equal data give equal forecasts. ``pickled``: see the module.
     """
     if lags < 1:
         raise SettingsError(f"{lags} lags of {name}", expected="at least one")

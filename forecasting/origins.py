@@ -1,8 +1,4 @@
-"""Fit times and origins of forecasts, live and in backtests (M6.1, M6.4).
-
-This module holds the refit timetable, the driver that issues forecasts, and the division of a backtest of many series
-into units of work.
-"""
+"""Refit timetable, driver of forecasts live and in backtests, and the units of work of a backtest (M6.1, M6.4)."""
 
 from __future__ import annotations
 
@@ -36,11 +32,7 @@ VARIABLES: tuple[Variable, ...] = ("price", "count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Refit timetable of a variable.
-
-    ``refit_every``: time between refits; ``lookback``: length of the past before a refit time that is read. Raises
-    `SettingsError` unless both are positive.
-    """
+    """Times between refits and length of the past that a refit reads; raises `SettingsError` unless both are positive."""
 
     refit_every: pd.Timedelta
     lookback: pd.Timedelta
@@ -497,10 +489,7 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Unit of work: a fit and all forecasts from it.
-
-    ``origins`` holds a pair (index in the panel, ascending origins) per series.
-    """
+    """A fit and all forecasts from it; ``origins``: (index in the panel, ascending origins) per series."""
 
     panel: int
     model: str

@@ -397,10 +397,7 @@ def bounded(
 
 
 def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
-    """Return ``own`` where ``use_other`` (m,) is False and ``other`` where it is True, with the reasons of each.
-
-    The result has a ``law`` only if both have a ``law`` of the same shape.
-    """
+    """Return ``other`` where ``use_other`` (m,), else ``own``, with their reasons; a ``law`` if both have it, of one shape."""
     law = None
     if own.law is not None and other.law is not None and own.law.shape == other.law.shape:
         law = np.where(use_other[:, None, None], other.law, own.law)

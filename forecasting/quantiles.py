@@ -86,10 +86,7 @@ class Forecast(IssuedForecast):
 
 
 def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return P(value < at) for distributions given by quantiles (..., 19) and thresholds ``at`` (m,), shape (..., m).
-
-    The distribution function is linear between the levels, and 0 or 1 beyond the outermost quantiles.
-    """
+    """Return P(value < at) (..., m) by quantiles (..., 19), linear between levels, 0 or 1 beyond; ``at`` (m,)."""
     under = (quantiles[..., None, :] < at[:, None]).sum(axis=-1)
     left, right = np.clip(under - 1, 0, LEVELS.size - 1), np.minimum(under, LEVELS.size - 1)
     start = np.take_along_axis(quantiles, left, axis=-1)

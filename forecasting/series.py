@@ -96,18 +96,12 @@ class Series:
         return replace(rest, upper=rest._bounds(rest.values))
 
     def as_of(self, slot: int) -> Series:
-        """Return the series as known at the start of a slot (number since the epoch).
-
-        Later slots are cut off; rows learned after that slot become gaps.
-        """
+        """Return the series as known at the start of a slot: later slots cut off, rows learned after it gaps."""
         known = self.until(slot)
         return known._blank(known.learned > slot) if known.learned.size else known
 
     def punctual(self) -> Series:
-        """Return the series with gaps in rows that were learned after their slot had begun.
-
-        Every remaining value was known at every origin from its slot on.
-        """
+        """Return the series with gaps in rows learned after their slot had begun, so that every origin knew the rest."""
         if not self.learned.size:
             return self
         return self._blank(self.learned > self.first_slot + np.arange(len(self)))
@@ -211,8 +205,5 @@ def newest_observed(values: np.ndarray) -> np.ndarray:
 
 
 def largest_so_far(counts: np.ndarray) -> np.ndarray:
-    """Return the largest count at or before each slot, shape (slots,); 0 before the first count.
-
-    It is the bound of counts where no probe states a capacity.
-    """
+    """Return the largest count up to each slot (slots,), 0 before any: the bound where no probe states a capacity."""
     return np.asarray(np.fmax.accumulate(np.append(0.0, counts))[1:])

@@ -36,10 +36,7 @@ CHECK_SECONDS: Final = 1.0  # Seconds between two checks whether the parent of a
 
 
 def end_with(parent: int, *, stop_seconds: float = 0.0) -> None:
-    """End this process soon after its parent process, which may be killed and cannot tell its children.
-
-    With ``stop_seconds`` it first gets SIGTERM and that long to stop.
-    """
+    """End this process (after SIGTERM and ``stop_seconds``, if given) soon after its parent, which may be killed."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,8 +1,4 @@
-"""Formatting of numbers, money, prices, shares and durations in tables, pages and sentences of every layer.
-
-Nothing here imports pandas or NumPy, so that help texts load neither; their scalars are recognised
-by attributes.
-"""
+"""Formatting of numbers, money, prices, shares and durations for every layer; without pandas or NumPy, as help uses it."""
 
 from __future__ import annotations
 

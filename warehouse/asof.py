@@ -1,8 +1,4 @@
-"""Histories of markets on a slot grid, as known at a given time (M1.2, M1.3).
-
-Contents: the choice of series for a market, histories as known at a given time, readers for many
-times.
-"""
+"""Histories of markets on a slot grid, as known at a given time (M1.2, M1.3), and readers for many times."""
 
 from __future__ import annotations
 
@@ -44,8 +40,7 @@ from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
 
 # ---
-# Choice of the series of a market: sources by trust, products by preference, using known rows only
-# (M1.2).
+# Choice of the series of a market: sources by trust, products by preference, using known rows only (M1.2).
 
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
@@ -54,10 +49,7 @@ GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotGrid:
-    """Slots ``first_us``, + ``step_us``, ... ``last_us`` in microseconds since the epoch, read as known at ``known_at``.
-
-    ``first_us`` None: start at the first observation.
-    """
+    """Slots ``first_us`` (None: first observation), + ``step_us``, ... ``last_us`` since the epoch, as known at ``known_at``."""
 
     first_us: int | None
     last_us: int
@@ -355,11 +347,7 @@ class GridPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesRequest:
-    """Request for a series on a grid.
-
-    Values older than ``age_us`` are gaps, except prices that are confirmed by recent readings of
-    the series ``probe``.
-    """
+    """A series on a grid; values older than ``age_us`` are gaps, except prices confirmed by readings of ``probe``."""
 
     series: KnownSeries
     grid: SlotGrid
@@ -487,8 +475,7 @@ def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[l
 
 
 # ---
-# Assumptions in place of missing measurements; each is described in words wherever the result is
-# shown.
+# Assumptions in place of missing measurements; each is described in words wherever the result is shown.
 
 #: Spot price as a share of on-demand: equal to the floor of AWS's V100 prices in 2021 and 2023.
 USUAL_SPOT_SHARE = 0.30
@@ -597,10 +584,7 @@ def _stand_in(
 def _elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
-    """Return the best on-demand price stated for the same instance type, and its place.
-
-    Sort order: same region first, then same zone, trust, newest.
-    """
+    """Return the best on-demand price of the type elsewhere, and its place: same region, same zone, trust, newest."""
     ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
     rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
     if not rows:
@@ -682,22 +666,19 @@ def load_history(
 ) -> History:
     """Return price and count of a market from ``start`` to ``end`` (slots, both inclusive), using only rows known at ``known_at``.
 
-    Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at).
-    ``start`` None: from the first observation of the counts, else of the price. The value of a slot
-    is the newest known version of the last observation at or before its start (M1.3); if it is
-    older than its maximal age the slot is a gap, NaN. Maximal ages: counts 3 nominal gaps, prices
-    36 h, at least one slot. A price that its source read at every probe (`Conventions`)
-    holds while the probes continue; a price that never changed and was never repeated is assumed
-    constant.
+    Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at). ``start`` None:
+    from the first observation of the counts, else of the price. The value of a slot is the newest known
+    version of the last observation at or before its start (M1.3); if it is older than its maximal age the
+    slot is a gap, NaN. Maximal ages: counts 3 nominal gaps, prices 36 h, at least one slot. A price that its
+    source read at every probe (`Conventions`) holds while the probes continue; a price that never changed and
+    was never repeated is assumed constant.
 
-    ``source`` None: the source with counts in the range that comes first in ``trust`` (glob
-    patterns for labels, most trusted first; unlisted sources last, alphabetical). The price is from
-    the same source if it has any, else from the most trusted source that overlaps, which is
-    recorded as an assumption; likewise the counts if the requested source has only prices. A
-    variable never mixes two sources. Prices are of the product used for planning
-    (`slackwater.warehouse.catalogue`).
-    ``on_demand``: terms of a job or of settings, which take precedence over any observed or listed
-    on-demand price (`find_on_demand`).
+    ``source`` None: the source with counts in the range that comes first in ``trust`` (glob patterns for
+    labels, most trusted first; unlisted sources last, alphabetical). The price is from the same source if it
+    has any, else from the most trusted source that overlaps, which is recorded as an assumption; likewise the
+    counts if the requested source has only prices. A variable never mixes two sources. Prices are of the
+    product used for planning (`slackwater.warehouse.catalogue`). ``on_demand``: terms of a job or of
+    settings, which take precedence over any observed or listed on-demand price (`find_on_demand`).
 
     ``within``: also return the counts read between slots (`History.within`) that were known by the
     slot's start: m = step / nominal gap - 1 evenly spaced readings, at most `MOST_WITHIN`; each is
@@ -964,10 +945,7 @@ def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
 def _counts_of(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> tuple[GridPath, int, bool]:
-    """Return the counts, the capacity, and whether a probe stated it.
-
-    Raises `MarketError` if there are no counts and none may be assumed.
-    """
+    """Return counts, capacity and whether a probe stated it; raises `MarketError` if there are none to use."""
     series, count = chosen.counts, request.assumptions.always_available
     if series is not None:
         path = reader.path(_count_asked(grid, series))
@@ -1044,9 +1022,8 @@ class Span:
 class MovingReader(Reader):
     """Reader for the times of a span, with the same answers as a new `Reader` at each of them.
 
-    Rows ingested after its creation are not seen.
-    Requests that do not fit the span (another time, a series with rows learned late) are answered
-    by separate queries.
+    Rows ingested after its creation are not seen. Requests that do not fit the span (another time, a series
+    with rows learned late) are answered by separate queries.
     """
 
     def __init__(self, store: Store, span: Span) -> None:

@@ -1,7 +1,4 @@
-"""Instance types with their GPUs and on-demand list prices, as shipped in ``warehouse/data/catalogue.csv`` (M1.1).
-
-``python -m benchmarks.build_catalogue`` writes the file. Prices are in USD per instance-hour.
-"""
+"""Instance types with GPUs and list prices, USD per instance-hour (M1.1); `benchmarks.build_catalogue` writes them."""
 
 from __future__ import annotations
 
@@ -240,8 +237,7 @@ PLANNED_PRODUCTS = (
     "per instance, min over offers",
     "unspecified",
 )
-#: Words in the names of products never used for planning; the regular expression works in Python
-#: and DuckDB.
+#: Words in the names of products never used for planning; the regular expression works in Python and DuckDB.
 OTHER_PRODUCTS = (
     r"(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b"
     r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated"
@@ -278,11 +274,7 @@ def _literal(text: str) -> str:
 
 
 def planned(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | None:
-    """Return the item with the best-ranked product, independent of the order of the items; None without such an item.
-
-    Returns None also if several products share the best rank (unknown names): it is not known which
-    of them a job would rent.
-    """
+    """Return the item whose product ranks best, whatever the order; None without one, and if several share that rank."""
     ranked: dict[int, list[ItemT]] = {}
     for item in items:
         if (rank := product_rank(product(item))) is not None:

@@ -19,9 +19,8 @@ from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GA
 
 Kind = Literal["price", "availability"]
 Type = Literal["text", "time", "number", "whole", "flag", "word"]
-#: ``identity``: identifies a series; ``compared``: two rows differ if they state different values,
-#: and null differs from nothing; ``described``: never makes two rows differ; ``judged``: checked and
-#: not stored.
+#: ``identity``: identifies a series; ``compared``: two rows differ if they state different values, and null
+#: differs from nothing; ``described``: never makes two rows differ; ``judged``: checked and not stored.
 Role = Literal["identity", "time", "value", "compared", "described", "judged", "place"]
 STORED: Final[tuple[Role, ...]] = ("value", "compared", "described")
 BOTH: Final[tuple[Kind, ...]] = ("price", "availability")
@@ -55,12 +54,11 @@ class Check:
     {zoneless} for a time without a zone, {COLUMN} is the cast value of another stored column, and
     {latest}, {ahead} and {times} are the limits of `slackwater.warehouse.observations.Bounds`. ``parameter`` may use the same.
 
-    The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL
-    for its {1}) continue it with details that do not count as another kind of reason. ``column``:
-    the column named in the sentence, by default the checked column. ``needs``: the check applies
-    only with a clock, only to sources that do not state a time zone, or only where list prices are
-    known; the last kind is not repeated for exported rows. ``by_value``: every value found counts
-    as a separate kind of reason.
+    The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its
+    {1}) continue it with details that do not count as another kind of reason. ``column``: the column named in
+    the sentence, by default the checked column. ``needs``: the check applies only with a clock, only to
+    sources that do not state a time zone, or only where list prices are known; the last kind is not repeated
+    for exported rows. ``by_value``: every value found counts as a separate kind of reason.
     """
 
     code: str
@@ -78,11 +76,10 @@ class Check:
 class Column:
     """A column of observations: its place, type and unit, the accepted values, and its description.
 
-    ``names``: names by which tables of files have it, the preferred name first; empty for columns
-    that a source fills in. ``usable``: SQL that is true for values to store where others are set
-    aside instead of rejecting the row; ``set_aside`` then describes them. ``words`` lack unit and
-    nullability, which `described` adds; ``view_words`` replace them in the view, which has no
-    placement scores.
+    ``names``: names by which tables of files have it, the preferred name first; empty for columns that a
+    source fills in. ``usable``: SQL that is true for values to store where others are set aside instead of
+    rejecting the row; ``set_aside`` then describes them. ``words`` lack unit and nullability, which
+    `described` adds; ``view_words`` replace them in the view, which has no placement scores.
     """
 
     name: str
@@ -114,10 +111,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Reason for rejecting rows: a sentence with parameters {0} and {1}, and the text under which its rows are counted.
-
-    ``by_value``: the sentences are counted separately.
-    """
+    """Reason for rejecting rows, with parameters {0} and {1}, counted under a text (``by_value``: each sentence apart)."""
 
     sentence: str
     kind: str
@@ -142,8 +136,7 @@ UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Kinds of counts: launch tests, running instances, listed offers; a placement score is not a count
 #: of instances.
 COUNT_KINDS: Final = ("probe", "held", "offers", "score")
-#: Regular expressions for accepted modes, units and currencies: a spot price in USD per
-#: instance-hour.
+#: Regular expressions for accepted modes, units and currencies: a spot price in USD per instance-hour.
 _SPOT = (
     "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
 )
@@ -218,8 +211,7 @@ def _identity(name: str, *names: str, words: str) -> Column:
 
 _ON_DEMAND_OR_LISTED = "CASE WHEN (isfinite({value}) AND {value} > 0) THEN {value} ELSE listed_usd END"
 
-#: Every column of the rows of sources, in their order, which is also the order of checks, tables and
-#: views.
+#: Every column of the rows of sources, in their order, which is also the order of checks, tables and views.
 COLUMNS: Final[tuple[Column, ...]] = (
     _identity("source", words="Source of the observations of the market"),
     _identity("provider", "cloud", "cloud_provider", "vendor", words="Cloud provider"),
@@ -524,10 +516,7 @@ def stored_columns(kind: Kind) -> tuple[Column, ...]:
 
 
 def stored_checks(kind: Kind, names: Collection[str]) -> list[tuple[str, str]]:
-    """Return the checks of stored rows, for tables written elsewhere: SQL that is true for an unusable row, and the reason.
-
-    ``names``: columns of the table.
-    """
+    """Return the checks of a table (columns ``names``) written elsewhere: SQL, true for an unusable row, and the reason."""
     return [
         (
             check.test.format(
@@ -561,8 +550,7 @@ def _reason(column: Column, check: Check) -> Reason:
     )
 
 
-#: Code of rows of the same key that differ, and prefix of the codes of rows that contradict a stored
-#: row.
+#: Code of rows of the same key that differ, and prefix of the codes of rows that contradict a stored row.
 CONTRADICTS: Final = "row.contradicts"
 CONFLICTS: Final = "row.conflicts."
 
@@ -683,10 +671,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 
 def differences(kind: Kind, found: Sequence[tuple[str, str, bool]]) -> list[str]:
-    """Compare the columns of a table, (name, SQL type, whether it may be null), with the declaration; return the differences.
-
-    The keys of the table (``sid``, ``known_at`` and ``batch``) are not compared.
-    """
+    """Return the differences of columns (name, SQL type, nullable) from the declaration, keys of the table apart."""
     there = {name: (type_, null) for name, type_, null in found if name not in _KEYS}
     wanted = {column.name: (SQL_TYPES[column.type], column.nullable) for column in stored_columns(kind)}
     return [

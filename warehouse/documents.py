@@ -1,7 +1,4 @@
-"""Small documents: stored JSON, TOML files written by users, and the data of the package; imports nothing heavy.
-
-Stored JSON is not trusted, as an older version or another program may have written it.
-"""
+"""Small documents: stored JSON, which is not trusted, TOML files of users, and data of the package; all light."""
 
 from __future__ import annotations
 

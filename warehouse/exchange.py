@@ -214,11 +214,10 @@ def import_folder(
 ) -> dict[str, Imported]:
     """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
-    Every file is first compared with the manifest; all rows are added in a single transaction. An
-    unusable row is set aside together with the rows that refer to it (`slackwater.warehouse.foreign`).
-    ``judges`` maps table and column to a function that returns why a stored JSON text is unusable.
-    Raises `InputError` for a folder that is incomplete, changed or of another form, `SchemaError`
-    for a folder of a newer schema.
+    Every file is first compared with the manifest; all rows are added in a single transaction. An unusable
+    row is set aside together with the rows that refer to it (`slackwater.warehouse.foreign`). ``judges`` maps
+    table and column to a function that returns why a stored JSON text is unusable. Raises `InputError` for a
+    folder that is incomplete, changed or of another form, `SchemaError` for a folder of a newer schema.
     """
     manifest = read_manifest(folder)
     _verify(folder, manifest)
@@ -328,10 +327,7 @@ class _TableRows:
         return f"(SELECT {ids} FROM {source} AS f{joins})"
 
     def own(self) -> int:
-        """Insert rows that other tables refer to, with new ids unless their key is stored; return their number.
-
-        The mapping of old to new ids is written to ``new_<table>``.
-        """
+        """Insert rows that others refer to, with new ids (``new_<table>``) unless their key is stored; return their number."""
         owner = _OWNERS[self.name]
         rest = [name for name in self.columns if name != owner.id]
         key, names = ", ".join(owner.key), ", ".join(rest)
@@ -365,10 +361,7 @@ class _TableRows:
         )
 
     def rejected(self) -> int:
-        """Insert rows without a key; return their number.
-
-        Afterwards each distinct row occurs as often as in the warehouse that has more copies of it.
-        """
+        """Insert rows without a key, each as often as in the warehouse that has more of it; return their number."""
         names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
         return self._insert_rows(

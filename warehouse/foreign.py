@@ -1,8 +1,7 @@
 """Reader for the table files of an exported folder, which checks every row before use.
 
-A folder may come from any source. Its files are read by Arrow, never by SQL; columns must have the
-names and types of the warehouse's schema. An unusable row is set aside with a reason and does not
-affect other rows.
+A folder may come from any source. Its files are read by Arrow, never by SQL; columns must have the names and
+types of the warehouse's schema. An unusable row is set aside with a reason and does not affect other rows.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ _TEXTS = {
     "spec", "details", "allocations", "more", "options", "assumptions", "raw", "reason", "text", "note", "watermark", "state",
     "file", "price_fallback", "count_fallback", "subject",
 }  # fmt: skip
-#: Columns with a JSON text -> type of the JSON value. None and "" are allowed in columns that may
-#: be empty.
+#: Columns with a JSON text -> type of the JSON value. None and "" are allowed in columns that may be empty.
 JSON_COLUMNS: Mapping[tuple[str, str], type] = {
     ("jobs", "spec"): dict,
     ("terms", "spec"): dict,
@@ -274,10 +272,7 @@ def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) ->
 
 
 def unreadable_rows(store: Store, *, measured_since: datetime) -> list[str]:
-    """Return messages with the number of stored rows whose JSON text is unreadable, by table and column.
-
-    Of measured errors only those since ``measured_since`` are looked at: after a year there are millions.
-    """
+    """Return messages on stored rows with unreadable JSON; of the millions of errors only since ``measured_since``."""
     told = []
     for (table, column), form in JSON_COLUMNS.items():
         kind = "OBJECT" if form is dict else "ARRAY"

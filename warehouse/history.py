@@ -109,10 +109,9 @@ class History:
     observation at or before its start, so a slot is fully observed when it begins.
 
     ``capacity`` is the largest number of instances that the market can show: the limit of the probe
-    (``capacity_stated``), else the largest count known so far. ``real_clock``: whether hour of day
-    and weekday are meaningful. ``assumptions`` lists, in words, everything that was not measured (a
-    constant price, another market's path, ...): a history with any assumption is synthetic and is
-    shown as such.
+    (``capacity_stated``), else the largest count known so far. ``real_clock``: whether hour of day and
+    weekday are meaningful. ``assumptions`` lists, in words, everything that was not measured (a constant
+    price, another market's path, ...): a history with any assumption is synthetic and is shown as such.
 
     ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of
     the slot before, oldest first, NaN where there is no reading: a probe every 10 minutes gives a
@@ -213,9 +212,8 @@ class History:
     def until(self, at: pd.Timestamp) -> History:
         """Return the same history as known at ``at``: later slots are cut off, values learned later become gaps.
 
-        The result can only lose information: a value that was revised after ``at`` becomes a gap,
-        although the warehouse may still know the older value (read the warehouse as of ``at`` to
-        get it).
+        The result can only lose information: a value that was revised after ``at`` becomes a gap, although
+        the warehouse may still know the older value (read the warehouse as of ``at`` to get it).
         """
         if at >= self.known_at:
             return self

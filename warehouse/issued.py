@@ -1,8 +1,4 @@
-"""Forecasts, fitted models, decisions and scores as they were issued; never overwritten.
-
-Contents: rows of any table, written once and read back; states of fitted models; vintages of
-forecasts.
-"""
+"""Rows, fitted states and vintages of forecasts, decisions and scores as they were issued; never overwritten."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from slackwater.warehouse.times import microseconds, moment, utc_index
 # ---
 # Rows of any table: written once, never overwritten, read back by column.
 
-#: Table -> its natural key: a row with the key of a stored row is repeated, even if other columns
-#: differ.
+#: Table -> its natural key: a row with the key of a stored row is repeated, even if other columns differ.
 NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     name: rule.key for name, rule in TABLES.items() if not rule.id and not rule.needs
 }
@@ -44,8 +39,7 @@ def write_rows(
 ) -> AddedRows:
     """Add rows to a table of `NATURAL_KEYS`; rows whose key is stored already, or occurs earlier in ``rows``, count as repeated.
 
-    Missing columns are null. Raises `StoreError` for an unknown table or column, or a missing key
-    column.
+    Missing columns are null. Raises `StoreError` for an unknown table or column, or a missing key column.
     """
     key = NATURAL_KEYS.get(table)
     if key is None:
@@ -64,10 +58,9 @@ def write_rows(
 
 def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the rows whose key is neither stored nor that of an earlier row, in their order."""
-    # Only keys are sorted and joined: with whole rows, wide tables would be in memory several
-    # times. Stored rows are filtered by the range of the first key column, so that a table of
-    # millions is not loaded for a few rows; the range is passed as values, since two subqueries
-    # would take half the time for a few rows.
+    # Only keys are sorted and joined: with whole rows, wide tables would be in memory several times. Stored
+    # rows are filtered by the range of the first key column, so that a table of millions is not loaded for a
+    # few rows; the range is passed as values, since two subqueries would take half the time for a few rows.
     keys = ", ".join(key)
     bounds = pc.min_max(incoming[key[0]]).as_py()
     there = f"SELECT {keys} FROM {table} WHERE {key[0]} BETWEEN $least AND $most"
@@ -107,9 +100,8 @@ def read_rows(
 ) -> pd.DataFrame:
     """Return rows of a table, in the order written unless ``order_by`` names columns.
 
-    ``where`` maps a column to a value (equal), a list or tuple (any of), or a slice (start <=
-    column < stop, either may be None). Raises `StoreError` for an unknown table or column. Times
-    are UTC.
+    ``where`` maps a column to a value (equal), a list or tuple (any of), or a slice (start <= column < stop,
+    either may be None). Raises `StoreError` for an unknown table or column. Times are UTC.
     """
     if table not in TABLES:
         raise StoreError(f"table {table!r}", expected=f"one of {', '.join(TABLES)}")
@@ -235,10 +227,7 @@ def load_fitted(
     fitted_at: pd.Timestamp,
     known_at: pd.Timestamp,
 ) -> dict[tuple[str, str], FittedState]:
-    """Return the states fitted at exactly ``fitted_at`` and known at ``known_at`` (M1.2), by (panel, variable).
-
-    Runs a single query for all panels; panels without such a state are absent.
-    """
+    """Return the states fitted at ``fitted_at`` and known at ``known_at`` (M1.2), by (panel, variable), in one query."""
     if not panels:
         return {}
     rows = store.execute(

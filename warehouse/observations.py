@@ -1,8 +1,4 @@
-"""Import of observations (stage, cast, check, merge, count) and listing of markets and sources (M1.1, M1.2).
-
-Contents: the SQL that casts rows or gives the reason for rejecting them, the import of files and
-live pages, and the listing.
-"""
+"""Import of observations (stage, cast, check, merge, count), and listing of markets and sources (M1.1, M1.2)."""
 
 from __future__ import annotations
 
@@ -422,8 +418,7 @@ _REASONS = pa.table(
         "is_stated": [not code or code in STATED for code in REASONS],
     }
 )
-#: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code
-#: says all.
+#: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code says all.
 _COUNTED_BY = (
     "code, CASE WHEN code IN ("
     + ", ".join(sql_literal(code) for code, reason in REASONS.items() if not reason.by_value)
@@ -456,8 +451,7 @@ def counted_reasons(found: Iterable[tuple[str, str, int]]) -> dict[str, int]:
 
 
 # ---
-# Staging and merging: each file is staged in chunks, cast and checked in SQL, and merged in one
-# transaction.
+# Staging and merging: each file is staged in chunks, cast and checked in SQL, and merged in one transaction.
 
 #: Rows merged at a time, so that grouping and joining stay well within the store's memory limit.
 PART_ROWS = 1_000_000
@@ -698,9 +692,8 @@ def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
 def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
     """Create ``sorted``: the staged rows in table order, with a flag for repeated observations.
 
-    Returns the number of rows, and the range of their series and times. The order is checked while
-    the rows leave the sort, which costs a tenth of grouping them; raises `StoreError` if they are
-    not in order.
+    Returns the number of rows, and the range of their series and times. The order is checked while the rows
+    leave the sort, which costs a tenth of grouping them; raises `StoreError` if they are not in order.
     """
     before = "lag(sid) OVER () AS last_sid, lag(observed_at) OVER () AS last_at"
     store.execute(
@@ -722,10 +715,7 @@ def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
 
 
 def _parts(store: Store) -> list[dict[str, object]]:
-    """Return ranges of series ids (of times, for long series) with about `PART_ROWS` staged rows each.
-
-    All rows of an observation are in the same part; the parts are in the order of the tables.
-    """
+    """Return ranges of series ids (of times, for long series) with about `PART_ROWS` staged rows, in order of the tables."""
     sizes = store.execute("SELECT sid, count(*) FROM sorted GROUP BY sid ORDER BY sid")
     parts: list[dict[str, object]] = []
     room = 0
@@ -973,11 +963,7 @@ STANDARD_INPUT = "-"  # File name of rows read from standard input
 
 
 class _CountingSource:
-    """Wrapper around a source that reports the number of rows read so far, file by file.
-
-    ``standard_input``: path of the copy of standard input, whose rows get the file name
-    `STANDARD_INPUT`.
-    """
+    """Wrapper that reports the rows read, file by file; a copy of ``standard_input`` has the name `STANDARD_INPUT`."""
 
     def __init__(
         self, source: Source, rows: Callable[[str, int], None], standard_input: Path | None = None
@@ -1093,10 +1079,9 @@ def ingest_file(
     again, unless some of its rows were dated in the future then: its usable rows count as repeated,
     its rejected rows as rejected.
 
-    ``known_at`` applies to rows that do not state it (M1.2); ``imported_at`` is the logical time of
-    the import; ``name`` is the file name stored in ``imports``, by default the path. Raises
-    `SourceFileError` if the file does not have the source's format; then none of its rows are
-    stored.
+    ``known_at`` applies to rows that do not state it (M1.2); ``imported_at`` is the logical time of the
+    import; ``name`` is the file name stored in ``imports``, by default the path. Raises `SourceFileError` if
+    the file does not have the source's format; then none of its rows are stored.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
@@ -1304,11 +1289,7 @@ def rejected_rows(
     reason: str | None = None,
     most: int = 20,
 ) -> Rejected:
-    """Return rejected rows, filtered by source (the reader, or a label in their rows), file and reason.
-
-    ``file`` and ``reason`` match any part of the text, ignoring case. At most ``most`` rows are
-    returned.
-    """
+    """Return at most ``most`` rejected rows by source (or label), and any part of file and reason, ignoring case."""
     asked = (
         "FROM rejected AS r JOIN imports AS i USING (batch) WHERE "
         "($source IS NULL OR i.reader = $source OR i.file LIKE $source || ':%' "
@@ -1446,10 +1427,7 @@ def _listed_on_demand(
     observed: Mapping[tuple[str, str], Sequence[tuple[str, str, float, str, float]]],
     at: pd.Timestamp,
 ) -> tuple[float, OnDemandOrigin]:
-    """Return the on-demand price of a listing row and its origin.
-
-    ``observed``: observed prices in the listing by provider and instance type.
-    """
+    """Return the on-demand price of a listing row and its origin; ``observed``: by provider and instance type."""
     term = terms_for(row["market"], terms)
     if term is not None:
         if term.usd is None:

@@ -76,9 +76,8 @@ def load_place(place: str) -> Any:
 def find_plugin(group: str, name: str) -> Any | None:
     """Return the object of another package with this name, None if there is none.
 
-    ``name`` is that of an entry point of ``group`` (`list_plugins`), or ``module:Name``, whose module
-    may also lie in the working folder. Raises `SettingsError` if the module or the object cannot be
-    imported.
+    ``name`` is that of an entry point of ``group`` (`list_plugins`), or ``module:Name``, whose module may
+    also lie in the working folder. Raises `SettingsError` if the module or the object cannot be imported.
     """
     place = name if PLACE.fullmatch(name) else list_plugins(group).get(name)
     if place is None:

@@ -18,11 +18,10 @@ Span = tuple[pd.Timestamp, pd.Timestamp]  # A time range, both ends included
 class Retention:
     """How long rows are kept in full, counted back from the newest of their kind; None: forever.
 
-    ``fitted``: estimated forecasters, dropped afterwards; states are read at their fit time only
-    (M6.4), and backfills can fit them again. ``forecasts``: of older days the first forecast of each
-    model in a market stays, and those of the model ``planner`` in ``spans``, by which jobs are
-    replayed. ``accuracy``: of older days the last measurement stays. The newest row of a market
-    always stays.
+    ``fitted``: estimated forecasters, dropped afterwards; states are read at their fit time only (M6.4), and
+    backfills can fit them again. ``forecasts``: of older days the first forecast of each model in a market
+    stays, and those of the model ``planner`` in ``spans``, by which jobs are replayed. ``accuracy``: of older
+    days the last measurement stays. The newest row of a market always stays.
     """
 
     fitted: pd.Timedelta | None = KEEP_FITTED

@@ -42,9 +42,7 @@ from slackwater.warehouse.plugins import has_extra, lacks_extra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Tables of `slackwater.forecasting.diagnosis`: predictability of the series, changes of their distribution, and probes
-    that alternate.
-    """
+    """Tables of `slackwater.forecasting.diagnosis`: predictability, changes of distribution, and probes that alternate."""
 
     predictability: pd.DataFrame = field(default_factory=pd.DataFrame)
     drift: pd.DataFrame = field(default_factory=pd.DataFrame)

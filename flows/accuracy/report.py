@@ -203,9 +203,7 @@ def _with_step(settings: Settings, step: str | None) -> Settings:
 
 
 def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
-    """Return the JSON object: data, models, rows pooled, by market and by class of markets, and
-    notes; undefined values are null.
-    """
+    """Return the JSON object: data, models, rows pooled, by market and by class, and notes; undefined values are null."""
     twice = DEFAULT if accuracy.default == DEFAULT_MODEL else None
     return {
         "data": data,

@@ -39,9 +39,7 @@ LEAST_PRICES = 20  # Minimum number of records of a price; fewer do not show how
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesChoice:
-    """Selection of series: markets by a glob on ``provider/region/zone/type`` (with ``@``: on
-    ``...@source``), variables, and first origin.
-    """
+    """Selection of series: markets by a glob on ``provider/region/zone/type[@source]``, variables, and first origin."""
 
     market: str | None = None
     variables: Sequence[Variable] = VARIABLES

@@ -97,10 +97,7 @@ def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
 
 @contextmanager
 def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
-    """Yield a function that stores a block; the file appears when the context ends without an error.
-
-    Raises `InputError` if the folder cannot be written.
-    """
+    """Yield a function that stores a block; the file appears at an end without error. Raises `InputError` if not writable."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,11 +177,7 @@ def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
 
 
 def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
-    """Yield the stored blocks of a unit, read a few at a time.
-
-    Raises `DamagedStoreError`, possibly after some blocks, if the file is damaged or does not hold
-    these forecasts.
-    """
+    """Yield the stored blocks of a unit; raises `DamagedStoreError` if the file does not hold these forecasts."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
@@ -229,9 +222,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestPlan:
-    """A backtest to run: the model whose forecasts are drawn as examples (``default``), and the
-    folder of stored forecasts, if any.
-    """
+    """A backtest to run, the model drawn as example (``default``), and the folder of stored forecasts, if any."""
 
     rolling: Rolling
     default: str

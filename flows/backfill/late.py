@@ -1,8 +1,4 @@
-"""Slots that were missed before a turn, and their turns, made in order before it.
-
-A decision builds on the decisions before it (M2.4), so the missing slots come first, from the
-oldest on, whichever of several late runs starts first.
-"""
+"""Slots missed before a turn, made in order before it, oldest first: a decision builds on those before it (M2.4)."""
 
 from __future__ import annotations
 
@@ -24,10 +20,7 @@ from slackwater.warehouse.store.connection import Store, open_reader
 def missing_before(
     store: Store, at: pd.Timestamp, *, slot: pd.Timedelta, every: pd.Timedelta
 ) -> SlotRange | None:
-    """Return the slots between the last finished turn and ``at``, ``every`` apart; None if none is missing.
-
-    A warehouse without a finished turn misses no slot.
-    """
+    """Return the slots between the last finished turn and ``at``, ``every`` apart; None without any, or without such a turn."""
     ((last,),) = store.execute(
         "SELECT max(logical_at) FROM (SELECT logical_at FROM runs WHERE status = 'done' AND logical_at < $at "
         "GROUP BY logical_at HAVING count(DISTINCT stage) >= $stages)",

@@ -181,18 +181,16 @@ def _slot_plan(
 # ---
 # Backfill: run the stages of live turns for many past slots at once.
 #
-# The resulting tables equal those of turns that ran at their own time, slot by slot: each turn
-# reads only data known at its slot (M1.2), and its rows are marked as backfilled. The range is
-# processed in pieces. The results of a piece are committed at once, so a backfill that was killed
-# resumes where it stopped. As soon as another process waits to write, the backfill finishes the
-# current piece and releases the warehouse. While a piece is forecast, the decisions of the
-# previous piece run (only later decisions read them) and the estimates of the next piece are
-# computed.
+# The resulting tables equal those of turns that ran at their own time, slot by slot: each turn reads only
+# data known at its slot (M1.2), and its rows are marked as backfilled. The range is processed in pieces. The
+# results of a piece are committed at once, so a backfill that was killed resumes where it stopped. As soon as
+# another process waits to write, the backfill finishes the current piece and releases the warehouse. While a
+# piece is forecast, the decisions of the previous piece run (only later decisions read them) and the
+# estimates of the next piece are computed.
 
 TOGETHER = (forecast_market,)  # Functions whose calls share large arguments
 CHUNK = 96  # Maximum number of slots per chunk, for which observations are ingested and read together
-#: Maximum number of slots per piece: limits the work lost by a kill, the wait of a live turn, and
-#: memory.
+#: Maximum number of slots per piece: limits the work lost by a kill, the wait of a live turn, and memory.
 PIECE = 48
 #: Maximum number of pieces until the warehouse is reopened, which publishes the results to readers.
 #: A waiting writer has the same effect.
@@ -389,8 +387,7 @@ class _Opening:
     _reads: Reads | None = None  # Cached observations for the turns of the current chunk
     #: The policy pool after the scores so far; None if it must be read from the warehouse.
     _pool: Pool | None = None
-    #: Names of the jobs that are scored before the next slots; None if they must be read from
-    #: the warehouse.
+    #: Names of the jobs that are scored before the next slots; None if they must be read from the warehouse.
     _scored: set[str] | None = None
     _recount: bool = False  # Whether scoring failed for a job that was assumed to be scored
 
@@ -479,11 +476,7 @@ class _Opening:
         return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
 
     def _forecast_and_score(self, piece: _Piece) -> None:
-        """Forecast the slots of a piece and score their ended jobs.
-
-        Scores depend only on the market, so they may precede the decisions, which read only rounds
-        before their slot.
-        """
+        """Forecast the slots of a piece and score their ended jobs, which needs no decision of these slots."""
         self._stage("forecast", piece, partial(self._forecast, piece))
         self._stage("score", piece, partial(self._score, piece))
 

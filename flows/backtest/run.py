@@ -62,9 +62,8 @@ class Backtest:
     """Outcomes of all policies at all starts.
 
     ``left_out`` counts starts whose slots are not all in the record, ``gaps`` the slots without an
-    observation, ``slots`` all slots of all runs of a policy. ``model`` is that of `Outcome.model`.
-    ``block`` is the length of a block of
-    starts with dependent costs.
+    observation, ``slots`` all slots of all runs of a policy. ``model`` is that of `Outcome.model`. ``block``
+    is the length of a block of starts with dependent costs.
     """
 
     job: str
@@ -323,10 +322,9 @@ def _runs(scored: Scored) -> Iterator[Run]:
 class Summary:
     """Summary of a policy over all starts; costs in USD, shares relative to the cost of on-demand only.
 
-    ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts,
-    None for fewer than `slackwater.forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None
-    without an on-demand price. ``late`` is None if it is unknown for any start whether the job was
-    on time.
+    ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for
+    fewer than `slackwater.forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None without an
+    on-demand price. ``late`` is None if it is unknown for any start whether the job was on time.
     """
 
     policy: str

@@ -1,8 +1,4 @@
-"""Make the deployments of a work pool refuse unknown parameters: ``python -m slackwater.flows.engine.closing``.
-
-`prefect deploy` takes the schema of parameters from the flow, which allows others: a run with an
-unknown parameter is created, starts, and then fails. `slackwater serve` needs none of this.
-"""
+"""Make Prefect refuse runs of a work pool with unknown parameters, which `prefect deploy` allows."""
 
 from __future__ import annotations
 

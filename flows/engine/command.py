@@ -21,10 +21,9 @@ def run(
 ) -> Answer:
     """Run one turn of the loop: ingest, forecast, decide, score, report.
 
-    Without --data and without feeds the turn uses the markets stored in the warehouse; if there are
-    none, the market is SIMULATED (calibrated to measured series). With --data and without --at,
-    each market is evaluated at the end of its own record; with --at, all are evaluated at that
-    time.
+    Without --data and without feeds the turn uses the markets stored in the warehouse; if there are none, the
+    market is SIMULATED (calibrated to measured series). With --data and without --at, each market is
+    evaluated at the end of its own record; with --at, all are evaluated at that time.
     """
     from slackwater.flows.engine.run import run_turn
     from slackwater.flows.turn.report.command import decided_blocks, turn_blocks

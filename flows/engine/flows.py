@@ -1,10 +1,9 @@
 """The Prefect flows: each takes parameters and runs stages of a turn, without arithmetic; the work is in
 `slackwater.flows.turn.stages`.
 
-``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a
-parameter or use their scheduled time, never the clock (M1.4). Each opens the warehouse itself, and
-only the process of the flow writes to it. Work is distributed over a few coarse tasks that receive
-and return plain values.
+``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter or use
+their scheduled time, never the clock (M1.4). Each opens the warehouse itself, and only the process of the
+flow writes to it. Work is distributed over a few coarse tasks that receive and return plain values.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ Runner = TaskRunner[PrefectFuture[Any]]
 SHOW: ContextVar[Show] = ContextVar("SHOW", default=show_nothing)
 
 
-#: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not a task per market or
-#: job.
+#: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not a task per market or job.
 TASKS_A_STAGE = 12
 #: Tasks are threads that wait for the executor, which computes elsewhere; only with threads they
 #: compute themselves.
@@ -86,10 +84,7 @@ Result = TypeVar("Result")
 
 
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """Run the calls in at most `TASKS_A_STAGE` Prefect tasks named after the function; return results in the order of the calls.
-
-    This is the `Fan` of the engine.
-    """
+    """The `Fan` of the engine: make the calls in at most `TASKS_A_STAGE` tasks named after the function."""
     unit = task(name=function.__name__.replace("_", "-"), cache_policy=NO_CACHE, persist_result=False)(
         _called
     )

@@ -1,8 +1,4 @@
-"""Set Prefect's environment before its import, and run a turn of the loop, on the embedded engine if Prefect is installed.
-
-Modules that a turn needs are imported when it runs, so that setting the environment does not import
-them.
-"""
+"""Set Prefect's environment before its import, and run a turn, on the embedded engine if Prefect is installed."""
 
 from __future__ import annotations
 
@@ -64,11 +60,7 @@ def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
 
 @contextmanager
 def no_heartbeat() -> Iterator[None]:
-    """Disable Prefect's heartbeat in this process, for runs started by hand, which no automation watches.
-
-    The heartbeat thread takes up to a second to end, and no environment variable turns it off
-    (Prefect 3.8).
-    """
+    """Disable Prefect's heartbeat for runs started by hand: its thread takes up to a second to end (Prefect 3.8)."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):

@@ -1,7 +1,4 @@
-"""Serve the deployments from a single process without a work pool; starts a Prefect server if no server is configured.
-
-The server is a child process that ends with its parent.
-"""
+"""Serve the deployments from a single process without a work pool, with a child process as server if none is configured."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ LIVE = "live"  # The tag of the deployments of live turns
 #: Seconds that Prefect waits for a run's process to start before it gives its concurrency slot to
 #: another run.
 GRACE_SECONDS = 300
-#: Origin of interval schedules; slots count from it too, so that every scheduled time is the start
-#: of a slot.
+#: Origin of interval schedules; slots count from it too, so that every scheduled time is the start of a slot.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Treatment of a run that is due while another is running: it waits, or it is cancelled.
@@ -160,8 +156,7 @@ DEPLOYMENTS = (
 )
 
 
-#: Seconds without an event of a run after which its process is considered dead: ten heartbeat
-#: intervals.
+#: Seconds without an event of a run after which its process is considered dead: ten heartbeat intervals.
 SILENCE_SECONDS = 300
 #: Events of a run that has started and not ended: a worker may die between any two of them. An event
 #: has the name of the state, not of its type: Submitting and InfrastructurePending are of type
@@ -321,10 +316,7 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
 
 
 def closed_schema(schema: ParameterSchema) -> ParameterSchema:
-    """Return a schema of parameters by which Prefect refuses a run with an unknown parameter when it is created.
-
-    Without it the run is created, starts, and then fails.
-    """
+    """Return a schema of parameters by which Prefect refuses to create a run with an unknown parameter."""
     from prefect.utilities.callables import ParameterSchema
 
     class ClosedSchema(ParameterSchema):
@@ -394,12 +386,11 @@ def running_server(
     """Start a Prefect server on loopback and yield the address of its API; the server ends with the block or this process.
 
     Settings are read from the environment (`slackwater.flows.engine.run.prepare_engine`); output goes to
-    ``log``. Port 0 selects any free port. The server requires a password (`server_password`),
-    accepts only the loopback host names and ``names``, rejects pages of other origins, and its
-    files are private to this user. While it runs, this process and its children have its address
-    and password in their environment, for Prefect's clients. An ``embedded`` server has neither UI
-    nor scheduler. ``meanwhile`` runs while it starts. Raises `SettingsError` if the port is in use
-    or the server does not start.
+    ``log``. Port 0 selects any free port. The server requires a password (`server_password`), accepts only
+    the loopback host names and ``names``, rejects pages of other origins, and its files are private to this
+    user. While it runs, this process and its children have its address and password in their environment, for
+    Prefect's clients. An ``embedded`` server has neither UI nor scheduler. ``meanwhile`` runs while it
+    starts. Raises `SettingsError` if the port is in use or the server does not start.
     """
     require_scheduler()
     if port:
@@ -430,8 +421,7 @@ def running_server(
             with _signals_wait():
                 process = subprocess.Popen(
                     words, stdout=output, stderr=subprocess.STDOUT, env=environment, umask=0o077,
-                    # Ctrl-C at the terminal must reach only this process, which stops the server in
-                    # order.
+                    # Ctrl-C at the terminal must reach only this process, which stops the server in order.
                     start_new_session=not embedded,
                 )  # fmt: skip
             meanwhile()
@@ -516,11 +506,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Delay stop signals until the end of the block, so that they cannot interrupt the start or stop of a process.
-
-    A signal during the start would leave a process that nobody knows of; during the stop it would
-    leave it running.
-    """
+    """Delay stop signals to the end of the block: no process is left behind by an interrupted start or stop."""
     if threading.current_thread() is not threading.main_thread():  # signals only interrupt the main thread
         yield
         return
@@ -590,10 +576,7 @@ def serve_command(
 
 
 def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
-    """Return the time between turns: ``--every``, else the slot length; None if it equals the deployments' own schedule.
-
-    Raises `SettingsError` unless it is a whole number of slots: every turn must start with a slot.
-    """
+    """Return the time between turns, None if that of the deployments; raises `SettingsError` unless whole slots."""
     step = pd.Timedelta(minutes=settings.step_minutes)
     expected = (
         f"a whole number of slots of {settings.step_minutes} minutes, such as {settings.step_minutes}min"
@@ -620,11 +603,7 @@ def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
 
 
 def start_embedded_server() -> None:
-    """Start a server for this process unless PREFECT_API_URL is set; Prefect and the flows are imported meanwhile.
-
-    It ends with the interpreter: Prefect delivers the last log lines and events of its runs after
-    our code has ended.
-    """
+    """Start a server for this process, unless PREFECT_API_URL is set, that ends with the interpreter and its last log lines."""
     if os.environ.get("PREFECT_API_URL"):
         return
     running = ExitStack()
@@ -677,11 +656,7 @@ async def keep_automation(said: dict[str, Any]) -> None:
 
 
 async def _serve(made: Sequence[RunnerDeployment]) -> None:
-    """Run the deployments when due until a signal; then stop the running flows and leave the schedules active.
-
-    Schedules are not paused: slots during a restart must not be lost; their late runs process their
-    own slot.
-    """
+    """Run the deployments when due until a signal, then stop the flows; schedules stay active, so that late runs make up."""
     from prefect.runner import Runner
 
     for one in automations():

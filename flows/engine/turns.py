@@ -71,10 +71,7 @@ def complete_turn(
     run: Callable[[Stage, Turn, TurnProgress], TurnProgress] = run_stage,
     emit: Callable[[Settled], None] = lambda _: None,
 ) -> TurnResult:
-    """Run all stages of a turn on a warehouse file, check for alarms, and store the seconds of each stage.
-
-    ``run`` runs a stage (`whole_turn`); ``emit`` receives the alarms raised and cleared.
-    """
+    """Run all stages of a turn (by ``run``), check for alarms (to ``emit``), and store the seconds of each stage."""
     start, seconds = steady_seconds(), dict[str, float]()
 
     def timed(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:

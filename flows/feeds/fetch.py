@@ -1,8 +1,4 @@
-"""Fetch live feeds into the warehouse, all or nothing (decision 59).
-
-Pages are staged with their marks as they arrive. When the fetch has ended, its rows become
-observations in one transaction with its row in ``fetches``.
-"""
+"""Fetch live feeds: pages are staged, and become observations with the row of ``fetches`` in one transaction."""
 
 from __future__ import annotations
 
@@ -96,11 +92,7 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
 
 
 def moved(mark: Mark, page: FetchedPage, asked: FetchRequest) -> Mark:
-    """Return the mark of a part after a page.
-
-    A range of history requested by hand moves the mark only if it adjoins the data read before; it
-    leaves an interrupted listing unchanged.
-    """
+    """Return the mark of a part after a page; a range requested by hand moves it only if it adjoins the data read before."""
     base = replace(mark, followed_since=mark.followed_since or asked.at - asked.every)
     if page.memory is not None:
         base = replace(base, memory=page.memory)
@@ -156,10 +148,7 @@ def fetch_states(store: Store) -> dict[str, Fetched]:
 
 
 def stopped_after(page: StagedPage, before: Fetched | None) -> Fetched:
-    """Return the state of a fetch that was stopped after a staged page; ``before`` is the stored row of the feed.
-
-    The counts are those of earlier attempts at the same time: staged rows are not yet counted.
-    """
+    """Return the state of a fetch that was stopped after a staged page, with the counts of earlier attempts (``before``)."""
     finished, options, marks = _read_watermark(page.watermark)
     start = Fetched(feed=page.feed, at=page.at, status="partial")
     return replace(
@@ -238,11 +227,7 @@ def collected_due(
     clock: pd.Timestamp | None = None,
     bounds: BoundSettings = USUAL_BOUNDS,
 ) -> Iterator[tuple[Collected, ...]]:
-    """Fetch every feed that is due at a time, and provide the fetches, to be stored inside the block.
-
-    No other process fetches these feeds meanwhile. A failing feed stops neither the turn nor the
-    other feeds; ``fetches`` stores the reason.
-    """
+    """Fetch every feed that is due, and provide the fetches, to be stored inside the block; failing feeds stop nothing."""
     found: list[Collected] = []
     with ExitStack() as claims:
         for feed in feeds:
@@ -301,9 +286,8 @@ def fetch_feed(
 ) -> Fetched:
     """Fetch a feed at a logical time and return the result; raises `InputError` for a time before its last fetch.
 
-    ``span``: a range of history to read in addition. ``clock``: the present time (default: the
-    logical time), compared with the server's clock and used to reject rows from the future, within
-    the limits of ``bounds``.
+    ``span``: a range of history to read in addition. ``clock``: the present time (default: the logical time),
+    compared with the server's clock and used to reject rows from the future, within the limits of ``bounds``.
 
     A fetch that was completed at the same logical time is not repeated. Failures of the source are
     not raised: ``status`` and ``reason`` of the result describe them.
@@ -345,8 +329,7 @@ def _collect(
 ) -> Collected:
     """Read a feed to the end of a fetch and stage its pages; see `fetch_feed`."""
     source, options = LIVE_SOURCES[feed.source], options_mark(feed)
-    # The default time zone applies only to documented APIs; for tables over HTTP the options
-    # must state it.
+    # The default time zone applies only to documented APIs; for tables over HTTP the options must state it.
     limits = replace(bounds.at(at if clock is None else clock), time_zone=source.time_zone(feed.options))
     discard_staged(store, feed.name, keep_options=options)
     last = fetch_states(store).get(feed.name)
@@ -486,11 +469,7 @@ class _Fetch:
     def _gathered(
         self, items: Iterator[FetchedPage | PartFailed]
     ) -> tuple[list[FetchedPage | PartFailed], bool, BaseException | None]:
-        """Collect pages for `GATHER_SECONDS`; return them, whether more may follow, and the error that ended the fetch.
-
-        The warehouse is released meanwhile, so that other processes can write while this process waits
-        for the network.
-        """
+        """Collect pages for `GATHER_SECONDS` without the warehouse: pages, whether more may follow, error that ended it."""
         gathered: list[FetchedPage | PartFailed] = []
         # An interruption loses none of the pages that arrived before it.
         with self._store.released(), CaughtError() as kept:

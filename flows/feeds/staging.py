@@ -1,8 +1,4 @@
-"""Pages of a fetch that has not ended, apart from the observations (decision 59).
-
-A page is staged with the marks that it leaves, so that a stopped fetch continues after it. Its rows
-become observations together with the final row of ``fetches``.
-"""
+"""Pages of a fetch that has not ended, each with the marks from which a stopped fetch continues (decision 59)."""
 
 from __future__ import annotations
 
@@ -26,8 +22,7 @@ class StagedPage:
     """A staged page without its rows: its fetch, its part, and the state of the fetch after it.
 
     ``number`` counts the pages of the fetch from 1. ``watermark`` has the marks of all parts
-    (`slackwater.flows.feeds.fetch.Fetched.watermark`); rows observed before ``followed_since`` are
-    history.
+    (`slackwater.flows.feeds.fetch.Fetched.watermark`); rows observed before ``followed_since`` are history.
     """
 
     feed: str

@@ -117,10 +117,7 @@ class Change:
 def change_of(
     turn: Turn, stored: StoredJob, request: JobRequest, decisions: Sequence[Mapping[str, Any]]
 ) -> Change:
-    """Return the result of changing a job to other terms (``request``) at the turn's time; nothing is stored.
-
-    Raises `JobError` for invalid terms, and for a workload that is already done.
-    """
+    """Return the result of other terms (``request``) at the turn's time, not stored; raises `JobError` for invalid terms."""
     # The price only sets the imputed value of a job with a hard deadline, so any price serves this check.
     check_slots(request, stored.step)
     if (market := named_market(request)) is not None:

@@ -1,7 +1,4 @@
-"""Commands ``job add``, ``job change``, ``job list``, ``job show`` and ``job report``.
-
-Modules that compute are imported when a command is called.
-"""
+"""Commands ``job add``, ``change``, ``list``, ``show`` and ``report``; modules that compute are imported when called."""
 
 from __future__ import annotations
 

@@ -25,11 +25,10 @@ def reports_shown(
 ) -> list[dict[str, Any]]:
     """Return the reports of a job in force, each with the progress ``predicted`` for its time (ours).
 
-    The prediction continues from the report before, or from the job's start, with the decisions,
-    the observed market and H(n) of the job file; ``off`` is reported minus predicted. Both are None
-    beyond the market's record, or without reported progress. All are in the unit of the job's
-    workload. For a job with a configuration, ``throughput`` has the measured and predicted
-    throughput.
+    The prediction continues from the report before, or from the job's start, with the decisions, the observed
+    market and H(n) of the job file; ``off`` is reported minus predicted. Both are None beyond the market's
+    record, or without reported progress. All are in the unit of the job's workload. For a job with a
+    configuration, ``throughput`` has the measured and predicted throughput.
     """
     reports = counting(every_report(store, [stored.request.name]))
     if not reports:
@@ -53,10 +52,7 @@ def reports_shown(
 def _opened_until(
     store: Store, stored: StoredJob, ledger: JobLedger, reports: Sequence[Report], settings: Settings
 ) -> OpenJob | None:
-    """Return the job on its market's record up to the newest report.
-
-    None if there is no such record, and for a multi-market job.
-    """
+    """Return the job on its market's record up to the newest report; None without a record, and for a multi-market job."""
     if stored.request.may_move:
         return None
     settings = settings.model_copy(update={"step_minutes": int(stored.step / pd.Timedelta(minutes=1))})
@@ -73,10 +69,7 @@ def _opened_until(
 
 
 def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report]) -> float | None:
-    """Return the work done by ``at`` according to the decisions and ``reports``, in the unit of the job's workload.
-
-    None beyond the market's record.
-    """
+    """Return the work done by ``at`` by decisions and ``reports``, in the job's unit; None beyond the market's record."""
     request, live = opened.request, opened.live
     said = as_reported(reports, request, live.run, start=live.start, step=live.step)
     done = live.work_by(at, said)

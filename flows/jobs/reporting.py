@@ -102,10 +102,7 @@ def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings,
 
 
 def _work_done(request: JobRequest, **said: float | None) -> float | None:
-    """Return the progress in the unit of the job's workload.
-
-    Raises `JobError` if progress is given twice or in a unit that the job does not use.
-    """
+    """Return the progress in the job's unit; raises `JobError` for two values, or a unit that the job does not use."""
     given = {name: value for name, value in said.items() if value is not None}
     if len(given) > 1:
         options = " and ".join("--" + name.replace("_", "-") for name in given)

@@ -42,11 +42,7 @@ def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) 
 def stored_decisions(
     store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return the decisions that `read_rows` finds, each with its run; fields unknown when it was made are None.
-
-    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and
-    instances come from the columns.
-    """
+    """Return the decisions that `read_rows` finds, each with its run; unknown fields are None, unreadable rows left out."""
     rows = read_rows(store, "decisions", where=where, order_by=order_by)
     found = []
     for row in rows_of(rows):

@@ -23,12 +23,11 @@ from slackwater.warehouse.store.connection import Store
 class Ending:
     """Outcome of a job at its end; ``share`` is the share of the work that was done, None if unknown.
 
-    "late": finished after the deadline, at ``at``; "withdrawn": ended by its owner before its work
-    was done, at ``at``; "missed": not finished by the deadline, and no later report of its finish;
-    "given up": a missed job with a value whose last decision stopped all instances, as finishing
-    would have cost more; "replayed": over when it was added.
-    ``measured``: the outcome was reported; otherwise it follows from the decisions, assuming that
-    all decided instances ran.
+    "late": finished after the deadline, at ``at``; "withdrawn": ended by its owner before its work was done,
+    at ``at``; "missed": not finished by the deadline, and no later report of its finish; "given up": a missed
+    job with a value whose last decision stopped all instances, as finishing would have cost more; "replayed":
+    over when it was added. ``measured``: the outcome was reported; otherwise it follows from the decisions,
+    assuming that all decided instances ran.
     """
 
     state: Literal["finished", "late", "missed", "given up", "withdrawn", "replayed", "unknown"]
@@ -135,10 +134,7 @@ def missed_jobs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedOutcomes:
-    """Reported outcomes of the scored jobs that turns decided; ``by_policy`` has for each job whether it was in time.
-
-    ``unreported`` counts the decided jobs without a reported outcome.
-    """
+    """Reported outcomes of scored jobs: in time or not ``by_policy``, and the number of decided jobs ``unreported``."""
 
     by_policy: Mapping[str, Sequence[bool]]
     unreported: int
@@ -162,10 +158,7 @@ class ReportedOutcomes:
 
 
 def reported_outcomes(store: Store) -> ReportedOutcomes:
-    """Return the reported outcomes of the scored jobs.
-
-    A job counts for the policy of most of its decisions; the newest of these policies if tied.
-    """
+    """Return the reported outcomes of the scored jobs, each for the policy of most of its decisions (ties: the newest)."""
     scored = set(read_rows(store, "outcomes")["job"])
     jobs = [job for job in stored_jobs(store) if job.request.name in scored]
     names = [job.request.name for job in jobs]

@@ -36,12 +36,11 @@ HINDSIGHT: Final = "optimum in the slot model"  # Name of the hindsight optimum 
 class Field(Column):
     """A field of a row: its type, its meaning (``words``), and the column that shows it.
 
-    ``limits`` are further keys of its JSON Schema. ``value`` computes it from the state of a job
-    and its decision; without it, the code that builds the row adds the value. A decision stored
-    before the field was introduced has None, so the ``kind`` of a new field allows None. ``column``
-    marks fields with a separate column in the table of decisions; all others are stored in the
-    column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``,
-    further to the right with a higher ``place``.
+    ``limits`` are further keys of its JSON Schema. ``value`` computes it from the state of a job and its
+    decision; without it, the code that builds the row adds the value. A decision stored before the field was
+    introduced has None, so the ``kind`` of a new field allows None. ``column`` marks fields with a separate
+    column in the table of decisions; all others are stored in the column ``details``. A field with a
+    ``heading`` is shown in the tables named by ``shown``, further to the right with a higher ``place``.
     """
 
     kind: Any
@@ -57,11 +56,7 @@ class Field(Column):
 def columns_of(
     fields: Mapping[str, Field], where: str = TABLE, rows: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, Column | str]:
-    """Return the columns of a table of rows with these fields.
-
-    If ``rows`` are given, a nullable column is left out if it is null in all of them, except
-    probabilities.
-    """
+    """Return the columns of a table; of ``rows`` a nullable column that is always null is left out, except probabilities."""
     shown = [
         name
         for name, one in fields.items()
@@ -166,10 +161,7 @@ def _finish(job: OpenJob, made: Decision) -> str:
 
 
 def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
-    """Return the time by which a ``share`` of the sampled paths have finished.
-
-    None where the risk is not known, or where fewer paths finish.
-    """
+    """Return the time by which a ``share`` of the paths finish; None if fewer do, or the risk is not known."""
     if not made.risk_known:
         return None
     finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
@@ -178,10 +170,7 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
 
 
 def _expected_saving(job: OpenJob, made: Decision) -> float | None:
-    """Return the expected saving compared with on-demand only.
-
-    None where no on-demand price is known, or the job is more likely abandoned than finished.
-    """
+    """Return the expected saving over on-demand only; None without its price, or if the job is rather given up."""
     alone = job.live.on_demand_only_usd
     if alone is None or made.expected.given_up_probability > 0.5:
         return None
@@ -209,10 +198,7 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _late_probability(job: OpenJob, made: Decision) -> float | None:
-    """Return the probability of missing the deadline, None if unknown.
-
-    It is always known if on-demand instances cannot meet the deadline.
-    """
+    """Return the probability of missing the deadline; None if unknown, and on-demand could still meet it."""
     if made.guarded:
         return 0.0
     if made.risk_known or job.live.shortfall(made.progress):
@@ -1338,10 +1324,7 @@ def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
 
 
 def fold_equal_outcomes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return outcomes with policies of the same decisions in a single row, with their number, in the order of ``rows``.
-
-    Baselines have separate rows.
-    """
+    """Return outcomes with policies of equal decisions in one row, with their number; baselines have their own."""
     alike: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         held = json.dumps([row["allocations"], row.get("places")], default=str)

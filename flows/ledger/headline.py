@@ -1,7 +1,4 @@
-"""Decision in words: instances to run and until when, change and cost, then the reason.
-
-This module does not import pandas, as help texts load it.
-"""
+"""Decision in words: instances and until when, change and cost, then the reason; without pandas, as help texts load it."""
 
 from __future__ import annotations
 

@@ -96,10 +96,7 @@ def save_jobs(
 
 
 def stored_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> list[StoredJob]:
-    """Return every readable job, with the terms known at a time (None: now), by start and name (M2.9).
-
-    Jobs added later are included, with the terms with which they were added.
-    """
+    """Return every readable job, also later ones, with the terms known at a time (None: now), by start and name (M2.9)."""
     return list(_in_order(_job_rows(store, known_at))[0])
 
 

@@ -57,10 +57,9 @@ class HeldBefore:
 class OpenJob:
     """State of a job at the slot to decide, on the M >= 1 markets of ``histories``.
 
-    ``reports`` are those in force by then; ``fresh`` tests for stale data. ``policy`` decides the
-    job, and ``because`` is why it was chosen ("": the first multi-market policy, before a round).
-    The properties of a single market are those of market ``place``; M means that the job has not
-    begun.
+    ``reports`` are those in force by then; ``fresh`` tests for stale data. ``policy`` decides the job, and
+    ``because`` is why it was chosen ("": the first multi-market policy, before a round). The properties of a
+    single market are those of market ``place``; M means that the job has not begun.
     """
 
     request: JobRequest
@@ -165,11 +164,10 @@ def open_job(
 ) -> OpenJob:
     """Return the state of a job from a placed request and the histories of its markets, its home first; see `live_job`.
 
-    ``decided`` is by slot: the name of a market (None: no instances) and the allocation;
-    ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Only
-    ``reports`` on a time up to the start of the slot to decide, and known by then, are used, and only
-    ``revisions`` of earlier slots. Raises
-    `JobError` if a decision or report of a multi-market job names a market that is not among them.
+    ``decided`` is by slot: the name of a market (None: no instances) and the allocation; ``forecasts`` and
+    ``peers`` are per market; ``by`` is the deciding policy and the reason. Only ``reports`` on a time up to
+    the start of the slot to decide, and known by then, are used, and only ``revisions`` of earlier slots.
+    Raises `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
     step, start = histories[0].step, first_slot(request, histories[0].step)
     said = counting(reports, known_at=histories[0].known_at.floor(step))
@@ -294,10 +292,9 @@ def launches_of(
 ) -> list[Launch]:
     """Return the own launches in a market (None: the only one) by slot of the job whose slot 0 begins at ``start``.
 
-    Each counts for the first slot that starts at or after its report. ``decided`` has the market
-    and the allocation of each slot, ``revisions`` those of the rest of a slot, by time. Spot that was
-    decided in one market is no request in another where none runs. Instances that were lost were held in the slot
-    before.
+    Each counts for the first slot that starts at or after its report. ``decided`` has the market and the
+    allocation of each slot, ``revisions`` those of the rest of a slot, by time. Spot that was decided in one
+    market is no request in another where none runs. Instances that were lost were held in the slot before.
     """
     found = []
     for report in reports:

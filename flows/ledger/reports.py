@@ -138,10 +138,7 @@ def _report(row: dict[str, Any]) -> Report:
 
 
 def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
-    """Return the reports in force: for every reported time the newest report known at ``known_at``, ascending (M1.2).
-
-    Reports on a later time are left out.
-    """
+    """Return the reports in force at ``known_at``: the newest for every reported time up to then, ascending (M1.2)."""
     newest: dict[pd.Timestamp, Report] = {}
     for report in sorted(reports, key=lambda one: (one.known_at, one.revision)):
         if known_at is None or max(report.known_at, report.reported_at) <= known_at:
@@ -366,10 +363,7 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
 
 
 def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
-    """Return a report as plain values; ``counts_from`` is the first slot whose decision uses it.
-
-    The report of a multi-market job includes its market.
-    """
+    """Return a report as plain values; ``counts_from`` is the first slot whose decision uses it."""
     workload = stored.request.workload
     done = work_said(report, workload.amount)
     place = {"market": report.market} if stored.request.may_move else {}

@@ -75,10 +75,9 @@ def learn(
 ) -> NewRounds:
     """Return the rounds that the outcomes of jobs add, by the turn that scores them, in the given order.
 
-    A group is a set of policies to choose from, with its rounds so far and its learner; each job
-    belongs to a single group. A job that has a round adds only the policies missing from it. The
-    weights are those of this learner over all rounds so far, whichever learner computed the
-    weights stored before.
+    A group is a set of policies to choose from, with its rounds so far and its learner; each job belongs to a
+    single group. A job that has a round adds only the policies missing from it. The weights are those of this
+    learner over all rounds so far, whichever learner computed the weights stored before.
     """
     scored = tuple((at, one) for at, own in turns for one in own)
     learned = [rounds for rounds, _ in groups]
@@ -178,10 +177,7 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
 
 
 def _moves(outcome: Outcome, markets: Sequence[str]) -> dict[str, Any]:
-    """Return the market of each slot (None: no instances), and the number and cost of the moves.
-
-    ``ended_in`` is the market in which the job ended after its deadline, else None.
-    """
+    """Return the market of each slot (None: none), and number and cost of the moves; ``ended_in``: after the deadline."""
     return {
         "places": [None if m is None else markets[m] for m in outcome.places or ()],
         "moves": outcome.moves,

@@ -114,10 +114,7 @@ def worth_another_try(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSeconds:
-    """Seconds of each stage of a turn, by its name in the ledger, and of the whole turn.
-
-    The whole includes opening and closing the warehouse.
-    """
+    """Seconds of each stage of a turn, and of the whole turn, opening and closing the warehouse included."""
 
     run: str
     stages: Mapping[str, float]

@@ -1,8 +1,4 @@
-"""Throughput of jobs with a configuration, measured from reports and compared with its prediction (M9.4, M1.2).
-
-It is computed from the stored reports and not stored itself, so that a corrected report corrects the
-measurement, and a query at an earlier time measures only what was known then.
-"""
+"""Throughput of jobs with a configuration, computed from the reports known at a time (M9.4, M1.2), never stored."""
 
 from __future__ import annotations
 
@@ -22,10 +18,7 @@ SOURCE = "reported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """Measured tokens per second of a job with a configuration, between two reports.
-
-    The number of ``instances`` was constant between them.
-    """
+    """Tokens per second of a job with a configuration, between two reports with a constant number of ``instances``."""
 
     job: str
     filled: FilledConfiguration
@@ -67,10 +60,7 @@ class MeasuredRun:
         }
 
     def run(self) -> dict[str, Any]:
-        """Return the run as a row of measured runs, as in `slackwater.optimization.requests.candidates`.
-
-        The batch size is that of a round of whole batches per GPU.
-        """
+        """Return the run as a row of measured runs; the batch size is that of a round of whole batches per GPU."""
         place = self.instances - 1
         samples = self.filled.round_samples[place]
         return {
@@ -104,9 +94,8 @@ def measured_run(
 ) -> MeasuredRun | str:
     """Return the throughput measured by a report, or why there is none (ours).
 
-    The number of instances must be constant since the report before: by both reports, or by the
-    report and every decision between. The overhead of a change of size at the beginning is
-    subtracted from the time.
+    The number of instances must be constant since the report before: by both reports, or by the report and
+    every decision between. The overhead of a change of size at the beginning is subtracted from the time.
     """
     filled, report, before = stored.request.configuration, stretch.report, stretch.before
     if filled is None:
@@ -197,10 +186,7 @@ def stretches(reports: Sequence[Report]) -> list[ReportedStretch]:
 def measured_rows(
     stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], reports: Sequence[Report]
 ) -> list[dict[str, Any] | None]:
-    """Return the measurement of every report in force as plain values, with ``why_not`` if there is none.
-
-    None for jobs without a configuration.
-    """
+    """Return the measurement of every report in force, or ``why_not``; None for jobs without a configuration."""
     if stored.request.configuration is None:
         return [None for _ in reports]
     rows: list[dict[str, Any] | None] = []

@@ -197,15 +197,12 @@ def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
     )
 
 
-#: Number of consecutive partial fetches that raises an alarm; the next fetch often completes a
-#: single one.
+#: Number of consecutive partial fetches that raises an alarm; the next fetch often completes a single one.
 _MOST_PARTIAL = 2
 
 
 def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
-    """Yield the live feeds whose last fetch failed, was partial again, is overdue by more than an
-    interval, or never took place.
-    """
+    """Yield the live feeds whose last fetch failed, was partial again, is overdue by an interval, or never took place."""
     for row in rows_of(facts.feeds):
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
@@ -307,8 +304,7 @@ def rejected_rows(facts: AlarmFacts) -> Iterator[Finding]:
 #: Intervals are too wide if even these contain more than `_NOMINAL` of the observations.
 _INNER = "50 %"
 _NOMINAL = 0.8
-#: Upper limit of the autocorrelation of hits; above it the effective number of values would be
-#: close to 0.
+#: Upper limit of the autocorrelation of hits; above it the effective number of values would be close to 0.
 _MOST_CARRIED = 0.95
 
 
@@ -331,10 +327,9 @@ def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the series whose recent one-step intervals contained too few or too many observations.
 
     Too few: the number of observations inside the 80 % intervals is improbably low under a binomial
-    distribution with the effective number of independent values. Too many: even the 50 % intervals
-    contain more than 80 %, equally improbable. Intervals of zero width are correct for a constant
-    value, so they do not count as too wide. Rounding to integers alone makes 80 % intervals of
-    counts contain more than 80 %.
+    distribution with the effective number of independent values. Too many: even the 50 % intervals contain
+    more than 80 %, equally improbable. Intervals of zero width are correct for a constant value, so they do
+    not count as too wide. Rounding to integers alone makes 80 % intervals of counts contain more than 80 %.
     """
     actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
     for (market, source, variable), own in facts.issued.groupby(["market", "source", "variable"], sort=True):
@@ -396,9 +391,7 @@ def effective(hits: np.ndarray) -> float:
 
 
 def improbable(share: float, n: float, *, below: bool) -> float:
-    """Return the probability that ``n`` independent values, each inside with probability 0.8, give
-    this share or a more extreme share.
-    """
+    """Return the probability that ``n`` independent values, inside with probability 0.8, give a share as extreme as this."""
     # Avoid importing scipy.stats, which takes longer than all checks of a turn.
     from scipy.special import bdtr, bdtrc
 
@@ -420,19 +413,14 @@ def band(n: float, chance: float) -> tuple[float, float]:
 # ---
 # Alarms: reported once, and cleared when the problem is gone.
 #
-# An alarm has a ``kind`` (`slackwater.flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, followed
-# by a space
-# and the variable if it is about a variable; a feed; "ingest". `alarms_of` runs the checks, `settle_alarms` stores the
-# changes: the same alarms again change nothing.
+# An alarm has a ``kind`` (`slackwater.flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``;
+# ``market@source``, followed by a space and the variable if it is about a variable; a feed; "ingest".
+# `alarms_of` runs the checks, `settle_alarms` stores the changes: the same alarms again change nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """An active alarm.
-
-    ``since`` is the start of the problem, ``raised_at`` the time of the first check that found it
-    (None: not stored yet).
-    """
+    """An active alarm, a problem since ``since``, first found by the check at ``raised_at`` (None: not stored yet)."""
 
     kind: str
     subject: str
@@ -518,10 +506,7 @@ def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
 
 
 def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> Settled:
-    """Store the alarms found at ``at``: raise new alarms, clear the stored alarms that were not found; atomic.
-
-    Does nothing if a later check has already changed the alarms.
-    """
+    """Raise the new alarms found at ``at`` and clear the others, atomically; nothing after a later check."""
     with store.transaction():
         (latest,) = store.execute("SELECT epoch_us(greatest(max(raised_at), max(cleared_at))) FROM alarms")[0]
         if latest is not None and pd.Timestamp(latest, unit="us", tz="UTC") > at:

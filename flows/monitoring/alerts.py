@@ -33,8 +33,7 @@ from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.store.connection import Store
 
 SCHEMA = "slackwater.alert/1"  # Name and version of the JSON sent to webhooks and commands
-#: Prefix of alert names in the table of deliveries, so that they cannot collide with names of
-#: sinks.
+#: Prefix of alert names in the table of deliveries, so that they cannot collide with names of sinks.
 PREFIX = "alert:"
 LOOK_BACK = pd.Timedelta(hours=24)  # Time for which failed notifications are retried
 
@@ -73,9 +72,8 @@ def send_alerts(
 ) -> list[Delivery]:
     """Send the active ``alarms`` to every alert that subscribes to them and has not received them yet.
 
-    Each delivery is recorded immediately, by kind, subject and time of raising. Failures are
-    reported with ``say`` and retried by later checks for a day. An unreachable address raises no
-    exception.
+    Each delivery is recorded immediately, by kind, subject and time of raising. Failures are reported with
+    ``say`` and retried by later checks for a day. An unreachable address raises no exception.
     """
     done: list[Delivery] = []
     for alert in alerts:

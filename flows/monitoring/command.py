@@ -26,8 +26,7 @@ def status(
 ) -> Answer:
     """Show what is done, missing, failed or stale, how fresh every source is, and the alarms. Nothing is stored.
 
-    Exit code: 0 all well, 3 something is missing or failed, 4 an alarm is active, 5 both (2: a
-    user's error).
+    Exit code: 0 all well, 3 something is missing or failed, 4 an alarm is active, 5 both (2: a user's error).
     """
     from slackwater.flows.clock import now
     from slackwater.flows.monitoring.status import present_of, status_answer, status_of

@@ -103,9 +103,8 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
     """Return a table with `FRESHNESS_COLUMNS`, a row per promise: age of the newest observation at
     ``at``, and delay of the next.
 
-    Counts are expected a nominal gap after the newest observation, prices within their maximum age.
-    A price read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing
-    is late.
+    Counts are expected a nominal gap after the newest observation, prices within their maximum age. A price
+    read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing is late.
     """
     counts = {one.subject: one for one in promises if one.kind == "count"}
     rows = []
@@ -246,9 +245,8 @@ class Facts:
 def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: str = "") -> Facts:
     """Return the facts of a window; ``pattern`` selects a market (``key`` or ``key@source``).
 
-    The markets are those with a forecast of the planner in the window or up to ``history_days``
-    before it, and those of jobs that run or end in the window. Only data known at the window's
-    ``at`` is read.
+    The markets are those with a forecast of the planner in the window or up to ``history_days`` before it,
+    and those of jobs that run or end in the window. Only data known at the window's ``at`` is read.
     """
     bounds = {
         "first": moment(window.first, "start"),
@@ -398,10 +396,7 @@ def _source_of(
 
 
 def _read_decisions(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
-    """Return the decisions of some jobs until the end of the window, by slot.
-
-    Decisions before the window determine the market of a job in its first slot.
-    """
+    """Return the decisions of some jobs by slot to the window's end; earlier ones determine where a job begins."""
     frame = store.arrow(
         read_sql(__package__, "completeness_decided"), {"jobs": list(jobs["name"]), "last": bounds["last"]}
     ).to_pandas()
@@ -587,11 +582,7 @@ def _decided_markets(facts: Facts) -> dict[str, pd.DataFrame]:
 
 
 def _where(job: dict[str, Any], told: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
-    """Return (market, source) of a job in some slots, a row per slot.
-
-    This is the market of the slot's decision, else of the last decision before it, else the market
-    in which the job begins.
-    """
+    """Return (market, source) of a job by slot: of the slot's or the last decision, else where the job begins."""
     begins = {"market": job["market"], "source": job["source"]}
     own = told.get(job["name"])
     if own is None:
@@ -712,8 +703,7 @@ class Completeness:
     """The completeness map: ``frame`` has `COLUMNS`, a row per market, source, stage and slot,
     sorted by these; slots are UTC.
 
-    ``start`` and ``end`` are the first and the last slot, ``at`` is the time as of which the map is
-    computed.
+    ``start`` and ``end`` are the first and the last slot, ``at`` is the time as of which the map is computed.
     """
 
     at: pd.Timestamp
@@ -726,8 +716,7 @@ class Completeness:
         """Return a row per market, source and stage: slots in each of `STATES`, and ``complete``,
         the share of due slots that are done.
 
-        Slots with a fallback count as done, stale slots do not; ``complete`` is NaN if nothing was
-        due.
+        Slots with a fallback count as done, stale slots do not; ``complete`` is NaN if nothing was due.
         """
         keys = ["market", "source", "stage"]
         counts = self.frame.groupby([*keys, "state"], sort=False).size().unstack("state", fill_value=0)

@@ -35,11 +35,7 @@ def emit_alarms(settled: Settled, *, run: str = "") -> None:
 
 
 def resource_of(alarm: Alarm) -> dict[str, str]:
-    """Return the Prefect resource of an event: ``slackwater.market.<key>``, or
-    ``slackwater.<subject>`` if not about a market.
-
-    Kind and severity are labels of the resource, so that a trigger can match them.
-    """
+    """Return the Prefect resource of an event, with kind and severity as labels that a trigger can match."""
     about = f"market.{alarm.market}" if alarm.market else alarm.subject.replace(" ", ".")
     return {
         "prefect.resource.id": f"slackwater.{about}",

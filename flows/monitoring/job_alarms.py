@@ -54,10 +54,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem: its start, a sentence with the found and the expected value and a remedy, and its subject.
-
-    The subject of a job's problem is the part of the job that it is about, "" for the whole job.
-    """
+    """A problem: its start, a sentence with found, expected and remedy, and its subject ("": the whole job)."""
 
     since: pd.Timestamp
     text: str

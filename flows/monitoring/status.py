@@ -144,8 +144,7 @@ def status_of(
 
     ``since`` and ``until`` bound the slots of the map (see
     `slackwater.flows.monitoring.completeness.completeness_of`); freshness and alarms are those at ``at``.
-    ``market`` selects a market (``key`` or ``key@source``); raises `MarketError` if it is not
-    followed.
+    ``market`` selects a market (``key`` or ``key@source``); raises `MarketError` if it is not followed.
     """
     window = window_of(store, settings, start=since, end=until, at=at)
     facts = read_facts(store, settings, window, pattern=market)
@@ -392,11 +391,7 @@ def legend() -> str:
 def stage_map(
     stage: str, stretches: Sequence[Mapping[str, Any]], start: pd.Timestamp, end: pd.Timestamp, step: pd.Timedelta
 ) -> Figure:  # fmt: skip
-    """Return the map of a stage: a strip per market, from rows with ``name``, ``state``, ``since``,
-    ``until`` (slots) and ``reason``.
-
-    Markets with the worst states come first; nothing is drawn where nothing was due.
-    """
+    """Return the map of a stage: a strip per market with anything due, those with the worst states first."""
     order = [*reversed(LOOKS), "not due"]
     worst: dict[str, int] = {}
     slots: dict[str, int] = {}

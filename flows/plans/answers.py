@@ -1,7 +1,4 @@
-"""Results of the commands ``forecast``, ``plan`` and ``replay`` as plain values.
-
-They are computed without the workflow engine.
-"""
+"""Results of the commands ``forecast``, ``plan`` and ``replay`` as plain values, without the workflow engine."""
 
 from __future__ import annotations
 
@@ -333,10 +330,7 @@ def replayed_row(
 
 
 def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> ReplayedSlot:
-    """Return the instances held in the slot that begins at ``at``, with the price and the count observed in it.
-
-    ``window`` is None where no instances were held.
-    """
+    """Return the instances held in the slot at ``at``, with its price and count; ``window`` None: no instances."""
     seen = window is not None and bool(window.observed[t])
     return {
         "slot": at,

@@ -1,7 +1,4 @@
-"""Commands ``forecast``, ``plan``, ``fleet plan`` and ``replay``.
-
-Modules that compute are imported when a command is called.
-"""
+"""Commands ``forecast``, ``plan``, ``fleet plan`` and ``replay``; modules that compute are imported when called."""
 
 from __future__ import annotations
 
@@ -306,10 +303,7 @@ REPLAY_ROWS = 20  # Rows of a replay shown on a terminal; baselines are always a
 
 
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the outcomes of a replay compared with the hindsight optimum, and the slots of a single policy.
-
-    Policies with the same decisions share a row.
-    """
+    """Return the outcomes of a replay with the hindsight optimum, equal decisions in one row, and the slots of one policy."""
     best = rows[0]
     gpus = best["gpus_per_instance"]
     told = [

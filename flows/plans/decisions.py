@@ -48,10 +48,7 @@ def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anew:
-    """A job that is decided again even if a decision was issued, by the policy named ``by``.
-
-    If ``by`` is None, the policy of a turn decides.
-    """
+    """A job that is decided again even if a decision was issued, by the policy ``by`` (None: that of a turn)."""
 
     job: str
     by: str | None = None

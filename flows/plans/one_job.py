@@ -1,7 +1,4 @@
-"""Plan of one job for a slot: the decision that a turn has issued, else computed without storing it (M2.4, M3.7).
-
-An issued decision is read without the forecasters and the optimizer.
-"""
+"""Plan of one job for a slot: the issued decision, read without forecasters and optimizer, else computed (M2.4, M3.7)."""
 
 from __future__ import annotations
 
@@ -71,9 +68,8 @@ def issued_row(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
 class PlanQuery:
     """Options of a plan of one job.
 
-    ``policy`` decides in place of the leader, ``alone`` gives the job the whole market, and
-    ``held`` are the instances that run as the slot begins. Without options the decision is that of
-    the turn.
+    ``policy`` decides in place of the leader, ``alone`` gives the job the whole market, and ``held`` are the
+    instances that run as the slot begins. Without options the decision is that of the turn.
     """
 
     policy: str | None = None
@@ -88,10 +84,7 @@ class PlanQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """The decision of a job, as shown by `slackwater plan`, with notes for the reader.
-
-    ``is_of_turn``: a turn has issued or would issue this decision.
-    """
+    """The decision of a job with notes for the reader; ``is_of_turn``: a turn has issued it or would."""
 
     row: Row
     is_of_turn: bool

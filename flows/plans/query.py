@@ -48,10 +48,7 @@ class TurnMoment:
 
 
 def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
-    """Return the newest turn with decisions, or None; its slot is that of the named ``jobs`` (empty: all jobs).
-
-    A turn that reads each market at its own end decides slots before its logical time.
-    """
+    """Return the newest turn with decisions, or None; its slot is that of the ``jobs`` (empty: of all)."""
     rows = store.execute(
         "SELECT run, epoch_us(logical_at) FROM runs WHERE stage = 'allocate' AND status = 'done' "
         "ORDER BY logical_at DESC, run DESC LIMIT 1"
@@ -95,12 +92,11 @@ def usual_moment(
 ) -> TurnMoment:
     """Return the time at which jobs are planned if none is given: a time at which at least one of them is open (ours).
 
-    It is the present if something was observed recently (`live_for`) and since the ``newest`` turn,
-    or if there is no turn; else the time of the newest turn, as a simulated market and past data
-    have no newer data. If no job is open then, it is the other of the two, else the end of the
-    record. For a ``folder`` with a stale record the end comes first, as in a turn on the folder; so it does
-    without a turn where the record ended more than `PAST` ago.
-    Raises `MarketError` on a warehouse without observations.
+    It is the present if something was observed recently (`live_for`) and since the ``newest`` turn, or if
+    there is no turn; else the time of the newest turn, as a simulated market and past data have no newer
+    data. If no job is open then, it is the other of the two, else the end of the record. For a ``folder``
+    with a stale record the end comes first, as in a turn on the folder; so it does without a turn where the
+    record ended more than `PAST` ago. Raises `MarketError` on a warehouse without observations.
     """
     step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
@@ -168,10 +164,7 @@ def job_moment(
 def start_note(
     known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
-    """Return when a job without a stated start begins, if its market was not observed in the last slot; else "".
-
-    ``clock`` is the present.
-    """
+    """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
     keys = {(one.market.key, one.source) for one in places}
     seen = [
         pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
@@ -198,10 +191,7 @@ def named_moment(
     clock: pd.Timestamp,
     folder: bool = False,
 ) -> TurnMoment:
-    """Return the time at which the job of a name or a file is planned: ``given``, else as `usual_moment`.
-
-    Raises `JobError` for an unknown name or an invalid file, `MarketError` as `usual_moment`.
-    """
+    """Return when the job of a name or file is planned: ``given``, else `usual_moment`; raises its errors and `JobError`."""
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
     if not observed_sources(store):  # before a name that is unknown for the same reason

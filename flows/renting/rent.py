@@ -132,10 +132,7 @@ class MeasuredPart(_RentPart):
     torch_dtype: str | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """Return the speedup relative to the fewest GPUs measured, and notes.
-
-        Widths no faster than fewer GPUs are left out, with a note. Raises `JobError` without ``runs``.
-        """
+        """Return the speedup relative to the fewest GPUs measured, and notes on slower widths; `JobError` without ``runs``."""
         if runs is None:
             raise JobError(
                 "a measured speedup without measured runs",
@@ -174,9 +171,8 @@ class TypesFile(_RentPart):
 def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobType], list[str]]:
     """Return the job types of a file, and notes on them.
 
-    ``runs``: measured runs as returned by `slackwater.forecasting.configurations.runs.read_runs`. Raises `JobError` that names
-    the file,
-    the key and the expected value.
+    ``runs``: measured runs as returned by `slackwater.forecasting.configurations.runs.read_runs`. Raises
+    `JobError` that names the file, the key and the expected value.
     """
     values = read_toml(path, "types file", expected="valid TOML", remedy=EXAMPLE)
     try:
@@ -329,10 +325,7 @@ def widths_text(row: dict[str, Any]) -> str:
 
 
 def baselines(question: Question, found: Rental) -> list[dict[str, Any]]:
-    """Return the optimum and its baselines, in closed form where available and by simulation (M8.5).
-
-    All use the GPUs that the budget pays for: as a mean for rentals, at most for a cluster of fixed size.
-    """
+    """Return the optimum and its baselines for the same budget, in closed form or by simulation (M8.5)."""
     types, gpus = question.renting.types, question.renting.budget / question.renting.price
     rows = [_rental_row("fixed widths (optimal)", question, found)]
     rows.append(_compare_plans("equal widths", question, lambda: equal_widths(types, gpus)))

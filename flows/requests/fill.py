@@ -1,7 +1,4 @@
-"""Fill a fine-tuning request from a warehouse, and score the resulting job.
-
-Sections: the markets that it could run on, knowledge of configurations, the answer and the job file, the replay.
-"""
+"""Fill a fine-tuning request from a warehouse: markets, knowledge, the answer and job file, the replay."""
 
 from __future__ import annotations
 
@@ -135,10 +132,7 @@ def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> 
 
 
 def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, GpuType]:
-    """Return the markets whose GPU is known and whose record is long enough and recent at the time of the turn.
-
-    If none of them has observed availability, return the markets with prices only (M11.1).
-    """
+    """Return the markets with a known GPU and a long and recent record; without observed counts, those with prices (M11.1)."""
     found, step = {}, step_of(turn.settings)
     rated = [
         (row, market, gpu)
@@ -218,10 +212,7 @@ RUNS = "ft_throughput.csv"
 def configuration_model(
     file: Path | None, data: Path | None, *, seed: int, say: Callable[[str], None]
 ) -> tuple[ConfigurationModel, str]:
-    """Return the model and its source: ``file``, else fitted on ``data``, else `CONFIGURATIONS_FILE` in the working folder.
-
-    Raises `InputError` if none of them exists.
-    """
+    """Return the model and its source: ``file``, a fit on ``data``, or `CONFIGURATIONS_FILE`; else raises `InputError`."""
     if file is not None:
         return load_configurations(file), str(file)
     for folder in (data / "finetune", data) if data is not None else ():
@@ -510,10 +501,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
 
 
 def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> None:
-    """Write a placed request as a TOML file for ``job add`` (M9.4), with ``notes`` as comments at the top.
-
-    Raises `InputError` if the file cannot be written.
-    """
+    """Write a placed request as TOML for ``job add`` (M9.4), ``notes`` as comments; raises `InputError` if not writable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(job_text(request, notes=notes), encoding="utf-8")

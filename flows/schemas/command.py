@@ -1,7 +1,4 @@
-"""The commands ``schema`` and ``init``: JSON Schemas of the answers, and a settings file with defaults.
-
-The code behind each command is imported when the command runs.
-"""
+"""The commands ``schema`` and ``init``: JSON Schemas of the answers, and a settings file with defaults."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ Variable = Literal["price", "count"]
 
 
 class _Rows:
-    """Type of a row whose fields are declared in another module; pydantic requests their schema
-    only when it generates one.
-    """
+    """Type of a row whose fields are declared in another module; pydantic asks for their schema only when needed."""
 
     def __init__(self, fields: Callable[[], Mapping[str, Field]]) -> None:
         self.fields = fields
@@ -958,8 +956,7 @@ def _inline_references(part: Any, definitions: Mapping[str, Any]) -> Any:
     return {**_inline_references(definitions[part["$ref"].rpartition("/")[2]], definitions), **own}
 
 
-#: Title and type of each answer by command. The schema "decision" is generated from `DECISION`
-#: instead.
+#: Title and type of each answer by command. The schema "decision" is generated from `DECISION` instead.
 FORMS: Final[dict[str, tuple[str, Any]]] = {
     "run": ("One turn of the loop: `slackwater run --json`", TurnAnswer),
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
@@ -980,10 +977,7 @@ PROMISE: Final = "Within a version, keys may be added, but no key is removed or 
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the published JSON Schema of an answer.
-
-    Raises `InputError` for an unknown name.
-    """
+    """Return the published JSON Schema of an answer; raises `InputError` for an unknown name."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
     if name == "decision":
         told = {"title": "Decision of slackwater for a job and a slot", "description": PROMISE}

@@ -1,10 +1,9 @@
 """Descriptions of the tables and views of a warehouse, and the SQL of the views.
 
 ``python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
-when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`).
-``python -m slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt.
-``python -m slackwater.flows.schemas.tables`` prints the page of the site.
-A test compares both files with this module.
+when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`). ``python -m
+slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt. ``python -m
+slackwater.flows.schemas.tables`` prints the page of the site. A test compares both files with this module.
 """
 
 from __future__ import annotations
@@ -546,11 +545,7 @@ def _observed_columns(kind: Kind, *, view: bool = False) -> dict[str, str]:
 
 
 def _newest(kind: Kind) -> str:
-    """Return the SQL of the newest version of each observation.
-
-    The value comes from the newest version, every other column from the newest version in which it
-    is not null.
-    """
+    """Return the SQL of the newest version of each observation; other columns than the value from the newest that has one."""
     chosen = [
         f"arg_max({column.name}, known_at) "
         + ("" if column.role == "value" else f"FILTER (WHERE {column.name} IS NOT NULL) ")

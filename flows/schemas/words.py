@@ -1,7 +1,4 @@
-"""Explanations of every name and figure of the output, generated from the declarations of the fields.
-
-``python -m slackwater.flows.schemas.words`` prints them; the site puts them into its page of words.
-"""
+"""Explanations of every name and figure of the output, from the declarations of the fields; the site has them."""
 
 from __future__ import annotations
 
@@ -93,10 +90,7 @@ def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
 
 
 def _typed_dict_words(form: Any) -> dict[str, tuple[str, str]]:
-    """Return heading and description of the keys of a `TypedDict`.
-
-    Raises `KeyError` for a key without a description.
-    """
+    """Return heading and description of the keys of a `TypedDict`; raises `KeyError` for a key without one."""
     keys: Mapping[str, Mapping[str, Any]] = forms.schema_of(form)["properties"]
     return {name: (HEADINGS.get(name, ""), one["description"]) for name, one in keys.items()}
 

@@ -1,8 +1,4 @@
-"""Forecast accuracy as blocks: an answer, five charts and the tables behind them, for each variable.
-
-Shared by the command ``accuracy``, the report of a turn and the UI (M6.5, M6.6). Altair is imported
-only for a page.
-"""
+"""Forecast accuracy as blocks of the command, the report and the UI: an answer, five charts and their tables (M6.5, M6.6)."""
 
 from __future__ import annotations
 
@@ -64,11 +60,10 @@ ABOUT: Final = (
 class Scores:
     """Accuracy of the forecasts of a variable; ``default`` is the model whose forecasts are used.
 
-    ``pooled`` has a row per model and ``step``, ``markets`` a row per market and model over all
-    steps: ``n`` (forecasts), `SKILL_COLUMNS`, ``mae`` and other measures. ``daily`` has columns
-    model, day and loss (mean pinball loss in units of each market's scale). ``reliability`` has
-    columns model, predicted, observed and n; it is empty if not measured. ``note`` is a sentence on
-    the markets that are pooled.
+    ``pooled`` has a row per model and ``step``, ``markets`` a row per market and model over all steps: ``n``
+    (forecasts), `SKILL_COLUMNS`, ``mae`` and other measures. ``daily`` has columns model, day and loss (mean
+    pinball loss in units of each market's scale). ``reliability`` has columns model, predicted, observed and
+    n; it is empty if not measured. ``note`` is a sentence on the markets that are pooled.
     """
 
     variable: str
@@ -102,10 +97,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def market_scores(rows: pd.DataFrame, skills: pd.DataFrame) -> pd.DataFrame:
-    """Return `Scores.markets` from rows by market, model and step; ``skills`` is indexed by market and model.
-
-    ``mae_first`` and ``mae_last`` are the errors at the first and last step of a market.
-    """
+    """Return `Scores.markets` from rows by market, model and step, with the errors at the first and last step."""
     keys = ["market", "model"]
     steps = rows.groupby(keys)["step"]
     found = pooled_by(rows, keys).set_index(keys)[["n", *WEIGHTED]]
@@ -130,10 +122,7 @@ def accuracy_blocks(
     *,
     markets: bool = True,
 ) -> list[Block]:
-    """Return a section per variable, with further blocks per variable, and the explanation of the measures.
-
-    ``markets``: with the tables by market.
-    """
+    """Return a section per variable, ``markets`` with the tables by market, and the explanation of the measures."""
     sections: list[Block] = [
         Section(
             TITLES[one.variable],

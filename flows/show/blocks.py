@@ -18,10 +18,9 @@ class Column:
     the style of a value on a page: ``up1`` to ``up3`` for good, ``down1`` to ``down3`` for bad,
     ``off`` for an abnormal value.
 
-    ``card`` is the position in a row printed as a paragraph: two digits, line and order within the
-    line (0: in column order, as many per line as fit). On a page, ``beneath`` puts the column of a
-    card on a line below its row, and narrow screens show only the columns with ``glance`` and fold
-    the others.
+    ``card`` is the position in a row printed as a paragraph: two digits, line and order within the line (0:
+    in column order, as many per line as fit). On a page, ``beneath`` puts the column of a card on a line
+    below its row, and narrow screens show only the columns with ``glance`` and fold the others.
     """
 
     heading: str
@@ -63,11 +62,10 @@ class Parts:
 class Table:
     """Rows of plain values under columns (key -> `Column` or heading); other keys are not shown.
 
-    ``marked`` is a predicate on rows: True highlights a row, such as a baseline. ``most`` limits
-    the unmarked rows on a terminal; pipes, pages and ``--json`` get all rows, and ``more`` is
-    appended to the note on hidden rows. ``empty`` is the text for a table without rows. Rows of
-    ``cards`` become blocks of lines where they do not fit on a line. On a page, a click on a
-    heading sorts the rows of a ``sortable`` table.
+    ``marked`` is a predicate on rows: True highlights a row, such as a baseline. ``most`` limits the unmarked
+    rows on a terminal; pipes, pages and ``--json`` get all rows, and ``more`` is appended to the note on
+    hidden rows. ``empty`` is the text for a table without rows. Rows of ``cards`` become blocks of lines
+    where they do not fit on a line. On a page, a click on a heading sorts the rows of a ``sortable`` table.
     """
 
     kind: ClassVar[str] = "table"
@@ -102,10 +100,7 @@ class Table:
         ]
 
     def parts(self) -> Parts:
-        """Return the columns shown in the row, the columns below the row, and the columns folded on narrow screens.
-
-        The first column is the heading of the row: it is neither below the row nor folded.
-        """
+        """Return the columns in the row (always the first), those below it, and those folded on narrow screens."""
         columns = list(self.described().values())
         every = range(len(columns))
         if not self.cards or not any(column.beneath or column.glance for column in columns):
@@ -189,11 +184,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Collapsible blocks of a page.
-
-    A terminal omits them unless they are ``printed``, such as the numbers of a chart that only a
-    page can draw.
-    """
+    """Collapsible blocks of a page, omitted on a terminal unless ``printed``, as the numbers of a chart are."""
 
     kind: ClassVar[str] = "fold"
     summary: str
@@ -253,12 +244,11 @@ UNMEASURED: Final = "Nothing is drawn: none of the values that this chart shows 
 class Figure:
     """A chart under a title.
 
-    ``specs`` are Vega-Lite specifications, drawn one below the other, or a function that returns
-    them, called only for a page and only with the extra ``charts``. Specifications without values
-    are omitted, since empty axes carry no information; if none is left, the text ``why`` is shown
-    instead. ``label`` is the text for screen readers. ``warnings`` and ``strong`` appear above the
-    chart, ``captions`` below it. ``width`` is the maximum width in CSS pixels (0: the full width of
-    the container).
+    ``specs`` are Vega-Lite specifications, drawn one below the other, or a function that returns them, called
+    only for a page and only with the extra ``charts``. Specifications without values are omitted, since empty
+    axes carry no information; if none is left, the text ``why`` is shown instead. ``label`` is the text for
+    screen readers. ``warnings`` and ``strong`` appear above the chart, ``captions`` below it. ``width`` is
+    the maximum width in CSS pixels (0: the full width of the container).
     """
 
     kind: ClassVar[str] = "figure"

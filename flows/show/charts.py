@@ -1,8 +1,7 @@
 """Chart types, each a few lines of Altair: plain rows in, a Vega-Lite specification out.
 
-Colours are custom properties of the style sheet, so that the same chart serves the light and the
-dark theme. Times are UTC. Charts fill the width of their container. Rows are dictionaries; missing
-values leave gaps.
+Colours are custom properties of the style sheet, so that the same chart serves the light and the dark theme.
+Times are UTC. Charts fill the width of their container. Rows are dictionaries; missing values leave gaps.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ Rows = Iterable[Mapping[str, Any]]
 class Axis:
     """Axis of a chart: title, limits (None: the limits of the data) and number format (d3).
 
-    ``symlog`` is the distance from 0 beyond which the scale is logarithmic; ``at`` are the
-    positions of the ticks. Limits and ticks are converted to float, so that 1 and 1.0 give equal
-    axes.
+    ``symlog`` is the distance from 0 beyond which the scale is logarithmic; ``at`` are the positions of the
+    ticks. Limits and ticks are converted to float, so that 1 and 1.0 give equal axes.
     """
 
     title: str = ""
@@ -160,9 +158,7 @@ def across(key: str, of: Axis, *, time: bool = False, axis: alt.Axis | None = No
 
 
 def upward(key: str, axis: Axis) -> alt.Y:
-    """Return the vertical channel of numbers, with its title above the axis to save width; values
-    beyond the limits are not drawn.
-    """
+    """Return the vertical channel of numbers, its title above the axis; values beyond the limits are not drawn."""
     shown = _axis(axis)
     if axis.title:
         shown.titleAngle, shown.titleAlign, shown.titleAnchor = 0, "left", "end"
@@ -263,10 +259,7 @@ def _within(value: Any, axis: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineForm:
-    """Parameters of `lines` except the data, as a cache key.
-
-    ``apart``: some rows have no point mark; ``beside``: names of the additional datasets.
-    """
+    """Cache key of `lines`: ``apart``: some rows have no point mark; ``beside``: names of additional datasets."""
 
     names: tuple[str, ...]
     x: Axis
@@ -321,8 +314,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         layers.append(thick.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"]))
     if form.points:
         marked = base.transform_filter("datum.point !== false") if form.apart else base
-        # Filter points beyond the limits: clipping would also halve the points on the left and
-        # right edges.
+        # Filter points beyond the limits: clipping would also halve the points on the left and right edges.
         for end, sign in ((y.low, ">="), (y.high, "<=")):
             marked = marked if end is None else marked.transform_filter(f"datum.y {sign} {end}")
         dot = marked.mark_point()
@@ -360,10 +352,7 @@ def scatter(
     diagonal: tuple[float, float] | None = None,
     height: int = 360,
 ) -> dict[str, Any]:
-    """Return a scatter plot with a point per row (keys x, y, series; optional ``text`` as a label).
-
-    ``diagonal`` holds the ends of a line of equal x and y.
-    """
+    """Return a scatter plot of rows (x, y, series; optional text); ``diagonal``: ends of a line of equal x and y."""
     rows = list(rows)
     style = named_series(names)
     base = empty_chart().encode(x=across("x", x), y=upward("y", y))
@@ -399,10 +388,7 @@ def stacks(
     y: Axis,
     over: Rows = (),
 ) -> dict[str, Any]:
-    """Return stacked bars: rows with times x, x2 and a number for each of ``kinds``, which maps kinds to colours.
-
-    ``over`` is a step line drawn on top (keys x and y).
-    """
+    """Return stacked bars of rows (x, x2, a number for each of ``kinds``, by colour); ``over`` is a step line (x, y)."""
     pieces: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -1,8 +1,4 @@
-"""Formats of values on terminals and pages: one format per kind of value, a dash for missing values.
-
-Numbers, money, shares and durations come from `slackwater.warehouse.amounts`, which all layers share. This
-module imports neither pandas nor NumPy, so that help texts load quickly.
-"""
+"""Formats of values on terminals and pages, a dash for missing values; without pandas or NumPy, as help texts use it."""
 
 from __future__ import annotations
 

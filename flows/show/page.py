@@ -76,10 +76,7 @@ SHAPES: Final = (
 
 
 def colour(name: str) -> str:
-    """Return a colour as a CSS custom property, so that the same chart serves light, dark and print.
-
-    Raises `KeyError` for an unknown colour.
-    """
+    """Return a colour as a CSS custom property, for light, dark and print; raises `KeyError` for an unknown colour."""
     if name not in COLOURS:
         raise KeyError(name)
     return f"var(--{name})"

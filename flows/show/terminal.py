@@ -22,21 +22,16 @@ _GAP: Final = "  "
 #: Minimum width of a column of sentences; if it does not fit, each row becomes a paragraph.
 _SENTENCE: Final = 24
 _TALLEST: Final = 3  # Maximum height of a row in lines; if a row is higher, each row becomes a paragraph
-#: Separators after which names wrap: first the strong separators, then the weak ones if a part is still
-#: long.
+#: Separators after which names wrap: first the strong separators, then the weak ones if a part is still long.
 _STRONG: Final = re.compile(r"(?<=[/@,;|])(?=.)")
 _WEAK: Final = re.compile(r"(?<=[:_+=.-])(?=.)")
-#: Control characters are escaped, because names from outside could contain terminal escape
-#: sequences.
+#: Control characters are escaped, because names from outside could contain terminal escape sequences.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Format of the lines: ``width`` in columns (None: unlimited), and whether headings may be bold.
-
-    ``abridged`` allows a long table to end before its last row, with a note.
-    """
+    """Format of lines: ``width`` in columns (None: unlimited), bold headings or not, and whether tables may be ``abridged``."""
 
     width: int | None = None
     bold: bool = False
@@ -52,10 +47,7 @@ class Style:
 
 
 def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
-    """Yield the lines of some blocks.
-
-    Figures and folded blocks are omitted: tables and JSON contain their values.
-    """
+    """Yield the lines of some blocks, without figures and folded blocks, whose values tables and JSON have."""
     for block in blocks:
         if isinstance(block, str):
             yield from wrapped(escape_controls(block), style.width)
@@ -131,11 +123,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
 def column_widths(
     labels: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, *, wraps: bool = True
 ) -> list[int] | None:
-    """Return the column widths that fit into ``width`` (None: the natural widths), or None if the
-    columns do not fit well.
-
-    Without ``wraps`` every cell must fit on a line.
-    """
+    """Return column widths that fit into ``width`` (None: natural), or None; without ``wraps`` cells stay on a line."""
     columns = list(zip(labels, *cells, strict=True))
     natural = [max(cell_len(cell) for cell in column) for column in columns]
     if width is None:

@@ -196,10 +196,7 @@ def _open_states(
     pool: Pool,
     planned: PlannedForecasts | None,
 ) -> list[OpenJob | Exception]:
-    """Return the state of each job that lacks a decision at its turn's time, or the error; turns ascend.
-
-    A state uses only data known at that time.
-    """
+    """Return the state of each job that lacks a decision, as known at its turn's time, or the error; turns ascend."""
     if not lacking:
         return []
     newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}

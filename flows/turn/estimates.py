@@ -65,10 +65,7 @@ def timetable_of(settings: Settings) -> Timetable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Input of a turn's forecasts: batches by market and model, new estimates, and unreadable stored estimates.
-
-    The new estimates are stored in place of the unreadable estimates.
-    """
+    """Input of a turn's forecasts: batches by market and model, and new estimates, which replace the unreadable ones."""
 
     batches: dict[FollowedMarket, dict[str, list[OriginBatch]]]
     made: tuple[FittedState, ...]
@@ -274,11 +271,7 @@ def _state(turn: TurnValues, estimation: Estimation, text: str) -> FittedState:
 
 
 def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Estimation, str]:
-    """Return the required estimates as text: those on a panel in a single call, single markets in batches.
-
-    Estimations on the same panel share parts, which are computed once
-    (`slackwater.forecasting.predictors.lightgbm`).
-    """
+    """Return the required estimates as text; those on one panel share their parts and are made in a single call."""
     pooled = {one.model: make_predictor(one.model).pooled for one in required}
     shared: dict[tuple[str, int], list[Estimation]] = {}
     for one in sorted(required, key=lambda one: one.panel):

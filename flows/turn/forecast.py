@@ -108,10 +108,7 @@ def forecasts_of(
     settings: Settings,
     horizon: int | None = None,
 ) -> list[Forecast]:
-    """Return the forecasts of one market from its batches, by model and time; ``horizon`` overrides the settings.
-
-    Forecasts issued before the last slot of the history are marked as backfilled.
-    """
+    """Return the forecasts of a market by model and time; those issued before its last slot are marked as backfilled."""
     # The planner needs the planning horizon.
     slots = dict.fromkeys(batches, horizon or settings.horizon)
     slots |= {} if horizon else {settings.planner: settings.planning_horizon}
@@ -195,10 +192,7 @@ def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origin
 
 
 def lacking_groups(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[LackingTurn]]:
-    """Return ascending turns with the origins that each lacks once the turns before it are done.
-
-    Turns are in groups as long as possible whose histories are prefixes of those of the last turn.
-    """
+    """Return ascending turns with the origins that each lacks, in groups whose histories are prefixes of the last turn's."""
     return list(_groups(list(_lacking_turns(turns, works))))
 
 
@@ -328,8 +322,7 @@ def forecast_group(
 ) -> tuple[Results, list[MeasuredErrors]]:
     """Issue the missing forecasts of a group of turns and measure all; returns the rows to store and the errors of each turn.
 
-    Estimates in ``ahead`` are not computed again. Raises `ForecastError` if no market can be
-    forecast.
+    Estimates in ``ahead`` are not computed again. Raises `ForecastError` if no market can be forecast.
     """
     group = facts.turns
     last = group[-1]
@@ -439,11 +432,7 @@ def _turn_errors(
     done: Mapping[Place, MarketForecasts],
     parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
 ) -> MeasuredErrors:
-    """Return the errors and forecasts of a turn; ``parts`` are the errors by time of measurement.
-
-    A market has no errors if no forecast with a known outcome exists: a gap, a young record, or no
-    measured origins.
-    """
+    """Return the errors (``parts``, by time of measurement) and forecasts of a turn; a market without outcomes has none."""
     tables, newest = [], {}
     for place, followed in asked.by_place().items():
         if place not in done:

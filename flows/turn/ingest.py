@@ -48,10 +48,7 @@ def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
 
 
 def last_observed(folder: Path) -> pd.Timestamp:
-    """Return the latest time in a folder's tidy tables, the default time of a run on it.
-
-    Raises `InputError` if the folder has no such table.
-    """
+    """Return the latest time in a folder's tidy tables, the default time of its runs; `InputError` without tables."""
     latest: list[pd.Timestamp] = []
     source = find_source("tabular")
     for path in source.files([folder]):

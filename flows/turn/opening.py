@@ -1,8 +1,4 @@
-"""State of jobs at the time of a turn, from decisions, reports, markets and forecasts (M2.4).
-
-Every command that needs the current state of a job computes it here: turns, plans, fleets, changes
-of terms, reports and the UI.
-"""
+"""State of jobs at the time of a turn, for every command that needs it, from decisions, reports and markets (M2.4)."""
 
 from __future__ import annotations
 

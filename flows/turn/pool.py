@@ -39,11 +39,7 @@ P = TypeVar("P")  # Single-market or multi-market policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Generic[P]):
-    """Policies to choose from, in order, with the rounds learned so far and the learner.
-
-    ``first`` decides before the first round unless the learner is ``informed`` by measurements from
-    elsewhere (M5.6).
-    """
+    """Policies with their rounds and learner; ``first`` decides before any round, unless the learner is ``informed`` (M5.6)."""
 
     policies: tuple[P, ...]
     rounds: Rounds
@@ -96,10 +92,7 @@ class Group(Generic[P]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciders:
-    """Policies that decide at a time, each with the reason: of single-market jobs, and of multi-market jobs.
-
-    The second reason is "" before the first round of the multi-market policies (M11.9).
-    """
+    """Policies that decide single- and multi-market jobs, each with the reason ("": no multi-market round yet, M11.9)."""
 
     in_one_market: tuple[Policy[Any], str]
     among_markets: tuple[MultiMarketPolicy[Any], str]
@@ -161,10 +154,7 @@ def read_pool(turn: Turn) -> Pool:
 
 
 def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> list[Any]:
-    """Return the policies of some names that may decide a job; ``all`` stands for those that are replayed on it.
-
-    Raises `PolicyError` or `SettingsError` for an unknown name.
-    """
+    """Return the policies of some names (``all``: the replayed ones); raises `PolicyError` or `SettingsError` if unknown."""
     if not request.may_move:
         if "all" in names:
             return list(read_pool(turn).policies)

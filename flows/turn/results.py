@@ -28,10 +28,9 @@ from slackwater.warehouse.store.connection import Store
 class Results:
     """Rows that a stage adds to the warehouse, with the rows of the ledger that record the stage.
 
-    ``estimates`` are new fitted models, which replace the stored ``unreadable`` states.
-    ``forecasts`` are those of each source, in the order of issue. ``assumed`` are the histories
-    whose assumptions are recorded, ``accuracy`` has the errors by time of measurement, and
-    ``decisions`` are pairs of a run and a decision.
+    ``estimates`` are new fitted models, which replace the stored ``unreadable`` states. ``forecasts`` are
+    those of each source, in the order of issue. ``assumed`` are the histories whose assumptions are recorded,
+    ``accuracy`` has the errors by time of measurement, and ``decisions`` are pairs of a run and a decision.
     """
 
     runs: tuple[RunRow, ...] = ()

@@ -44,10 +44,7 @@ def retention_of(turn: Turn) -> Retention:
 
 
 def compact_by_settings(db: Path, settings: Settings, *, fitted_days: float | None = None) -> dict[str, int]:
-    """Compact a warehouse and return the size of the file and the numbers of dropped rows.
-
-    ``fitted_days`` replaces the setting of that name.
-    """
+    """Compact a warehouse, with ``fitted_days`` in place of the setting; return file size and numbers of dropped rows."""
     with open_store(db, say=say) as store:
         turn = Turn(store=store, at=now(), settings=settings, run_id="compact")
         keep = retention_of(turn)

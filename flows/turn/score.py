@@ -80,10 +80,9 @@ def read_score_facts(
 ) -> ScoreFacts:
     """Return the ended jobs that lack a policy's outcome, each with its record and the forecasts as issued then.
 
-    A job that an older version scored in the slot model gets no further outcomes: a round compares
-    policies in one model (M5.3).
-    A job that cannot be replayed gets a message instead. ``planned`` are the forecasts that the
-    forecast stage returned for these turns; None: they are read.
+    A job that an older version scored in the slot model gets no further outcomes: a round compares policies
+    in one model (M5.3). A job that cannot be replayed gets a message instead. ``planned`` are the forecasts
+    that the forecast stage returned for these turns; None: they are read.
     """
     found: list[list[tuple[EndedJob, tuple[Any, ...]]]] = []
     left_out: list[list[str]] = []
@@ -119,11 +118,7 @@ def read_score_facts(
 
 
 def score_slots(facts: ScoreFacts) -> SlotScores:
-    """Replay the pool on every ended job, multi-market policies on multi-market jobs, and add a round for each.
-
-    On a job with a round, only policies missing from it are replayed: they are new in the
-    pool.
-    """
+    """Replay on every ended job the policies of its kind that lack its round, and add the round."""
     turns, pool = facts.turns, facts.pool
     calls = [{"ended": ended, "policies": policies} for own in facts.ended for ended, policies in own]
     made: Iterator[Scored | str] = iter(turns[-1].fan(score_ended, calls))
@@ -168,10 +163,7 @@ def _counts(job: StoredJob) -> bool:
 def ended_jobs(
     turn: Turn, jobs: Sequence[PlacedJob], planned: PlannedForecasts | None = None
 ) -> list[EndedJob | Exception]:
-    """Return each job on the records of its markets with the forecasts as issued then, or the error that prevents it.
-
-    Times of instances are as measured by the reports of the job, which every policy then meets (M12.13).
-    """
+    """Return each job on its markets' records, with issued forecasts and reported times of instances (M12.13), or the error."""
     pairs = [(job, followed) for job, markets in jobs for followed in markets]
     if not pairs:
         return []

@@ -1,9 +1,8 @@
 """The stages of a turn and their order: ingest, forecast, decide, deliver, score, report (M1.4, M2.4, M5).
 
-A stage reads facts, computes results from them, and writes its results together with its row in the
-ledger of runs, or nothing: an interrupted turn continues with the first missing stage. Only the
-functions of this module hand the warehouse to a reader or to `write`; what is between them takes
-and returns values.
+A stage reads facts, computes results from them, and writes its results together with its row in the ledger of
+runs, or nothing: an interrupted turn continues with the first missing stage. Only the functions of this
+module hand the warehouse to a reader or to `write`; what is between them takes and returns values.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ def forecast_turns(
 def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Estimates:
     """Return the estimates that `forecast_turns` needs from the first of the turns on, from ``before`` or new.
 
-    Earlier slots are left out: another call may be issuing their forecasts at the same time. If it
-    does not, `forecast_turns` computes the missing estimates. Nothing is stored before a forecast
-    uses it.
+    Earlier slots are left out: another call may be issuing their forecasts at the same time. If it does not,
+    `forecast_turns` computes the missing estimates. Nothing is stored before a forecast uses it.
     """
     found: Estimates = {}
     place = 0
@@ -294,10 +292,7 @@ def whole_turn(
     report: Path | None,
     run: Callable[[Stage, Turn, TurnProgress], TurnProgress] = run_stage,
 ) -> TurnResult:
-    """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`.
-
-    ``report``: path of the page; None writes none.
-    """
+    """Run every stage of a turn in order by ``run``, an interface like `run_stage`; ``report``: path of the page, if any."""
     found = run(ingest, turn, TurnProgress(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.
     turn = replace(turn, reads=None)

@@ -23,10 +23,9 @@ OPEN_EXAMPLES = 8  # Most example jobs added to a warehouse without jobs
 class Work:
     """Work of a turn: the followed markets, and the jobs that run or have ended unscored, each with its market.
 
-    ``left_out`` are messages on jobs and markets that could not be read at this time, and on the
-    markets proposed for a job without markets; other jobs are not affected. ``places`` has by job
-    name the markets of each multi-market job; in ``running`` and ``ended`` such a job has the first
-    of them.
+    ``left_out`` are messages on jobs and markets that could not be read at this time, and on the markets
+    proposed for a job without markets; other jobs are not affected. ``places`` has by job name the markets of
+    each multi-market job; in ``running`` and ``ended`` such a job has the first of them.
     """
 
     markets: tuple[FollowedMarket, ...]
@@ -100,10 +99,7 @@ def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
 
 
 def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
-    """Return whether there is a user job.
-
-    Without ``own_end`` a job added after its deadline does not count: it only serves learning.
-    """
+    """Return whether there is a user job; without ``own_end`` those added after their deadline do not count."""
     return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
@@ -249,11 +245,7 @@ def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
 def open_examples(
     requests: Sequence[JobRequest], markets: Sequence[tuple[FollowedMarket, int]]
 ) -> list[JobRequest]:
-    """Return example jobs that start now, one per market, on markets (with capacity) as different as possible.
-
-    The markets are picked in turn from each (provider, instance type, source), so that few jobs
-    show many kinds of market.
-    """
+    """Return example jobs that start now, on markets (with capacity) as different as possible: provider, type, source."""
     groups: dict[tuple[str, str, str], list[tuple[FollowedMarket, int]]] = {}
     for followed, capacity in markets:
         kind = (followed.market.provider, followed.market.instance_type, followed.source)

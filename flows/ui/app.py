@@ -57,11 +57,7 @@ def make_app(
     names: Iterable[str] = (),
     door: ReportDoor | None = None,
 ) -> Guard:
-    """Return the app for a warehouse, whose file need not exist yet.
-
-    ``bound`` is the address it is served at, ``names`` are further accepted host names. With a
-    ``door`` it takes reports; all else is read-only.
-    """
+    """Return the app for a warehouse at the address ``bound`` or host ``names``; with a ``door`` it takes reports."""
     routes = [
         Route("/api", _api_index),
         Route("/api/state", partial(_state, snapshots)),

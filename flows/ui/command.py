@@ -1,7 +1,4 @@
-"""The command ``ui``: serve the web app until SIGINT or SIGTERM.
-
-The app is imported when the command runs.
-"""
+"""The command ``ui``: serve the web app, imported when it runs, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def ui(
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket bound to ``host``; port 0 selects a free port.
-
-    Raises `SettingsError` with the option to change if the address is not available.
-    """
+    """Return a socket bound to ``host``; port 0: any free. Raises `SettingsError` if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:

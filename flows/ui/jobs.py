@@ -89,10 +89,7 @@ def is_over(reading: Reading, job: StoredJob) -> bool:
 def jobs_data(
     reading: Reading, *, state: str = "", page: int = 1, patterns: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a page of the jobs in a state ("" = all) whose name or market matches all patterns.
-
-    Open jobs come first, then ended jobs by descending deadline; `PAGE_JOBS` per page.
-    """
+    """Return a page of the jobs in a state ("": all) that match all patterns: open, then ended by descending deadline."""
     stored = [
         job for job in stored_jobs(reading.store) if all_fit(patterns, [job.request.name, job.request.where])
     ]
@@ -170,10 +167,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
 
 
 def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> dict[str, Any]:
-    """Return the row of a job in ``job list`` with its terms, progress and newest decision.
-
-    ``problem`` explains why its progress could not be computed.
-    """
+    """Return the row of a job in ``job list``; ``problem`` is why its progress could not be computed."""
     job, decisions = listed.job, listed.decisions
     request = job.request
     shown, outcome = listed.row(), _outcome(listed)
@@ -214,10 +208,7 @@ def _due(reading: Reading) -> pd.Timestamp | None:
 
 
 def job_data(reading: Reading, name: str) -> dict[str, Any]:
-    """Return all data of a job: its row, past slots, decisions, reports, and the outcomes of all policies.
-
-    Raises `JobError` with the known names if the job does not exist.
-    """
+    """Return the row, past slots, decisions, reports and outcomes of a job; raises `JobError` for an unknown name."""
     job = find_job(reading.store, name)
     (listed,) = list_jobs(reading.store, [job], at=reading.at)
     standing = standings(reading, [listed]).get(name)
@@ -317,9 +308,7 @@ def decided_table(data: Mapping[str, Any]) -> Table:
 
 
 def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
-    """Return the chart of a job: progress compared with uniform progress, and instances run and
-    available; None before its first slot.
-    """
+    """Return the chart of a job, progress and instances run and available; None before its first slot."""
     slots = data["slots"]
     if not slots:
         return None

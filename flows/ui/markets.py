@@ -86,10 +86,7 @@ def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
 
 
 def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
-    """Return the newest price and count of each market and source, as known at the newest turn.
-
-    Prices are of the product used for planning; placement scores are no counts.
-    """
+    """Return the newest planned price and count, no scores, of each market and source, as known at the newest turn."""
     newest = (
         "SELECT sid, '{}' AS kind, arg_max({}, row(observed_at, known_at)) AS value FROM {} "
         "WHERE known_at <= $at AND {} GROUP BY sid"
@@ -206,9 +203,7 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
 
 
 def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
-    """Return a row per slot ahead: the quantiles of price and count, and the observations (None if
-    missing or still in the future).
-    """
+    """Return a row per slot ahead: quantiles of price and count, and the observations (None: missing or still to come)."""
     came = history.frame.reindex(forecast.slots)
     places = {name: int(np.argmin(np.abs(LEVELS - level))) for name, level in _BANDS.items()}
     rows = []

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 # ---
 # The front page: overall verdict, instances for the next slot, and jobs at risk.
 
-#: Runs on the front page, and the age of the newest turn, in slots, from which it is reported as
-#: late.
+#: Runs on the front page, and the age of the newest turn, in slots, from which it is reported as late.
 SHOWN_RUNS: Final = 12
 LATE_SLOTS: Final = 2
 RECORD_AGE: Final = pd.Timedelta(days=30)  # An older turn is an archived record, not a stopped pipeline
@@ -261,9 +260,7 @@ def stage_counts(stage: Mapping[str, Any] | None) -> str:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the environment of the templates in ``flows/templates/ui``; all values except those
-    with the filter ``drawing`` are escaped.
-    """
+    """Return the environment of the templates of the UI; all values except those with the filter ``drawing`` are escaped."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -339,10 +336,7 @@ def _page(query: Query) -> int:
 
 
 def _patterns(query: Query) -> list[str]:
-    """Return the patterns of the filter ``?q=``, separated by spaces.
-
-    Raises `InputError` for a filter that is too long.
-    """
+    """Return the patterns of the filter ``?q=``, separated by spaces; raises `InputError` if it is too long."""
     words = query.get("q", "")
     if len(words) > LONGEST_FILTER:
         raise InputError(

@@ -25,11 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Snapshot of the warehouse.
-
-    ``at`` is the logical time of the newest turn and ``run`` its name, both None before the first
-    turn. ``now`` is the server time, used only to display ages.
-    """
+    """Snapshot of the warehouse: time ``at`` and name ``run`` of its newest turn (or None); server time ``now``, for ages."""
 
     store: Store
     settings: Settings
@@ -71,10 +67,7 @@ class UiPage:
 
 
 def page_of_answer(answer: Answer, *, empty: bool = False, **more: Any) -> UiPage:
-    """Return the answer of a command as a page of the UI, with ``more`` values for the template.
-
-    ``empty``: there is nothing yet that the page could show, only a sentence.
-    """
+    """Return the answer of a command as a page, ``more`` for the template; ``empty``: nothing to show yet but a sentence."""
     return UiPage(data=answer.value, values=lambda: {"page": answer.as_page(), "empty": empty, **more})
 
 
@@ -113,11 +106,7 @@ class Snapshots:
         self._pages: OrderedDict[Hashable, Any] = OrderedDict()
 
     def result_of(self, key: Hashable, make: Callable[[Reading], T], *, timed: bool = False) -> T:
-        """Return the result of ``make`` for the current warehouse, cached by ``key``.
-
-        With ``timed`` the result contains ages and expires after a minute. Raises the errors of
-        `open_reader`.
-        """
+        """Return ``make`` of the current warehouse, cached by ``key``, for a minute if ``timed``; errors as of `open_reader`."""
         now = self.clock()
         state = (fingerprint(self.db), now.floor("min") if timed else None, key)
         kept: T | None = self._pages.get(state)

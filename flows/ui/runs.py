@@ -111,9 +111,7 @@ def runs_data(
 
 
 def run_rows(reading: Reading, *, most: int, skip: int = 0) -> list[dict[str, Any]]:
-    """Return a row per run: time, mode (live or backfill), and the status of each stage with its
-    counts or the reason of failure.
-    """
+    """Return a row per run: time, mode (live or backfill), and each stage's status with its counts or the reason."""
     names = [
         row[0]
         for row in reading.store.execute(

@@ -87,10 +87,7 @@ def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def skills_by_block(losses: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return `SKILL_COLUMNS` by ``keys`` from rows with ``loss`` and ``floor``, the losses of a model and of last value.
-
-    Rows with the same keys and ``day`` are summed. Last value is not compared with itself: its ``verdict`` is empty.
-    """
+    """Return `SKILL_COLUMNS` by ``keys`` of rows with ``loss`` and ``floor``, summed by ``day``; last value has no verdict."""
     sums = losses.groupby([*keys, "day"], sort=False)[["loss", "floor"]].sum().reset_index()
     groups = sums.groupby(list(keys), sort=False)
     of = groups.ngroup().to_numpy()

@@ -55,10 +55,7 @@ def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
 
 
 def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
-    """Return the probability of "at least n" for n = 1..capacity, at most `WIDEST_LAW`, shape (m, h, n).
-
-    The values agree with `Forecast.probability_at_least`.
-    """
+    """Return the probabilities of "at least n", n = 1..capacity or `WIDEST_LAW`, (m, h, n), as `probability_at_least`."""
     return np.asarray(1.0 - np.cumsum(count_law(quantiles, capacity), axis=-1)[..., :-1])
 
 
@@ -267,10 +264,7 @@ def losses_of(
 
 
 def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """Return the Brier score of "at least n" averaged over n = 1..capacity, with a capacity per forecast; NaN for capacity 0.
-
-    Forecasts are processed in batches, so that their distributions stay within `_MOST_NUMBERS`.
-    """
+    """Return the mean Brier score of "at least n", n = 1..capacity of each forecast, in batches; NaN for capacity 0."""
     out = np.full(actual.shape, np.nan)
     for most in np.unique(capacity[capacity > 0]):
         of_it = np.flatnonzero(capacity == most)

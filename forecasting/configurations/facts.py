@@ -194,10 +194,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Predicted throughput of a configuration in tokens per second over all GPUs: median and a 90 % interval.
-
-    ``outside`` are sentences on the distance of the configuration from the measured range; empty inside.
-    """
+    """Throughput, tokens/s over all GPUs, with a 90 % interval; ``outside``: distance from the measured range."""
 
     tokens_per_second: float
     low: float

@@ -154,10 +154,7 @@ def write_model(model: ConfigurationModel, path: Path) -> None:
 
 
 def load_configurations(path: Path) -> ConfigurationModel:
-    """Read a model stored by `ConfigurationModel.save`.
-
-    Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format.
-    """
+    """Read a stored `ConfigurationModel`; raises `SourceFileError` for a file missing, damaged, other or newer."""
     head, runs, trees = _read_archive(path)
     try:
         scores = np.array(head["calibration"].pop("scores"))

@@ -74,10 +74,7 @@ def configurations_of(runs: pd.DataFrame) -> list[Configuration]:
 
 
 def runs_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return reported runs as a frame of `COLUMNS`.
-
-    The columns ``number_nodes``, ``torch_dtype``, ``source`` and ``capped`` are optional.
-    """
+    """Return reported runs as a frame of `COLUMNS`; nodes, ``torch_dtype``, ``source`` and ``capped`` are optional."""
     frame = pd.DataFrame([{"number_nodes": 1, "source": "reported", "capped": False, **row} for row in rows])
     if "torch_dtype" not in frame:
         frame["torch_dtype"] = None
@@ -85,10 +82,7 @@ def runs_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def checked_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Validate reported runs and return them in the form of `read_runs`.
-
-    Raises `InputError` for missing columns, unknown names or impossible rates.
-    """
+    """Return reported runs in the form of `read_runs`; raises `InputError` for missing columns, names or absurd rates."""
     missing = [name for name in COLUMNS if name not in frame]
     if missing:
         raise InputError(

@@ -30,11 +30,7 @@ CURVE_SIZES: Final = (50, 100, 200, 400, 600)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringEffort:
-    """Effort limits of the measurement.
-
-    They are the repeats of the split and of the learning curve, the iterations of each search, and the minimal number of rows of a
-    left-out model, ``least_rows``.
-    """
+    """Effort of the measurement: repeats, iterations of each search, and ``least_rows`` of a left-out model."""
 
     repeats: int = 3
     curve_repeats: int = 5

@@ -266,10 +266,7 @@ class Calibration:
     gpu: float
 
     def reach(self, points: Points, sd: np.ndarray, seen: Points) -> np.ndarray:
-        """Return half the width of the interval of log throughput, shape (m,).
-
-        ``seen`` are the rows that the process is conditioned on.
-        """
+        """Return half the width of the interval of log throughput (m,); the process is conditioned on the rows ``seen``."""
         hard = difficulty(points, self.points, self.scores)
         measured = np.isin(points.groups["group"], seen.groups["group"])
         known_gpu = np.isin(points.groups["gpu"], seen.groups["gpu"])

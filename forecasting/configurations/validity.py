@@ -112,10 +112,7 @@ class Classifier:
     gpus: tuple[str, ...]
 
     def p_valid(self, configurations: Sequence[Configuration]) -> np.ndarray:
-        """Return the probability that each configuration runs, shape (n,).
-
-        The model without names is used where the model or GPU is not among the labels.
-        """
+        """Return the probability that each configuration runs (n,), without names for a model or GPU that has no label."""
         if not configurations:
             return np.empty(0)
         columns = shape_columns(configurations, self.memory)
@@ -180,10 +177,7 @@ class ValidityModel:
     ran: frozenset[_KEY]
 
     def judge(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Return the validity of each configuration.
-
-        A configuration that ran is valid (``decided_by`` ``measured``), unless a rule excludes it.
-        """
+        """Return the validity of each configuration; one that ran is valid (``measured``), unless a rule excludes it."""
         answers = self.predict(configurations)
         return [
             replace(
@@ -269,10 +263,7 @@ def identity(c: Configuration) -> _KEY:
 
 
 def broken_rule(c: Configuration) -> str:
-    """Return the rule that rejects ``c`` before a run, as a sentence; empty if there is none.
-
-    Raises `InputError` for an unknown model or GPU.
-    """
+    """Return the rule that rejects ``c`` before a run, or ""; raises `InputError` for an unknown model or GPU."""
     shape, device = architecture(c.model_name), gpu(c.gpu_model)
     if c.batch_size % c.number_gpus:
         return f"batch size {c.batch_size} is not divisible by {c.number_gpus} GPUs"

@@ -135,10 +135,7 @@ class Stillness:
 
 
 def stillness(series: Series) -> Stillness:
-    """Measure how often a series does not move; gaps form no pair.
-
-    ``at_cap`` is relative to the capacity for counts and to the on-demand price for prices.
-    """
+    """Measure how often a series does not move, gaps apart; ``at_cap``: of the capacity, or the on-demand price."""
     values = series.values
     seen = ~np.isnan(values)
     if not seen.any():
@@ -390,10 +387,7 @@ def probes_of(series: Series) -> np.ndarray:
 def alternation(
     values: np.ndarray, per_slot: int, *, probes_per_day: int, market: str = "", part: str = "whole"
 ) -> Alternation:
-    """Measure the swing in ``values`` (probes,), evenly spaced, NaN where a probe is missing.
-
-    Pairs with a missing probe are left out. Undefined results (flat or short series) are NaN.
-    """
+    """Measure the swing of evenly spaced probes (probes,), NaN where missing; NaN for a flat or short series."""
     lags = range(1, EVEN_LAGS[-1] + 2)
     rho = autocorrelation(values, list(lags))
     stands = [rho[k - 1] - (rho[k - 2] + rho[k]) / 2.0 for k in EVEN_LAGS]
@@ -414,10 +408,7 @@ def alternation(
 
 
 def _excess_p(values: np.ndarray, odd: int, block: int) -> float:
-    """Return the one-sided p-value that |y(t + odd) - y(t)| exceeds the mean at the neighbouring even lags.
-
-    It is computed from blocks of ``block`` probes.
-    """
+    """Return the one-sided p-value, by blocks of ``block``, that |y(t + odd) - y(t)| exceeds that at even lags nearby."""
     n = len(values) - odd - 1
     if n < block:
         return float("nan")

@@ -82,10 +82,7 @@ class Renamed:
 
 
 def make_predictor(name: str) -> Predictor:
-    """Create a predictor by name with its default settings; of another package by its entry point or ``module:Name``.
-
-    Raises `SettingsError` for an unknown name.
-    """
+    """Create a predictor by name, entry point or ``module:Name``; raises `SettingsError` for an unknown name."""
     check_predictor(name)
     predictor = PREDICTORS[name]()
     return predictor if predictor.name == name else Renamed(name=name, predictor=predictor)

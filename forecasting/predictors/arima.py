@@ -139,10 +139,7 @@ def _likeness(series: Series, point: np.ndarray) -> np.ndarray:
 
 @_compiled
 def time_since_change(values: np.ndarray) -> np.ndarray:
-    """Return the slots since the value last changed, shape (slots,), counting the first slot of a run as 1.
-
-    The newest value continues over a gap.
-    """
+    """Return the slots since the value last changed (slots,), 1 for the first of a run; it continues over gaps."""
     out = np.ones(values.size)
     newest = np.nan
     for t in range(values.size):
@@ -215,10 +212,7 @@ def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 @_compiled
 def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return weighted quantiles (m, h, levels) and mean (m, h) of forecast plus error, and the number of errors at step 1.
-
-    Forecast plus error is clipped to 0 and ``upper``.
-    """
+    """Return quantiles (m, h, levels) and mean (m, h) of forecast plus error in 0..``upper``, and the errors at step 1."""
     m, reach = past.places.shape[0], past.weight.size
     out, mean = np.empty((m, horizon, levels.size)), np.zeros((m, horizon))
     seen = np.zeros(m, dtype=np.int64)
@@ -276,9 +270,7 @@ def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
 
 
 def daily_cycle(series: Series) -> DailyCycle | None:
-    """Fit the cycle by least squares; None without a clock, with fewer than eight slots a day or
-    two days observed, or if the terms are collinear.
-    """
+    """Fit the cycle by least squares; None without a clock, eight slots a day and two days, or if terms are collinear."""
     seen = np.flatnonzero(~np.isnan(series.values))
     if series.slots_per_day < 8 or seen.size < 2 * series.slots_per_day:
         return None
@@ -470,10 +462,7 @@ def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
 
 @_part
 def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> float:
-    """Return the Gaussian log-likelihood of the scored rows of the first column, regressed on the others.
-
-    Variance and regression weights are at their optimum. Returns -inf if no residual is left or a coefficient is not finite.
-    """
+    """Return the Gaussian log-likelihood of the first column regressed on the others, at its optimum; -inf if undefined."""
     if not (np.isfinite(phi).all() and np.isfinite(theta).all()):
         return -np.inf
     crossed, logs = moments(table, scored, phi, theta)
@@ -486,10 +475,7 @@ def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta
 
 @_compiled
 def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return minus the mean log-likelihood and its gradient.
-
-    The first ``p`` of ``partial`` give phi, the rest theta (`coefficients`).
-    """
+    """Return minus the mean log-likelihood and its gradient; ``partial`` gives ``p`` phi, then theta (`coefficients`)."""
     n = scored.sum()
     slope = np.empty(partial.size)
     here = -log_likelihood(table, scored, coefficients(partial[:p]), -coefficients(partial[p:])) / n
@@ -569,10 +555,7 @@ class Arma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differenced:
-    """Estimation data, differenced ``d`` times.
-
-    ``table`` (rows, 1 + regressors) has the values in its first column; ``scored`` (rows,) marks the rows of the likelihood.
-    """
+    """Data differenced ``d`` times: ``table`` (rows, 1 + regressors), values first; ``scored`` (rows,) count."""
 
     d: int
     table: np.ndarray

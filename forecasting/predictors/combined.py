@@ -1,7 +1,4 @@
-"""Predictors that weight members by their recent accuracy: `combined`, the default, and `smoothing` (M6.2).
-
-This module holds the count mixture, the price mixture, and the predictors composed of both.
-"""
+"""Predictors that weight members by recent accuracy, for counts and prices: `combined`, the default, and `smoothing` (M6.2)."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
 
 
 def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
-    """Return distributions (..., states) with distribution function G(F).
-
-    G is computed from sums of past transforms (..., COUNT_BINS) and `COUNT_PRIOR` prior pseudo-transforms.
-    """
+    """Return distributions (..., states) of G(F), G from sums of transforms (..., COUNT_BINS) and `COUNT_PRIOR` prior ones."""
     weight = past + COUNT_PRIOR * _COUNT_BELIEVED / _COUNT_BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
     reached = np.concatenate([np.zeros_like(reached[..., :1]), reached], axis=-1)
@@ -148,10 +142,7 @@ def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
 
 
 def crps(law: np.ndarray, came: np.ndarray) -> np.ndarray:
-    """Return the CRPS of distributions (*shape, states) of values ``came`` (*shape,), divided by the number of thresholds.
-
-    It is 0 where a value is NaN.
-    """
+    """Return the CRPS of (*shape, states) of values ``came`` (*shape,) over the number of thresholds; 0 for NaN."""
     below = came[..., None] <= np.arange(law.shape[-1])
     loss = ((np.cumsum(law, axis=-1) - below) ** 2).sum(axis=-1) / max(law.shape[-1] - 1, 1)
     return np.asarray(np.where(np.isnan(came), 0.0, loss))
@@ -204,10 +195,7 @@ class Watched:
         return self.start + np.arange(self.came.shape[0])
 
     def products(self, first: int, at: np.ndarray, so_far: np.ndarray | None = None) -> np.ndarray:
-        """Return the decayed sums of error products at slots ``at``, of forecasts whose target is at slot ``first`` or later.
-
-        The result has shape (at, nodes, members, members); ``so_far`` is the sum before ``first``.
-        """
+        """Return decayed sums of error products (at, nodes, members, members) at ``at``, of targets from ``first`` on."""
         return self._running(error_products(self.laws, self.came), first, at, self.half_life, so_far)
 
     def mixture(self, weights: np.ndarray) -> np.ndarray:
@@ -438,10 +426,7 @@ class FittedStackedCount:
     def _standing(
         self, panel: Panel, which: int, origins: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return weights, past transforms and the share of the mixture as known at each origin.
-
-        Their shapes are (origins, nodes, members), (origins, nodes, COUNT_BINS) and (origins, nodes).
-        """
+        """Return weights, transforms and share of the mixture at each origin: (origins, nodes), and members or COUNT_BINS."""
         series, members = panel.series[which], len(self.members)
         own = self.record.get(series.key, np.zeros((NODES.size, members, members)))
         past = self.past.get(series.key, np.zeros((NODES.size, COUNT_BINS)))
@@ -582,10 +567,7 @@ class Changes:
     half: float
 
     def spread(self, ends: np.ndarray, horizon: int, extra: int) -> np.ndarray:
-        """Return weighted quantiles, with median 0, of the changes over extra+1..extra+horizon slots.
-
-        Only changes complete at each of the ``ends`` (slots) count. The result has shape (ends, horizon, 19).
-        """
+        """Return quantiles (ends, horizon, 19), median 0, of changes over extra+1.. slots that are complete at ``ends``."""
         out = np.zeros((ends.size, horizon, LEVELS.size))
         chunk = max(1, _CHUNK // self.width)
         for k in range(extra + 1, extra + horizon + 1):
@@ -668,10 +650,7 @@ def relative(losses: np.ndarray) -> np.ndarray:
 
 
 def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return pinball losses summed within each of `PARTS`, shape (..., n, h, parts).
-
-    ``quantiles`` has shape (..., n, h, 19); NaN in ``truth`` (n, h) gives loss 0.
-    """
+    """Return pinball losses (..., n, h, parts) by `PARTS` of quantiles (..., n, h, 19); 0 where ``truth`` (n, h) is NaN."""
     error = truth[..., None] - quantiles
     loss = np.where(np.isnan(error), 0.0, np.maximum(LEVELS * error, (LEVELS - 1.0) * error))
     return np.stack([loss[..., part].sum(axis=-1) for part in PARTS], axis=-1)
@@ -679,10 +658,7 @@ def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastLosses:
-    """Scores of forecasts issued at ascending slots ``at`` (n,) since the epoch.
-
-    ``losses`` has shape (members, n, h, parts), ``changes`` (n, h).
-    """
+    """Scores of forecasts issued at slots ``at`` (n,), ascending: ``losses`` (members, n, h, parts), ``changes`` (n, h)."""
 
     at: np.ndarray
     losses: np.ndarray
@@ -837,10 +813,7 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLoss
 def member_quantiles(
     members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
 ) -> np.ndarray:
-    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19).
-
-    They lie within the bounds known at each origin (M6.3), so that a member is weighted by the quantiles that are issued.
-    """
+    """Return quantiles (members + 1, origins, horizon, 19), the newest value first, in the bounds known then (M6.3)."""
     series = panel.series[which]
     told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
     upper = series.upper[origins][:, None, None]
@@ -855,10 +828,7 @@ def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
 @stored("combined.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCombinedPrice:
-    """Fitted price mixture; ``end`` is the slot since the epoch after the last slot used for estimation.
-
-    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel.
-    """
+    """Fitted price mixture, estimated before slot ``end``: each market's losses ``kept``, the panel's ``prior``."""
 
     members: dict[str, FittedPredictor]
     kept: dict[str, DiscountedLosses]

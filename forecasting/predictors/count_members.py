@@ -1,8 +1,4 @@
-"""Members of the count mixture: distributions computed from the series without estimation (M6.2, ours).
-
-This module holds analog forecasts, smoothed distributions of recent readings, the registry of members, and a pooled
-ridge regression whose expected counts define which past situations are similar.
-"""
+"""Members of the count mixture, computed from the series: analogs, smoothed readings, a pooled ridge (M6.2, ours)."""
 
 from __future__ import annotations
 
@@ -114,10 +110,7 @@ def _weigh(
     scale: np.ndarray,
     before: float,
 ) -> None:
-    """Add to ``out`` (places, steps, states) the weights of a track's past targets; pairs end at or before their place.
-
-    The similarity of two slots is the same for all of the ascending ``steps``.
-    """
+    """Add to ``out`` (places, steps, states) the weights of a track's targets at ascending ``steps``, pairs before places."""
     cap = out.shape[2] - 1
     alike = np.zeros(values.size)
     for i in range(places.size):
@@ -157,10 +150,7 @@ FEWEST_DAYS = 3  # Days that must have been observed before the distribution of 
 
 
 def readings(series: Series) -> tuple[np.ndarray, int]:
-    """Return all readings in order of time, shape (slots x per_slot,), and ``per_slot``.
-
-    The last reading of a slot is its value.
-    """
+    """Return all readings in order (slots x per_slot,), the last of a slot its value, and ``per_slot``."""
     within = series.within
     return np.concatenate([within, series.values[:, None]], axis=1).ravel(), within.shape[1] + 1
 
@@ -434,11 +424,7 @@ _LONGEST_TRAINING = 2000  # Maximal number of newest slots used for estimation
 
 
 def regressors(series: Series) -> np.ndarray:
-    """Return the regressors of every slot, shape (slots, columns).
-
-    The columns are a constant, the newest readings and three recent means as shares of the capacity, and indicators of the
-    lower and upper bound.
-    """
+    """Return (slots, columns): a constant, newest readings and three recent means over capacity, and the bounds reached."""
     seen, per_slot = readings(series)
     known = np.maximum.accumulate(np.where(np.isnan(seen), -1, np.arange(seen.size)))
     held = np.where(known >= 0, seen[np.maximum(known, 0)], 0.0)

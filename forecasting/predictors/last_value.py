@@ -47,10 +47,7 @@ class FittedLastValue:
         )
 
     def laws(self, series: Series, origins: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
-        """Return distributions of a count on 0..``states`` - 1 at ``steps``, with equal mass at each level.
-
-        The result has shape (origins, steps, states). Steps count from the newest value at each origin.
-        """
+        """Return distributions (origins, steps, states) of a count, equal mass a level; steps count from the newest value."""
         quantiles = np.floor(series.last(origins)[:, None, None] + self.spread.at(steps) + 0.5 + 1e-9)
         return np.asarray(indicator(np.clip(quantiles, 0.0, states - 1.0), states).mean(axis=2))
 

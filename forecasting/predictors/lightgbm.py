@@ -1,7 +1,4 @@
-"""Predictor `lightgbm`: trees over all markets of a panel, for counts and for prices (M6.2).
-
-This module holds a cache of panel estimations, the trees for counts, the trees for prices, and the predictor of both.
-"""
+"""Predictor `lightgbm`: trees over all markets of a panel, for counts and for prices, with a cache of estimations (M6.2)."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Remembered(Generic[T]):
-    """Cache of the newest ``most`` results of a deterministic estimation, keyed by the content of its inputs.
-
-    Results are returned without a copy, so callers must not modify them.
-    """
+    """Cache of the newest ``most`` results of an estimation by content of its inputs; callers must not modify them."""
 
     most: int = 4
     _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
@@ -114,10 +108,7 @@ def thresholds_of(states: int) -> np.ndarray:
 
 
 def peers_of(panel: Panel, which: int) -> np.ndarray:
-    """Return counts of the other series of the same source as shares of their capacities, shape (slots, peers).
-
-    They are aligned to the slots of series ``which``, with NaN where a peer has no value.
-    """
+    """Return the shares of capacity of a source's other series (slots, peers), in the slots of series ``which``."""
     own = panel.series[which]
     columns = []
     for place, other in enumerate(panel.series):
@@ -343,10 +334,7 @@ def _lessons(
 
 
 def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
-    """Return corrected distributions at every place and step of a situation, shape (places, steps, states).
-
-    Without boosters the mean distribution of `BASE` is returned.
-    """
+    """Return corrected distributions (places, steps, states) of a situation; without boosters the mean of `BASE`."""
     if at.states < 2:
         return np.ones((at.places.size, at.steps.size, 1))
     thresholds = thresholds_of(at.states)
@@ -450,10 +438,7 @@ def told_of(
 
 
 def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log probabilities of a value below, at and above 0 (m, k, 3), and log sizes below and above 0 (m, k, 2, levels).
-
-    ``value`` (m, p) ascends, ``weight`` is (m, k, p).
-    """
+    """Return log probabilities below, at and above 0 (m, k, 3), and log sizes (m, k, 2, levels), of ascending values (m, p)."""
     below, above = (value < 0)[:, None, :], (value > 0)[:, None, :]
     sides = [np.where(side, weight, 0.0) for side in (below, above)]
     falls, rises = (side.sum(axis=2) for side in sides)
@@ -601,10 +586,7 @@ def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm
 @stored("lightgbm.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBoostedPrice:
-    """Fitted price trees with the change process.
-
-    ``way`` is the booster of the direction (None if untrained), ``sizes`` holds a booster per level of `SIZE_LEVELS`.
-    """
+    """Fitted price trees and change process: booster ``way`` of the direction or None, ``sizes`` of `SIZE_LEVELS`."""
 
     way: lightgbm.Booster | None
     sizes: tuple[lightgbm.Booster, ...]

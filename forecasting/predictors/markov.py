@@ -68,10 +68,7 @@ class FittedMarkovChain:
     simpler: FittedLastValue
 
     def _counts(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each slot with the decayed transition counts (states, states) up to it.
-
-        The array is reused: it is valid until the next iteration.
-        """
+        """Yield each slot with the decayed transition counts (states, states) up to it, an array that is reused."""
         counts = np.zeros((self.states, self.states))
         previous = np.nan
         for slot, value in enumerate(values):
@@ -118,10 +115,7 @@ class FittedMarkovChain:
         return outlook_of(laws, ("",) * origins.size)
 
     def laws(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
-        """Return distributions of the count 1..horizon slots after each origin, shape (origins, horizon, states).
-
-        ``age`` (origins,) is the age of the newest observed value at each origin in slots.
-        """
+        """Return distributions (origins, horizon, states) of the count, from newest values of ``age`` (origins,) slots."""
         start = np.minimum(series.last(origins), self.states - 1).astype(int)
         out = np.empty((origins.size, horizon, self.states))
         where: dict[int, list[int]] = {}

@@ -190,10 +190,7 @@ class ChangeLaw:
     points: np.ndarray
 
     def at(self, last: np.ndarray, size: np.ndarray, told: np.ndarray) -> np.ndarray:
-        """Return quantiles of the log price change for last changes (n,), sizes (n,) and situations (n,), shape (n, POINTS).
-
-        They ascend after a rise and descend after a fall.
-        """
+        """Return log price changes (n, POINTS) for last changes, sizes and situations (n,), descending after a fall."""
         x = np.clip(np.log(np.abs(last) / size), NODES[0], NODES[-1])
         right = np.clip(np.searchsorted(NODES, x), 1, NODES.size - 1)
         share = ((x - NODES[right - 1]) / (NODES[right] - NODES[right - 1]))[:, None]
@@ -232,10 +229,7 @@ class Successors:
 def successors(
     markets: Sequence[tuple[Series, PriceState]], changes: int, end: int, half_life: float
 ) -> Successors | None:
-    """Return the sum of the next ``changes`` changes after every change of the markets, None if there are none.
-
-    Weights halve every ``half_life`` slots before slot number ``end``.
-    """
+    """Return the sums of the next ``changes`` changes, None without any; weights halve every ``half_life`` before ``end``."""
     parts = []
     for one, state in markets:
         i = np.arange(1, state.when.size - changes)[-MOST_SUCCESSORS:]
@@ -426,10 +420,7 @@ class FittedChangeProcess:
         return np.asarray((own.events[place] + prior * pooled) / (own.exposure[place] + prior))
 
     def chances(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
-        """Return P(exactly n changes within k slots) for n = 0..`MOST_CHANGES`, shape (origins, horizon, n).
-
-        The last n includes all larger numbers.
-        """
+        """Return P(n changes within k slots), n = 0..`MOST_CHANGES` and the last also more, (origins, horizon, n)."""
         interval = recent_interval(state, self.usual)[origins][:, None]
         steps = np.arange(1, horizon + 1)
         first = _first(self.hazard(series.key, state.age[origins][:, None] + steps, interval))

@@ -1,9 +1,4 @@
-"""Second level of 0/1 series: trees on the share of ones among recent readings, pooled over a panel (M6.2).
-
-The mixture smooths once per slot; the shares of ones in windows of raw readings contain what it lacks. The trees are estimated
-at a fit, on the present state, the log odds of the share of ones in each window, the time of day and the number of readings
-per slot.
-"""
+"""Second level of 0/1 series: trees on the share of ones in windows of raw readings, pooled over a panel (M6.2)."""
 
 from __future__ import annotations
 
@@ -54,10 +49,7 @@ def share_rows(series: Series) -> np.ndarray:
 
 
 def fit_shares(panel: Panel) -> CountTrees:
-    """Train a booster per step of `SHARE_STEPS` on every observed slot of the 0/1 series; deterministic.
-
-    Without boosters if there are fewer than `FEWEST_ROWS` pairs at a step, or only a single outcome.
-    """
+    """Train a booster per step of `SHARE_STEPS` on the 0/1 series; none for `FEWEST_ROWS` pairs or a single outcome."""
     binary = [series for series in panel.series if is_binary(series)]
     rows = [share_rows(series) for series in binary]
     boosters = []

@@ -1,11 +1,4 @@
-"""Decisions of jobs that compete for the spot of a slot (M3.7) (ours).
-
-Every job is first decided as if alone. If there is enough spot for all, that is the result.
-Otherwise each job values smaller amounts of spot (`Contender`), and `share_out` allocates the spot
-to the jobs of highest value, with a price for each market, or in order of slack if that has no
-lower value. A job that gets less than its request is decided again by its policy, on the spot that
-is left to it.
-"""
+"""Decisions of jobs that compete for the spot of a slot, by the value of less spot to each, or by slack (M3.7) (ours)."""
 
 from __future__ import annotations
 
@@ -55,10 +48,7 @@ ROUNDS = 20  # Maximal number of rounds in which every multi-market job is reass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Possible use of spot by a job: ``spot`` instances of ``market`` in the slot, with the job's value, USD.
-
-    ``market`` is None without spot.
-    """
+    """Possible use by a job of ``spot`` instances of ``market`` (None: none) in the slot, with its value, USD."""
 
     market: str | None
     spot: int
@@ -70,10 +60,7 @@ NO_SPOT = Claim(None, 0, 0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """Job in a slot: ``wish`` is the request of its policy, ``claims`` are all acceptable amounts, including ``wish``.
-
-    The first claim is no spot. ``slack`` is in slots.
-    """
+    """Job in a slot, of ``slack`` slots: its ``wish`` among acceptable ``claims``, of which the first is no spot."""
 
     job: str
     slack: int
@@ -150,10 +137,7 @@ def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shar
 
 
 def connected(sets: Sequence[AbstractSet[Any]]) -> list[list[int]]:
-    """Return the groups of indices of sets with common elements, directly or through others.
-
-    An empty set forms its own group.
-    """
+    """Return the groups of indices of sets with common elements, directly or through others; an empty set is alone."""
     first: dict[Any, int] = {}
     group = list(range(len(sets)))
 
@@ -195,10 +179,9 @@ def at_prices(
 ) -> tuple[list[Claim], dict[str, float]]:
     """Return the claims of highest total value, and the price of each market: the value of another instance, USD.
 
-    Exact for jobs that use a single market, by dynamic programming over its count. A job that may
-    use several starts in the market of ``begin`` and moves to the market where it adds most value,
-    until no job improves elsewhere. Remaining instances go, in the order of ``contenders``, to jobs
-    that gain from them.
+    Exact for jobs that use a single market, by dynamic programming over its count. A job that may use several
+    starts in the market of ``begin`` and moves to the market where it adds most value, until no job improves
+    elsewhere. Remaining instances go, in the order of ``contenders``, to jobs that gain from them.
     """
     place = [
         one.markets[0] if len(one.markets) == 1 else claim.market
@@ -336,26 +319,19 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
 def claims_by_tables(
     names: Sequence[str], view: MarketsView, tables: Tables, decision: Decision
 ) -> Contender:
-    """Return the claims of a job with several markets: its value under every cap on the spot of each market (M11.6).
-
-    ``names`` are the names of its markets.
-    """
+    """Return the claims of a multi-market job: its value under every cap on the spot of each of ``names`` (M11.6)."""
     spot = decision.allocation.spot
     found = [Claim(None if m is None else names[m], held, usd) for m, held, usd in capped_worth(view, tables)]
     return contender(decision.job, slack_of(view), (names[decision.market] if spot else None, spot), found)
 
 
 # ---
-# Later use by other jobs, which a multi-market job must expect, since it could wait for its best
-# market.
+# Later use by other jobs, which a multi-market job must expect, since it could wait for its best market.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Need of a job in each of its remaining ``slots``: a number of instances in any of ``markets``.
-
-    ``markets`` starts with the cheapest for the job. ``slack`` is in slots.
-    """
+    """Instances that a job of ``slack`` slots needs in each of its ``slots``, in ``markets`` by price for it."""
 
     job: str
     slack: int
@@ -434,10 +410,7 @@ def decide_one(
     left: tuple[int, ...] | None = None,
     taken: tuple[int, ...] | None = None,
 ) -> Decision | Undecided:
-    """Return the decision of a job on the spot that others leave to it in each of its markets (None: all).
-
-    ``taken`` is the expected use by others in each later slot.
-    """
+    """Decide a job on the spot that others leave in each market (None: all), and take in later slots (``taken``)."""
     try:
         return decide(entry.live, entry.policy, effort, left=left, taken=taken)
     except RAISED as error:
@@ -538,8 +511,7 @@ def decide_trajectory(trajectory: Trajectory, effort: Effort) -> list[Made]:
     return run.made
 
 
-#: Spot of a market in a slot that earlier decisions have allocated, by start of the slot and
-#: market.
+#: Spot of a market in a slot that earlier decisions have allocated, by start of the slot and market.
 Promised = Mapping[tuple[pd.Timestamp, str], int]
 
 

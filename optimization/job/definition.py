@@ -115,11 +115,7 @@ class RateTable:
 
 @lru_cache(maxsize=512)
 def rates(throughput: Throughput, n_max: int) -> np.ndarray:
-    """Return H(0..n_max) in work units per hour, shape (n_max + 1,).
-
-    The array is cached, shared by all callers and read-only. Raises `JobError` if a rate for n >= 1
-    is not positive and finite.
-    """
+    """Return H(0..n_max), work units per hour, cached and read-only; raises `JobError` unless positive and finite."""
     table = np.array([throughput.rate(n) for n in range(n_max + 1)], dtype=float)
     if not np.isfinite(table).all() or (table[1:] <= 0).any():
         raise JobError(f"throughput {throughput} gives rates {table[1:]}", expected="positive finite rates")
@@ -167,10 +163,9 @@ class Job:
     ``workload`` is in work units, ``throughput`` in work units per hour. ``deadline_slots`` counts
     slots from the job's first slot, slot 0.
 
-    ``mu_up`` and ``mu_down`` are the shares of a slot that still make progress when the number of
-    instances grows or shrinks, for all sizes or by size from 0 to n_max. They are negative where a
-    change takes longer than a slot (ours): that slot makes negative progress, which later slots
-    make up for.
+    ``mu_up`` and ``mu_down`` are the shares of a slot that still make progress when the number of instances
+    grows or shrinks, for all sizes or by size from 0 to n_max. They are negative where a change takes longer
+    than a slot (ours): that slot makes negative progress, which later slots make up for.
 
     ``value`` is in USD; with the decay ``gamma`` > 1 the value reaches 0 at gamma * d.
     ``must_finish`` is True if the request gave no value and the value was imputed, so that the job
@@ -298,10 +293,7 @@ def validate_job(job: Job) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToGo:
-    """Best ending from a state: ``n`` on-demand instances for ``slots`` slots; ``value_usd`` is the value minus their cost.
-
-    n = 0 and slots = 0 mean that the job is finished (value V) or given up (value 0).
-    """
+    """Best ending: ``n`` on-demand for ``slots`` slots, value less cost in USD; 0 and 0: finished, or given up (0)."""
 
     value_usd: float
     n: int
@@ -337,11 +329,7 @@ ROUNDING_USD = 1e-6  # Tolerance for rounding errors when a cost is compared wit
 
 
 def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, slot_hours: float) -> float:
-    """Return the lowest cost in USD of finishing the job on on-demand instances alone; 0 for a finished job.
-
-    The minimum is over constant sizes that finish within ``left`` slots, or over all sizes where
-    none of them does.
-    """
+    """Return the least cost in USD of finishing on a constant on-demand size within ``left`` slots, else at all."""
     rest = needed(job.workload) - progress.done
     if rest <= 0:
         return 0.0
@@ -409,10 +397,7 @@ def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
 
 
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
-    """Return the slots by which the fastest on-demand size misses gamma d; 0 if the job can finish before it (M2.7).
-
-    The value of a job is 0 from gamma d on, so finishing needs k < gamma d slots.
-    """
+    """Return the slots by which the fastest on-demand size misses gamma d, where the value is 0; 0 if none (M2.7)."""
     sizes, gain = _work_by_size(job, slot_hours)
     rest = needed(job.workload)
     fastest = min(

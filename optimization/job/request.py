@@ -55,11 +55,10 @@ VALUE_MARGIN = 0.05
 def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
     """Return the share of a slot that still makes progress when a change of size takes ``overhead_hours`` (M2.4).
 
-    mu = 1 - overhead / Delta. It is negative for an overhead longer than a slot (ours): M2.4
-    charges a change to a single slot, so that slot carries the lost progress of the following slots
-    too. If the new size stays, the loss is made up exactly when the change would have ended; if the
-    size changes earlier, the loss is overestimated. Raises `JobError` for a slot that is not
-    positive or a negative or infinite overhead.
+    mu = 1 - overhead / Delta. It is negative for an overhead longer than a slot (ours): M2.4 charges a change
+    to a single slot, so that slot carries the lost progress of the following slots too. If the new size
+    stays, the loss is made up exactly when the change would have ended; if the size changes earlier, the loss
+    is overestimated. Raises `JobError` for a slot that is not positive or a negative or infinite overhead.
 
     >>> mu_from_overhead(0.05, 0.5)
     0.9
@@ -84,8 +83,7 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
     plus the negative progress that t slots can cause, for every slot t = 0..d (M3.3b needs endings
     before d too) and every previous size. The result is the largest of these.
 
-    ``job.value`` is not read. If no whole slot fits between d and gamma d, only the slots up to d
-    count.
+    ``job.value`` is not read. If no whole slot fits between d and gamma d, only the slots up to d count.
     """
     d, last = job.deadline_slots, math.ceil(job.late_limit) - 1
     sizes = np.arange(job.n_min, job.n_max + 1)
@@ -113,10 +111,7 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
 
 
 def _least_by_size_before(values: np.ndarray, job: Job) -> np.ndarray:
-    """Return, for each previous size, the minimum of ``values`` over all next sizes, shape (n_max + 1,).
-
-    ``values`` has shape (3, sizes): its rows apply if the size grew, stayed or shrank.
-    """
+    """Return by previous size the least of ``values`` (3: grown, same, shrunk; sizes) over next sizes (n_max + 1,)."""
     before, count = np.arange(job.n_max + 1), values.shape[1]
     grown = np.append(np.minimum.accumulate(values[0, ::-1])[::-1], np.inf)
     shrunk = np.append(np.inf, np.minimum.accumulate(values[2]))
@@ -328,9 +323,8 @@ class JobRequest(_Part):
     ``throughput`` applies to all instance types except those in ``throughput_on``. Fields of
     multi-market jobs are left out of the output of other jobs.
 
-    ``on_demand_usd`` is the price of an on-demand instance-hour, for all markets or by pattern;
-    ``on_demand`` = False means that nothing is sold on demand. Both take precedence over observed
-    and list prices (M1.1).
+    ``on_demand_usd`` is the price of an on-demand instance-hour, for all markets or by pattern; ``on_demand``
+    = False means that nothing is sold on demand. Both take precedence over observed and list prices (M1.1).
 
     ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot
     instances, ``max_hourly_usd`` the highest hourly cost of the whole job even if all instances are
@@ -466,11 +460,7 @@ class JobRequest(_Part):
         return self.market is None and not self.markets
 
     def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
-        """Return the request with start, deadline, market and source filled in, all as absolute values.
-
-        Raises `JobError` if the deadline is missing, given twice, without a time zone or not after
-        the start.
-        """
+        """Return the request with absolute start, deadline, market and source; raises `JobError` for an unusable deadline."""
         start = _utc(self.start, "start", self.name) if self.start else at
         if (self.deadline is None) == (self.deadline_in is None):
             raise JobError(
@@ -573,8 +563,7 @@ def _duration(text: str, name: str) -> pd.Timedelta:
         raise JobError(f"job {name!r}: deadline_in {error}") from error
 
 
-#: Longest duration of a job; a longer request is most likely a mistake, and its tables would be too
-#: large.
+#: Longest duration of a job; a longer request is most likely a mistake, and its tables would be too large.
 LONGEST = pd.Timedelta(days=100)
 MOST_SLOTS = 5000  # Largest number of slots of a job: the tables of a decision grow with it
 #: Largest product of slots and instances of a job: up to it a decision takes seconds.
@@ -950,10 +939,7 @@ def hourly_note(request: JobRequest, job: Job, history: History) -> str:
 
 
 def run_on(request: JobRequest, market: Market) -> tuple[int, int, Throughput]:
-    """Return the smallest and largest number of instances of a request on a market, and H(n) there.
-
-    Raises `JobError` if the GPUs of an instance are needed and unknown.
-    """
+    """Return smallest and largest n of a request on a market, and H(n); `JobError` if its GPUs are needed and unknown."""
     form = request.throughput_on.get(market.instance_type, request.throughput)
     least, most = instance_range(request, market)
     gpus = required_gpus(request, market, PER_GPU) if form.per == "gpu" else 1

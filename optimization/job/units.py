@@ -34,10 +34,7 @@ UNIT_WORDS = {"gpu_hours": "GPU-hour", "instance_hours": "instance-hour", "slots
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
-    """GPUs of an instance type: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs.
-
-    ``gpu_memory_gib`` is the memory of a single GPU, None if unknown.
-    """
+    """GPUs of an instance type: number, model as in the measured runs, and memory of a single GPU (None: unknown)."""
 
     provider: str
     instance_type: str
@@ -124,11 +121,7 @@ def catalogue_gpus(market: Market) -> int | None:
 
 
 def gpus_per_instance(request: JobRequest, market: Market) -> int | None:
-    """Return the GPUs of an instance of a market.
-
-    The request's ``gpus_per_instance`` takes precedence, then its filled configuration, then the
-    catalogue. None if the number is unknown.
-    """
+    """Return the GPUs of an instance: of the request, its filled configuration, the catalogue; None if unknown."""
     stated = request.gpus_per_instance
     if isinstance(stated, Mapping):
         stated = stated.get(market.instance_type)
@@ -428,11 +421,7 @@ def instance_hours_of(request: JobRequest, job: Job) -> float | None:
 
 
 def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
-    """Return the work of a job on a market as text.
-
-    If the market has an entry in ``throughput_on``, the text also names the instance type in whose
-    hours the work is counted.
-    """
+    """Return the work of a job as text, with the instance type whose hours count if the market is in ``throughput_on``."""
     own = request.throughput_on.get(market.instance_type)
     types = sorted({one.instance_type for one in work_markets(request, [market])}) if own is not None else []
     return work_words(

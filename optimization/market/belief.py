@@ -1,16 +1,4 @@
-"""A market's belief: a joint distribution of its counts and prices over the coming slots (M4.6, M6.9) (ours).
-
-The issued forecast gives the distribution of each slot; Markov chains with exponential forgetting
-describe how long a value stays and how it changes. The belief combines them: in every slot of the
-forecast's horizon, the transitions of the chains are multiplied by a factor for each target state,
-such that the marginals from the present state are the forecast's. The printed probabilities, the
-transitions of the backward induction and the sampled paths for cost and lateness are all computed
-from the belief.
-
-The market changes over days, so transitions are forgotten with a half-life. A market has few
-transitions in a day, so its transitions are shrunk toward those of its peers, and all of them
-toward staying in the same state. Both chains are of the first order and independent of each other.
-"""
+"""A market's belief: its forecasts as marginals, forgetting Markov chains as dynamics (M4.6, M6.9) (ours)."""
 
 from __future__ import annotations
 
@@ -99,10 +87,7 @@ class PriceChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountChain:
-    """Markov chain of the count: counts of the states, ascending from 0, shape (S,), and transitions per slot, shape (S, S).
-
-    ``weight`` (S,) is the number of transitions behind each row; None if the rows are certain.
-    """
+    """Chain of counts (S,) from 0, with transitions (S, S) a slot; ``weight`` (S,) transitions a row, None: certain."""
 
     count: np.ndarray
     transition: np.ndarray
@@ -125,10 +110,7 @@ def even_levels(most: int) -> np.ndarray:
 
 
 def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
-    """Return weighted transition counts, shape (size, size), of rows of states (m, k).
-
-    A state of -1 is unknown. The weight of a transition halves every ``half_life_slots`` slots.
-    """
+    """Return transition counts (size, size) of rows of states (m, k), -1 unknown; weights halve in ``half_life_slots``."""
     before, after = states[:, :-1], states[:, 1:]
     known = (before >= 0) & (after >= 0)
     age = np.arange(before.shape[1])[::-1] / half_life_slots
@@ -175,10 +157,7 @@ def price_chain(
     forgetting: Forgetting,
     dear: bool = False,
 ) -> PriceChain:
-    """Return the chain of the price on levels from the last ``price_days``; the level nearest to the present price is set to it.
-
-    ``dear``: add a level at the on-demand price even if no such price was observed.
-    """
+    """Return the chain of the price on levels of ``price_days``, one the present price; ``dear``: one on-demand."""
     recent = past.price[-max(2, int(forgetting.price_days * 24.0 / slot_hours)) :]
     seen = np.minimum(recent[~np.isnan(recent)], on_demand_usd)
     below, dear = (
@@ -254,9 +233,8 @@ class RequestBelief:
 class MarketPaths:
     """Sampled paths of a market: ``price`` (USD per instance-hour) and ``count`` of the slots after the present, (paths, slots).
 
-    ``present`` (paths,) are sampled counts of the present slot, None where it is read. ``within``
-    (paths, slots, m) are the counts at m evenly spaced times before each of the slots, None: no such
-    readings.
+    ``present`` (paths,) are sampled counts of the present slot, None where it is read. ``within`` (paths,
+    slots, m) are the counts at m evenly spaced times before each of the slots, None: no such readings.
     """
 
     price: np.ndarray
@@ -279,13 +257,12 @@ class MarketPaths:
 class Belief:
     """Belief, in a given slot, about the slots after it.
 
-    ``counts`` and ``prices`` are the chains for slots beyond the forecast's horizon of h slots (0:
-    no forecast), with prices in USD per instance-hour. ``count_now`` (S,) and ``price_now`` (K,)
-    are the state probabilities in the present slot, which is unknown in a gap; ``count_steps`` (h,
-    S, S) and ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law``
-    (h, counts) is the forecast's count distribution (`slackwater.forecasting.quantiles.count_law`),
-    ``price_quantiles`` (h, 19) its price quantiles at `LEVELS`. ``slot`` counts from the first slot
-    of the job or market.
+    ``counts`` and ``prices`` are the chains for slots beyond the forecast's horizon of h slots (0: no
+    forecast), with prices in USD per instance-hour. ``count_now`` (S,) and ``price_now`` (K,) are the state
+    probabilities in the present slot, which is unknown in a gap; ``count_steps`` (h, S, S) and
+    ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law`` (h, counts) is the
+    forecast's count distribution (`slackwater.forecasting.quantiles.count_law`), ``price_quantiles`` (h, 19)
+    its price quantiles at `LEVELS`. ``slot`` counts from the first slot of the job or market.
 
     ``request`` is the belief about a request (M13), from which paths are sampled; None: they are
     walks on the count chain. Where availability is not observed, the count chain has its states too,
@@ -333,9 +310,8 @@ class Belief:
     def for_size(self, n_max: int, slots: int, taken: int = 0) -> tuple[CountChain, np.ndarray]:
         """Return the count chain reduced for a job of at most ``n_max`` instances, and its transitions, shape (slots, L, L).
 
-        States merged into a single level are weighted by their probability in that slot, so that
-        the marginals remain the belief's. Counts are those left after other jobs take ``taken``
-        instances.
+        States merged into a single level are weighted by their probability in that slot, so that the
+        marginals remain the belief's. Counts are those left after other jobs take ``taken`` instances.
         """
         left = np.maximum(self.counts.count - taken, 0)
         use = np.unique(left[left <= n_max])
@@ -346,8 +322,7 @@ class Belief:
         lump = np.zeros((states, len(levels)))
         lump[np.arange(states), np.searchsorted(levels, left, side="right") - 1] = 1.0
         shares = np.concatenate([self.count_now[None], marginals(self.count_now, onward[:-1])])
-        # An unreachable state has almost no weight, but a level made of such states must still have
-        # rows.
+        # An unreachable state has almost no weight, but a level made of such states must still have rows.
         weight = lump * (shares[:, :, None] + 1e-12)
         weight /= weight.sum(axis=1, keepdims=True)
         lumped = weight.transpose(0, 2, 1) @ onward @ lump
@@ -358,10 +333,9 @@ class Belief:
     def drawn(self, many: int, rng: np.random.Generator) -> Iterator[Belief]:
         """Yield ``many`` equally likely variants of this belief; their mean distribution in each slot is the belief's.
 
-        The rows of the count chain are drawn from the Dirichlet distribution of their transitions,
-        given their ``weight``. The count distribution is split by `in_common`: a variant with few
-        instances has few in many slots. With a belief about a request, each variant is a market of
-        its own (M13.4).
+        The rows of the count chain are drawn from the Dirichlet distribution of their transitions, given
+        their ``weight``. The count distribution is split by `in_common`: a variant with few instances has few
+        in many slots. With a belief about a request, each variant is a market of its own (M13.4).
         """
         chain = self.counts
         if self.request is not None:
@@ -542,11 +516,10 @@ def make_belief(
 ) -> Belief:
     """Return the belief in the slot ``now`` from the chains of ``past`` and the forecast in force, aligned to that slot.
 
-    Without a forecast, or with a forecast without quantiles, the belief consists of the chains
-    alone. If the present slot is a gap, its state is the last observed state, advanced by the
-    chains. ``common`` is the result of `make_common` for the same arguments; None computes it.
-    ``request`` is the belief about a request, whose states are those of the count chain unless its
-    count was read.
+    Without a forecast, or with a forecast without quantiles, the belief consists of the chains alone. If the
+    present slot is a gap, its state is the last observed state, advanced by the chains. ``common`` is the
+    result of `make_common` for the same arguments; None computes it. ``request`` is the belief about a
+    request, whose states are those of the count chain unless its count was read.
     """
     common = common or make_common(past, issued, now=now, forgetting=forgetting)
     if request is None or request.is_counted:
@@ -586,10 +559,7 @@ REQUEST_SLOTS = 336  # Most slots ahead for which the chain of a request differs
 def request_belief(
     prior: Archetypes, states: bytes, between: bytes, size: int, counts: bytes, slots: int, is_counted: bool
 ) -> RequestBelief:
-    """Return the belief about a request of ``size`` instances, one for all markets with the same evidence.
-
-    ``states``, ``between`` and ``counts`` are the bytes of arrays as in `Launches`.
-    """
+    """Return the belief about ``size`` instances by evidence, as bytes of the arrays of `Launches`, one for all markets."""
     known = np.frombuffer(states, dtype=np.int64)
     inside = np.frombuffer(between, dtype=np.int64).reshape(len(known), prior.parts - 1)
     return RequestBelief(

@@ -16,10 +16,9 @@ RECENT_PERIOD = pd.Timedelta(days=1)  # Length of the recent period
 class RecentMarket:
     """A market with its prices and counts over the recent period `RECENT_PERIOD`.
 
-    ``at`` is the end of the period. ``spot_usd`` is the last spot price observed in it, NaN if none
-    was observed, and ``on_demand_usd`` the on-demand price, both in USD per instance-hour;
-    ``on_demand`` is the origin of the on-demand price. ``counts`` are the counts of the observed
-    slots.
+    ``at`` is the end of the period. ``spot_usd`` is the last spot price observed in it, NaN if none was
+    observed, and ``on_demand_usd`` the on-demand price, both in USD per instance-hour; ``on_demand`` is the
+    origin of the on-demand price. ``counts`` are the counts of the observed slots.
     """
 
     market: Market

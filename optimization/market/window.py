@@ -18,13 +18,12 @@ from slackwater.warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, H
 class MarketWindow:
     """Consecutive slots of a market.
 
-    ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,).
-    ``observed`` is False in a gap (M1.3); ``available`` must be 0 there, since an unknown count
-    permits no spot instances (ours). ``on_demand`` is the origin of the on-demand price; where
-    nothing is sold on demand, the price is higher than any job can pay (`plan_price`).
-    ``availability_observed`` is False where every count is assumed. ``quoted`` (slots,) are the
-    market's prices before the job's price ceiling changed ``price`` (`SpotCeiling`); None if there
-    is no ceiling.
+    ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,). ``observed`` is False
+    in a gap (M1.3); ``available`` must be 0 there, since an unknown count permits no spot instances (ours).
+    ``on_demand`` is the origin of the on-demand price; where nothing is sold on demand, the price is higher
+    than any job can pay (`plan_price`). ``availability_observed`` is False where every count is assumed.
+    ``quoted`` (slots,) are the market's prices before the job's price ceiling changed ``price``
+    (`SpotCeiling`); None if there is no ceiling.
     """
 
     price: np.ndarray
@@ -59,11 +58,7 @@ PROHIBITIVE = 2.0
 
 
 def plan_price(history: History, value: float) -> float:
-    """Return the on-demand price to plan with, USD per instance-hour.
-
-    If nothing is sold on demand, the price is finite, above every spot price, and too high for a
-    job of the given value (USD) to pay.
-    """
+    """Return the on-demand price to plan with, USD; if none is sold, above every spot price and the job's value."""
     if history.on_demand.sold:
         return history.on_demand_usd
     return max(PROHIBITIVE * value / history.slot_hours, 10.0 * history.on_demand_usd)
@@ -177,12 +172,11 @@ def market_window(
 class Past:
     """Observations up to the present slot, which is the last element of every array (M1.2, M4.9).
 
-    ``age`` is the age of the last element in slots; it is above 0 only in a look-ahead, where
-    nothing later is known. ``price`` and ``available`` have shape (k,), with NaN in gaps. ``peers``
-    (m, k) are the counts of m other markets of the same kind in the same slots, NaN where unknown.
-    ``hour`` is the UTC hour of the day at which the present slot begins, None if the source has no
-    real clock times. ``within`` (k, r) are the counts read between each slot and the slot before,
-    evenly spaced and oldest first, None where none were stored.
+    ``age`` is the age of the last element in slots; it is above 0 only in a look-ahead, where nothing later
+    is known. ``price`` and ``available`` have shape (k,), with NaN in gaps. ``peers`` (m, k) are the counts
+    of m other markets of the same kind in the same slots, NaN where unknown. ``hour`` is the UTC hour of the
+    day at which the present slot begins, None if the source has no real clock times. ``within`` (k, r) are the
+    counts read between each slot and the slot before, evenly spaced and oldest first, None where none were stored.
     """
 
     price: np.ndarray
@@ -197,10 +191,9 @@ class Past:
 class Record:
     """The longer record from which a job's window is cut, for policies that learn from data before the job (M4.6).
 
-    The arrays are as in `Past`, over all k slots. The job's slot 0 is element ``first``; ``hour``
-    is the UTC hour of element 0. The arrays must reach the last requested slot of the job,
-    otherwise `until` raises `MarketError`; in a ``still`` record, slots after the end use the
-    observations up to the end.
+    The arrays are as in `Past`, over all k slots. The job's slot 0 is element ``first``; ``hour`` is the UTC
+    hour of element 0. The arrays must reach the last requested slot of the job, otherwise `until` raises
+    `MarketError`; in a ``still`` record, slots after the end use the observations up to the end.
     """
 
     price: np.ndarray

@@ -1,10 +1,9 @@
 """Renting of GPUs for a stream of jobs on a budget: each type gets a fixed width at once, without queueing (M8, paper B).
 
-A type of jobs trades the GPUs it occupies against its delay, per unit of load (M8.2, M8.3). The
-problem is to minimise the cost of delay, sum over i of rho_i l_i(k_i), subject to sum over i of
-rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and p = 1 the objective is lambda E[T] within a budget
-of b GPUs (M8.2); other l and p are ours (M8.6). All types share a multiplier: the price of a GPU at
-which each type alone would choose its width.
+A type of jobs trades the GPUs it occupies against its delay, per unit of load (M8.2, M8.3). The problem is to
+minimise the cost of delay, sum over i of rho_i l_i(k_i), subject to sum over i of rho_i p_i k_i / s_i(k_i) <=
+b. With l = 1 / s and p = 1 the objective is lambda E[T] within a budget of b GPUs (M8.2); other l and p are
+ours (M8.6). All types share a multiplier: the price of a GPU at which each type alone would choose its width.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ class SmoothFrontier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HullFrontier:
-    """Lower convex hull of points, gpus ascending and loss descending, shapes (n,) (M8.3).
-
-    ``worth`` (n - 1,) is the loss saved per GPU in each step of the hull.
-    """
+    """Lower hull of points (n,), gpus ascending, loss descending (M8.3); ``worth`` (n - 1,): loss saved per GPU."""
 
     width: np.ndarray
     gpus: np.ndarray
@@ -103,10 +99,7 @@ Frontier = SmoothFrontier | HullFrontier  # Points of a type that are optimal at
 
 
 def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> HullFrontier:
-    """Return the lower left convex hull of points (gpus, loss), each at its width; shapes (n,).
-
-    Uses the monotone chain. If two widths give the same point, the smaller width is retained.
-    """
+    """Return the lower left hull of points (gpus, loss) at widths (n,), by the monotone chain; ties: less width."""
     order = np.lexsort((width, loss, gpus))
     kept: list[int] = []
     for i in order.tolist():
@@ -149,8 +142,7 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
     return hull_frontier(width, width / pace, loss)
 
 
-#: Bisections of the logarithm of the multiplier: enough to reach neighbouring floating-point
-#: numbers.
+#: Bisections of the logarithm of the multiplier: enough to reach neighbouring floating-point numbers.
 HALVINGS = 200
 REACH = 1e30  # The multiplier is searched within this factor of 1, in both directions
 FIRST_WIDEST = 64  # Initial maximal whole width; doubled while a type uses it
@@ -262,10 +254,7 @@ Mixture = list[tuple[Point, float]]  # Up to two points of a type, each with its
 def _steepest(
     frontiers: Sequence[Frontier], loads: Sequence[float], prices: Sequence[float], budget: float
 ) -> tuple[list[Mixture], float]:
-    """Return the mixtures that use the budget, and the multiplier (M8.2, M8.3).
-
-    Bisection on the multiplier, then the steepest remaining steps.
-    """
+    """Return the mixtures that use the budget, and the multiplier, by bisection and the steepest steps (M8.2, M8.3)."""
 
     def chosen(multiplier: float) -> list[Point]:
         return [one.best(multiplier * price) for one, price in zip(frontiers, prices, strict=True)]
@@ -292,10 +281,7 @@ def _fill(
     ends: tuple[Sequence[Point], Sequence[Point]],
     left: float,
 ) -> list[Mixture]:
-    """Extend the points just within the budget towards those just beyond; the last step is mixed.
-
-    All of these steps have equal benefit per GPU.
-    """
+    """Extend the points within the budget by steps of equal benefit toward those beyond; the last step is mixed."""
     mixtures: list[Mixture] = [[(point, 1.0)] for point in ends[0]]
     for i, (frontier, load) in enumerate(zip(frontiers, loads, strict=True)):
         here = ends[0][i]

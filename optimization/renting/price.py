@@ -1,17 +1,11 @@
-"""Effective price of a GPU-hour on a market with interruptible spot instances, and cost of delay (M8.6) (ours).
+"""Effective price of a GPU-hour on a market with spot, outlooks of its slots, and the cost of delay (M8.6) (ours).
 
-A fleet of N GPUs uses all available spot and on-demand for the rest (M3.2), and pays for the hours
-of overhead, without work, after every loss of a spot GPU. With share = E[min(A, N)] / N of counts
-A, and nu losses per spot GPU and hour,
+With share = E[min(A, N)] / N of counts A, and nu losses per spot GPU and hour,
 
     paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour rented
     price(N) = paid(N) (1 + share nu overhead)         per GPU-hour of work
 
 N paid(N) grows with N, so that a budget of B USD per hour pays for the unique N with N paid(N) = B.
-
-The module also has the outlooks of a market slot by slot, each from the information of its slot
-(M8.6, M4.6) (ours), and the cost of delay: time only, a price per hour, or the value lost after a
-deadline (M8.6) (ours).
 """
 
 from __future__ import annotations
@@ -84,10 +78,7 @@ def forecast_outlook(
 
 
 def effective_price(outlook: PriceOutlook, gpus: float, *, overhead_hours: float) -> EffectivePrice:
-    """Return the price of a GPU-hour of work for a fleet of ``gpus``, mean over the slots ahead.
-
-    Raises `SettingsError` for a fleet that is not a positive number or an overhead below 0.
-    """
+    """Return the mean price of a GPU-hour of work for a fleet; raises `SettingsError` for invalid fleet or overhead."""
     if not 0.0 < gpus < np.inf or not 0.0 <= overhead_hours < np.inf:
         raise SettingsError(
             f"a fleet of {gpus} GPUs and an overhead of {overhead_hours} h", expected="positive numbers"
@@ -108,10 +99,7 @@ def effective_price(outlook: PriceOutlook, gpus: float, *, overhead_hours: float
 
 
 def affordable(outlook: PriceOutlook, budget_usd: float, *, overhead_hours: float) -> EffectivePrice:
-    """Return the price at the fleet that ``budget_usd`` per hour pays for: N paid(N) = budget.
-
-    Raises `SettingsError` for a budget that is not a positive number.
-    """
+    """Return the price at the fleet N with N paid(N) = ``budget_usd`` per hour; raises `SettingsError` unless positive."""
     if not 0.0 < budget_usd < np.inf:
         raise SettingsError(f"a budget of {budget_usd} USD per hour", expected="a positive number")
 
@@ -137,8 +125,7 @@ def _root(over: Callable[[float], float], start: float) -> float:
 def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float:
     """Return losses per spot GPU and hour for a fleet of up to ``gpus``, from counts (k,), NaN in gaps.
 
-    sum of (min(A_t, N) - min(A_t+1, N))+ over sum of min(A_t, N) times the slot; 0 if no spot was
-    observed.
+    sum of (min(A_t, N) - min(A_t+1, N))+ over sum of min(A_t, N) times the slot; 0 if no spot was observed.
     """
     held = np.minimum(np.asarray(available, dtype=float), gpus)
     before, after = held[:-1], held[1:]
@@ -149,10 +136,7 @@ def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedDelay:
-    """Cost of ``price`` for every hour of response time.
-
-    By default it counts hours (M8.2); with ``in_usd`` the price is in USD per hour.
-    """
+    """Cost of ``price`` for every hour of response time, in hours (M8.2) or with ``in_usd`` in USD."""
 
     price: float = 1.0
     in_usd: bool = False

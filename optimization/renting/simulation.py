@@ -1,7 +1,4 @@
-"""Simulation of job streams with fixed widths and on clusters of a fixed size (M8.5).
-
-Also the baselines of a rental, and its sensitivity to the budget and the arrivals.
-"""
+"""Simulation of job streams on fixed widths and fixed clusters, baselines and sensitivity of a rental (M8.5)."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from slackwater.optimization.renting.budget import JobType, Rental, Share, TypeR
 from slackwater.optimization.renting.speedup import SizeLaw, Speedup, TableSpeedup
 from slackwater.warehouse.errors import SettingsError
 
-#: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady
-#: state.
+#: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady state.
 WARM = 0.1
 
 
@@ -105,10 +101,7 @@ def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.nda
 
 
 def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -> StreamMeans:
-    """Simulate a cluster of ``gpus`` in groups of ``width``; jobs wait in order of arrival for a free group.
-
-    Raises `SettingsError` if the load exceeds the capacity of the groups.
-    """
+    """Simulate ``gpus`` in groups of ``width``, first come, first served; raises `SettingsError` if overloaded."""
     groups = gpus // width
     need = sum(kind.load / shared_pace(kind.speedup, float(width)) for kind in types)
     _check_cluster(gpus, groups, need, f"in groups of {width}")
@@ -124,10 +117,7 @@ def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -
 
 
 def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> StreamMeans:
-    """Simulate a cluster of ``gpus`` shared equally by all present jobs, less than a GPU each if they are many.
-
-    Raises `SettingsError` if the load exceeds the capacity of the cluster.
-    """
+    """Simulate a cluster of ``gpus`` that present jobs share equally; raises `SettingsError` if overloaded."""
     _check_cluster(gpus, gpus, sum(kind.load for kind in types), "shared equally")
     most = 4096
     pace = np.array(
@@ -149,10 +139,7 @@ def shared_pace(speedup: Speedup, width: float) -> float:
 
 @njit(cache=True)
 def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarray) -> np.ndarray:
-    """Return the end of each job under equal sharing.
-
-    NaN from the time at which more jobs are present than ``pace`` (types, jobs + 1) covers.
-    """
+    """Return the end of each job under equal sharing, NaN once more jobs are present than ``pace`` (types, jobs + 1) has."""
     most, count = pace.shape[1] - 1, time.shape[0]
     end = np.full(count, np.nan)
     left = np.empty(most + 1)
@@ -183,11 +170,7 @@ def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarra
 
 
 def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int, seed: int) -> Estimate:
-    """Return means of ``play`` over ``streams`` independent streams, with the standard errors of the means.
-
-    Equal seeds give equal streams to all compared systems. Raises `SettingsError` for fewer than
-    two streams.
-    """
+    """Return means and standard errors of ``play`` over at least two ``streams``; equal seeds, equal streams."""
     if streams < 2:
         raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
     seeds = np.random.SeedSequence(seed).spawn(streams)
@@ -287,10 +270,7 @@ def sensitivity(renting: Renting, *, only: str | None = None) -> list[RateCase]:
 
 
 def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
-    """Return the percentage increase of E[T], and of the cost of delay, per percent of additional arrivals.
-
-    Central difference; NaN just above the load.
-    """
+    """Return the increase of E[T] and cost of delay in % per % of arrivals, by central difference; NaN near the load."""
     ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
     if not all(one.covered for one in ends):
         return float("nan"), float("nan")

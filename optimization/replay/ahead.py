@@ -25,13 +25,12 @@ from slackwater.warehouse.errors import MarketError
 class Expected:
     """Expected outcome of a running job over ``paths`` sampled paths.
 
-    ``cost_usd`` is the mean total cost from the first second to the last, the ending included
-    (M2.6), with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and
-    ``finish_median`` count slots from the job's first; a path on which the job is given up counts
-    as gamma d, from which on the value is 0. ``finish`` contains every path's finish, shape
-    (paths,), NaN where given up. ``late_probability`` is P(not finished by d within the budget),
-    ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more than
-    the budget).
+    ``cost_usd`` is the mean total cost from the first second to the last, the ending included (M2.6), with
+    quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and ``finish_median`` count slots
+    from the job's first; a path on which the job is given up counts as gamma d, from which on the value is 0.
+    ``finish`` contains every path's finish, shape (paths,), NaN where given up. ``late_probability`` is P(not
+    finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability``
+    P(finishing costs more than the budget).
     """
 
     paths: int
@@ -48,11 +47,7 @@ class Expected:
 
 
 def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
-    """Return the expected outcome of a job from arrays of shape (paths,).
-
-    ``cost`` is the total cost in USD, ``finish`` counts slots from the job's first (NaN: given up),
-    ``utility`` is in USD.
-    """
+    """Return the expected outcome from (paths,): ``cost`` in USD, ``finish`` in slots (NaN: given up), ``utility`` in USD."""
     counted = np.where(np.isnan(finish), job.late_limit, finish)
     over = cost > job.budget_usd
     return Expected(
@@ -94,10 +89,9 @@ class Present:
 def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
     """Return the expected outcome over paths sampled from the policy's belief (M6.9).
 
-    If finishing is always worth its on-demand price, no later belief leads to a missed deadline by
-    choice, and the paths come from the belief itself. Otherwise a changed belief may do so: then
-    the paths come from `DRAWN` variants of the belief, each of which is also the policy's belief on
-    its paths.
+    If finishing is always worth its on-demand price, no later belief leads to a missed deadline by choice,
+    and the paths come from the belief itself. Otherwise a changed belief may do so: then the paths come from
+    `DRAWN` variants of the belief, each of which is also the policy's belief on its paths.
     """
     view = now.view
     later = view.job.deadline_slots - view.slot - 1
@@ -121,11 +115,10 @@ def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generat
     The paths reach at least to the deadline; the slot of the view is as observed. A count that
     changes between two readings changes at a uniformly random second between them (M12.12).
 
-    In later slots the policy reads the forecast of the view shifted to that slot: a *static
-    vintage*, since later forecasts are unknown (ours). The record and the belief of the view are
-    fixed too: the present belief applies to the end from every state that a path reaches, so tables
-    are computed only once. The result is therefore slightly pessimistic for a policy that profits
-    from new forecasts.
+    In later slots the policy reads the forecast of the view shifted to that slot: a *static vintage*, since
+    later forecasts are unknown (ours). The record and the belief of the view are fixed too: the present
+    belief applies to the end from every state that a path reaches, so tables are computed only once. The
+    result is therefore slightly pessimistic for a policy that profits from new forecasts.
 
     Horizon programs are solved by the exact twin (M3.2), whatever the live solver. A policy that
     implements `Together` decides once per slot for all paths, with the same outcome. Raises
@@ -271,10 +264,7 @@ def progress_at(job: MarketsJob, run: WorldRun, at: Standing) -> Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
-    """Wishes of a policy of one market on every path: at once if it can decide together, else path by path.
-
-    ``prices`` and ``counts`` (paths, slots) begin with the slot after that of ``view``.
-    """
+    """Wishes of a policy on every path, together if it can; prices and counts (paths, slots) after the view's slot."""
 
     policy: Policy[Any]
     seen: SlotMarket

@@ -73,12 +73,11 @@ def market_record(
 ) -> Record:
     """Return the record of a job on the market of ``history``, from `record_start` or the history's first slot to slot ``last``.
 
-    ``first`` is the job's slot 0. ``known_by`` is the time from which its policy observes the
-    market: the job's first slot in a replay, the present slot for a live decision. A row that
-    became known after both its slot and ``known_by`` is a gap, since no view of its slot could have
-    read it; so is a value that was revised later, because a history contains the newest version
-    only. ``peers`` are histories of other markets, with NaN wherever they were unknown by the same
-    rule.
+    ``first`` is the job's slot 0. ``known_by`` is the time from which its policy observes the market: the
+    job's first slot in a replay, the present slot for a live decision. A row that became known after both its
+    slot and ``known_by`` is a gap, since no view of its slot could have read it; so is a value that was
+    revised later, because a history contains the newest version only. ``peers`` are histories of other
+    markets, with NaN wherever they were unknown by the same rule.
     """
     before = (first - history.slots[0]) // history.step if len(history.slots) else 0
     before = max(0, min(before, RECORD_SPAN // history.step))
@@ -129,8 +128,7 @@ def _known_rows(
 
 
 # ---
-# State of a running job, from its decisions, the market's availability afterwards, and reports
-# (M2.4).
+# State of a running job, from its decisions, the market's availability afterwards, and reports (M2.4).
 
 NOTHING = Allocation(0, 0)
 
@@ -139,9 +137,8 @@ NOTHING = Allocation(0, 0)
 class Reported:
     """A report on a running job, which applies from the start of ``slot`` on (ours).
 
-    ``done`` is the work done, in work units, and ``size`` the number of instances; None if not
-    reported. Both were observed a share ``early`` of a slot before the start of ``slot``, in [0,
-    1).
+    ``done`` is the work done, in work units, and ``size`` the number of instances; None if not reported. Both
+    were observed a share ``early`` of a slot before the start of ``slot``, in [0, 1).
     """
 
     slot: int
@@ -444,10 +441,7 @@ class LiveJob:
         return min(known, default=None)
 
     def shortfall(self, progress: Progress) -> str:
-        """Return why the job can finish in time in none of its markets, and what would help; "" if it can (M2.7).
-
-        The reason is that of its present market.
-        """
+        """Return why the job can finish in time in no market, by its present one, and what would help; "" if it can (M2.7)."""
         runs, m = self.job.runs, progress.place if progress.place < len(self.seen) else 0
         told = [
             shortfall_words(run, self.start, self.step, slot=self.slot, progress=progress)
@@ -517,15 +511,14 @@ def live_job(
 ) -> LiveJob:
     """Align a job whose slot 0 begins at ``start`` with the histories of its markets, in the order of its runs.
 
-    A `Job` with a single `History` is a job in one market. The slot to decide is the last of the
-    histories. ``decided`` is keyed by the start of the slot; an `Allocation` is in the first
-    market. ``forecasts`` has for each market the forecasts issued in the job's slots so far; those
-    issued after the present slot are dropped. The history before the job and the ``peers`` of each
-    market become its record, which ends at the present slot. ``launches`` are those of the user in
-    each market, which count where availability is not observed (M13); ``revised`` are the targets
-    within earlier slots. Where the job's budget does not pay for finishing on demand, it plans
-    without on-demand there (M2.10). Raises `JobError` if the markets do not share their slots or if
-    their number differs from that of the runs.
+    A `Job` with a single `History` is a job in one market. The slot to decide is the last of the histories.
+    ``decided`` is keyed by the start of the slot; an `Allocation` is in the first market. ``forecasts`` has
+    for each market the forecasts issued in the job's slots so far; those issued after the present slot are
+    dropped. The history before the job and the ``peers`` of each market become its record, which ends at the
+    present slot. ``launches`` are those of the user in each market, which count where availability is not
+    observed (M13); ``revised`` are the targets within earlier slots. Where the job's budget does not pay for
+    finishing on demand, it plans without on-demand there (M2.10). Raises `JobError` if the markets do not
+    share their slots or if their number differs from that of the runs.
     """
     if isinstance(histories, History):
         histories = (histories,)
@@ -693,10 +686,9 @@ def decide(
     slot (None: none), which only multi-market policies use. For a job that cannot resume from a
     checkpoint, OD-only decides, since it may not use spot; the reason states this (M2.7).
 
-    In a single market, a policy that knows one market decides directly and is itself simulated over
-    the paths, as is that of a multi-market policy which knows it (`in_its_markets`). Otherwise the
-    policy is lifted to all markets (`for_markets`), and the expected outcome is that of the
-    mean-field policy (M11.9).
+    In a single market, a policy that knows one market decides directly and is itself simulated over the
+    paths, as is that of a multi-market policy which knows it (`in_its_markets`). Otherwise the policy is
+    lifted to all markets (`for_markets`), and the expected outcome is that of the mean-field policy (M11.9).
     """
     alone = in_its_markets(policy, len(live.seen))
     if len(live.seen) > 1 or is_multi_market(alone):

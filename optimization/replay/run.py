@@ -1,8 +1,4 @@
-"""Replay of policies on a known market; all replays advance time, progress and cost here (M2.4-M2.6).
-
-Many replays run sequentially or in several processes, with the same results in the same order
-(M5.1).
-"""
+"""Replay of policies on a known market (M2.4-M2.6), many in order or in several processes with equal results (M5.1)."""
 
 from __future__ import annotations
 
@@ -54,11 +50,7 @@ class Planning(Protocol):
 
 @dataclass(slots=True)
 class PlanMemo:
-    """Memoised solver of horizon programs: programs with equal `HorizonProblem.content` share a plan.
-
-    It also stores the data shared by views, as long as the same job is replayed on the same market
-    and forecasts.
-    """
+    """Solver that shares plans of programs with equal `content`, and views of the same job, market and forecasts."""
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
@@ -189,10 +181,7 @@ def see(
     record: Record | None = None,
     launches: Launches | None = None,
 ) -> SlotMarket:
-    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers.
-
-    ``launches`` are those of the user where availability is not observed (M13).
-    """
+    """Prepare a market and forecasts for replays (``launches``: M13); raises `MarketError` if too short or no numbers."""
     d = job.deadline_slots
     if len(window) < d:
         raise MarketError(
@@ -309,12 +298,11 @@ def replay(
 ) -> Outcome:
     """Simulate ``policy`` on ``job`` and a market of at least d slots (M2.4-M2.6).
 
-    ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the previous forecast stays in
-    force). ``start`` = (slot, progress) continues a running job there with the policy in its
-    initial state; its ``cost_usd`` counts in the outcome, its allocations do not. ``record`` is the
-    data that policies may learn from (`View.past`). Raises `MarketError` for a window that is too
-    short, `PolicyError` for an illegal allocation (M2.3), `JobError` if the policy may not run the
-    job (M2.7).
+    ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the previous forecast stays in force).
+    ``start`` = (slot, progress) continues a running job there with the policy in its initial state; its
+    ``cost_usd`` counts in the outcome, its allocations do not. ``record`` is the data that policies may learn
+    from (`View.past`). Raises `MarketError` for a window that is too short, `PolicyError` for an illegal
+    allocation (M2.3), `JobError` if the policy may not run the job (M2.7).
     """
     begin = _checked_start(job, start or (0, Progress()))
     return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
@@ -331,9 +319,8 @@ def replay_pool(
 ) -> list[Outcome]:
     """Run `replay` for every policy on a job; each horizon program is solved only once, with the same results (M5.1).
 
-    ``memo`` reuses plans from another replay
-    of the same job (on any market, since plans are identified by content), and tables from a replay
-    of the same job, market and forecasts.
+    ``memo`` reuses plans from another replay of the same job (on any market, since plans are identified by
+    content), and tables from a replay of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
     (seen,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
@@ -425,11 +412,7 @@ LEAST_PARCELS = 32  # Least number of parcels for an executor elsewhere
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`.
-
-    With ``launches`` policies believe them instead of the record (M13); only replays in the world
-    use them.
-    """
+    """A job on a market, as `replay_pool` takes it; ``launches`` are believed instead of the record in the world (M13)."""
 
     job: Job
     window: MarketWindow

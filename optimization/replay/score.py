@@ -1,7 +1,4 @@
-"""Scoring of ended jobs: replay the pool on their market and compare with hindsight and perfect forecasts (M4.7, M5.1, M5.5).
-
-Jobs are replayed in the world (M12.13); hindsight is of the slot model (M2.4).
-"""
+"""Scores of ended jobs replayed in the world, with hindsight of the slot model (M4.7, M5.1, M5.5, M12.13)."""
 
 from __future__ import annotations
 
@@ -134,13 +131,12 @@ def _up_to_finish(job: Job, slot_hours: float, allocations: tuple[Allocation, ..
 class LedgerRow:
     """Result of a policy on a job.
 
-    ``utility`` and ``gap_to_hindsight`` are in units of the job's on-demand-only cost
-    ``on_demand_only_usd``; ``normalised`` is the utility in the fixed bounds of M5.2.
-    ``gap_to_hindsight_usd`` is the feasible end of the hindsight bracket minus the utility.
-    ``lost_to_forecast_error_usd`` is the utility with perfect forecasts minus the utility with the
-    issued forecasts, NaN if not computed; it is negative if an error happened to help.
-    ``finish_slots`` is None if the job was given up. ``model`` is the model of the outcome; the
-    hindsight bracket is always of the slot model, so that the gap of an outcome in the world may be
+    ``utility`` and ``gap_to_hindsight`` are in units of the job's on-demand-only cost ``on_demand_only_usd``;
+    ``normalised`` is the utility in the fixed bounds of M5.2. ``gap_to_hindsight_usd`` is the feasible end of
+    the hindsight bracket minus the utility. ``lost_to_forecast_error_usd`` is the utility with perfect
+    forecasts minus the utility with the issued forecasts, NaN if not computed; it is negative if an error
+    happened to help. ``finish_slots`` is None if the job was given up. ``model`` is the model of the outcome;
+    the hindsight bracket is always of the slot model, so that the gap of an outcome in the world may be
     negative.
     """
 
@@ -161,21 +157,14 @@ class LedgerRow:
 
 
 def on_demand_only_in_world(job: Job, window: MarketWindow) -> tuple[int, float]:
-    """Return number and cost in USD of on-demand only in the world: the unit of a job in its market (M12.13).
-
-    Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
-    """
+    """Return number and cost, USD, of on-demand only in the world, at the price of `unit_window` if none is sold (M12.13)."""
     usd, hours = unit_window(window).on_demand_usd, window.slot_hours
     terms = world_terms(job, on_demand_usd=usd, slot_hours=hours)
     return on_demand_alone(terms, job.deadline_slots * hours * SECONDS_PER_HOUR)
 
 
 def unit_window(window: MarketWindow) -> MarketWindow:
-    """Return the window whose on-demand price is the unit of utilities.
-
-    Where nothing is sold on demand, this is the highest observed spot price, 1 USD if none was
-    observed.
-    """
+    """Return the window whose on-demand price is the unit; if none is sold, the highest spot price (1 USD: none)."""
     if window.on_demand.sold:
         return window
     seen = window.price[window.observed & (window.price > 0)]
@@ -198,10 +187,7 @@ def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]
 
 
 def with_perfect_forecasts(case: Case) -> Case | None:
-    """Return a case with perfect forecasts of the same length as the issued forecasts (M5.5).
-
-    None if no forecast was issued, since then there is no forecast error.
-    """
+    """Return a case with perfect forecasts of the lengths issued (M5.5); None if no forecast was issued."""
     forecasts = case.forecasts or ()
     ahead = max((len(forecast.price) for forecast in forecasts if forecast is not None), default=0)
     if ahead == 0:
@@ -280,15 +266,13 @@ def ledger_frame(rows: Iterable[LedgerRow]) -> pd.DataFrame:
 def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | None = None) -> pd.DataFrame:
     """Return the mean results per policy, best first.
 
-    Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only
-    cost), mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (means over
-    the jobs with a known on-demand-only cost, NaN if there are none), mean_hindsight_usd (NaN if
-    that of a job is unknown), on_time (share of jobs finished by d), weight (NaN without
-    ``weights`` or for a policy without a weight).
+    Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
+    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (means over the jobs with a
+    known on-demand-only cost, NaN if there are none), mean_hindsight_usd (NaN if that of a job is unknown),
+    on_time (share of jobs finished by d), weight (NaN without ``weights`` or for a policy without a weight).
 
-    ``rows`` as a table needs only the columns policy, utility, utility_usd, cost_usd,
-    on_demand_only_usd, on_time, gap_to_hindsight, and may have hindsight_usd. Raises
-    `SettingsError` without rows.
+    ``rows`` as a table needs only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd,
+    on_time, gap_to_hindsight, and may have hindsight_usd. Raises `SettingsError` without rows.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:
@@ -529,10 +513,7 @@ def replay_ended(
     policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
     memo: PlanMemo | None = None,
 ) -> list[WorldOutcome]:
-    """Replay policies on an ended job in the world, by a launcher that decides at slots (M12.13).
-
-    OD-only runs the constant number of `on_demand_only_in_world`. Every outcome is audited.
-    """
+    """Replay policies on an ended job in the world, deciding at slots, and audit them (M12.13)."""
     known = ended_in_world(ended)
     if len(ended.cases) == 1 and ended.windows[0].on_demand.sold:
         size, _ = on_demand_only_in_world(ended.run, ended.windows[0])

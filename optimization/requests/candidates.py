@@ -34,8 +34,7 @@ from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.history import History, Market
 
 # ---
-# Markets in which a request could run: the GPUs of their instances and their recent spot data
-# (M9.1, M1.2).
+# Markets in which a request could run: the GPUs of their instances and their recent spot data (M9.1, M1.2).
 
 EACH_KIND = 2  # Number of markets per GPU model and GPUs per instance that are examined in detail
 
@@ -69,10 +68,7 @@ def offer_of(history: History) -> Offer:
 
 
 def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]:
-    """Return the `EACH_KIND` recently cheapest offers of every kind (GPU model and GPUs per instance).
-
-    The reasons why other offers are omitted are appended to ``left_out``.
-    """
+    """Return the `EACH_KIND` recently cheapest offers by GPU model and number; others append reasons to ``left_out``."""
     kinds: dict[tuple[str, int], list[Offer]] = {}
     for offer in offers:
         kinds.setdefault((offer.gpu.gpu_model, offer.gpu.gpus), []).append(offer)
@@ -137,10 +133,7 @@ class Terms:
         )
 
     def rounds(self, instances: int) -> list[int]:
-        """Return the numbers of rounds to try on ``instances``: powers of two up to one sample per GPU.
-
-        Empty for more GPUs than samples.
-        """
+        """Return the numbers of rounds to try: powers of two up to one sample per GPU; none for more GPUs than samples."""
         number = instances * self.gpus
         if number > self.batch_size:
             return []
@@ -266,10 +259,7 @@ def _no_width(instances: int, reason: str) -> Width:
 
 
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
-    """Return the longest run of consecutive n that surely run, the later of equals; if none, of n that run.
-
-    A job may use any n between two bounds (M2.3), so the range must have no gap.
-    """
+    """Return the longest run of consecutive n (M2.3) that surely run, the later of equals; if none, of n that run."""
     return _stretch(widths, [one.sure for one in widths]) or _stretch(widths, [one.runs for one in widths])
 
 
@@ -327,10 +317,7 @@ class Candidate:
         return f"{self.label} on {self.offer.key}"
 
     def job(self, step: pd.Timedelta, bound: str = "median") -> Job:
-        """Return the job in slots with the ``median``, ``low`` or ``high`` of the predicted throughput.
-
-        Its value is that of the job as planned.
-        """
+        """Return the job in slots at the ``median``, ``low`` or ``high`` throughput, with the value of the planned job."""
         job = slot_job(self.request, step=step, on_demand_usd=self.offer.on_demand_usd)
         return with_rates(job, filled_of(self.request), bound)
 
@@ -348,10 +335,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
-    """Cheapest constant number of on-demand instances that meets the deadline, else the fastest.
-
-    ``late_by`` is the number of slots by which it misses the deadline.
-    """
+    """Cheapest constant on-demand size that meets the deadline, else the fastest, ``late_by`` slots."""
 
     instances: int
     slots: int
@@ -375,10 +359,7 @@ def with_rates(job: Job, filled: FilledConfiguration, bound: str) -> Job:
 
 
 def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnDemand:
-    """Return the constant on-demand size of least cost that meets the deadline, else of earliest finish.
-
-    Whole slots are paid (M2.4). This is ours: M4.1 takes the least n.
-    """
+    """Return the on-demand size of least cost (M4.1: least n) in time, in whole slots, else of earliest finish (ours)."""
     hourly = rates(job.throughput, job.n_max)
     ends = []
     for n in range(job.n_min, job.n_max + 1):
@@ -394,10 +375,7 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
 def candidates_of(
     asked: Completed, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
 ) -> list[Candidate]:
-    """Return every candidate of the offers; the reasons against others are appended to ``rejected``.
-
-    Raises `JobError` if none can run, with the limit that was missed by least.
-    """
+    """Return every candidate, reasons against others in ``rejected``; raises `JobError` if none, with the nearest limit."""
     most = asked.request.number_gpus or MOST_GPUS
     terms = {offer: _terms(asked, offer, rejected) for offer in offers}
     every = list(dict.fromkeys(one for own in terms.values() for one in own))
@@ -453,10 +431,7 @@ def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
 
 
 def model_name_of(asked: Completed) -> str:
-    """Return the name of the model in the measurements, or its name with the parameters in billions.
-
-    Raises `InputError` if neither is known.
-    """
+    """Return the model's name in the measurements, or with its parameters; raises `InputError` if neither is known."""
     request = asked.request
     name = (
         request.model if request.params_b is None else f"{request.model.split('@')[0]}@{request.params_b:g}b"
@@ -517,8 +492,7 @@ def _job_request(
         "value_usd": request.value_usd,
         "decay": request.decay,
         "workload": {"amount": asked.tokens, "unit": "tokens"},
-        # The job never runs below n_min; a table needs a rate for each n, so the first rate fills
-        # the gap.
+        # The job never runs below n_min; a table needs a rate for each n, so the first rate fills the gap.
         "throughput": {"form": "table", "rates": [3600.0 * (rate or first) for rate in table]},
         "checkpoint": {"resumable": True, "overhead_minutes": asked.overhead_minutes},
         "configuration": filled,

@@ -165,8 +165,7 @@ def _rank(one: Screened, objective: str) -> tuple[float, ...]:
 
 
 # ---
-# Expected cost and finish of the finalists, each planned on the current forecast of its market
-# (M9.4, M4).
+# Expected cost and finish of the finalists, each planned on the current forecast of its market (M9.4, M4).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +245,7 @@ def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Ef
 # ---
 # Choice of the configuration, and a sentence on the reason against each other configuration (M9.1).
 
-#: Costs (or times) within this share of the least count as equal: forecasts are no more precise
-#: (ours).
+#: Costs (or times) within this share of the least count as equal: forecasts are no more precise (ours).
 ALIKE = 0.01
 _AMONG = (
     "on the current spot forecast among configurations whose on-demand form alone meets the "
@@ -264,10 +262,7 @@ MOST_TOLD = 8  # Maximal number of rejected configurations that are shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """Configuration that was not chosen, with the reason.
-
-    ``planned`` is None if the configuration was only screened.
-    """
+    """Configuration that was not chosen, with the reason; ``planned`` None: it was only screened."""
 
     screened: Screened
     planned: Planned | None
@@ -275,10 +270,7 @@ class Loser:
 
 
 def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
-    """Raise `JobError` if no candidate meets the deadline at the low end of its predicted throughput.
-
-    The message names the fastest candidate and its delay.
-    """
+    """Raise `JobError` with the fastest candidate if none meets the deadline at its low throughput."""
     if any(one.in_time for one in screened):
         return
     best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
@@ -376,8 +368,7 @@ def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) ->
 
 
 # ---
-# Filling of a request: from a few fields to a configuration, a job, and its expected cost (M9.1,
-# M9.4).
+# Filling of a request: from a few fields to a configuration, a job, and its expected cost (M9.1, M9.4).
 
 PLANS = 6  # Number of configurations that are planned on forecasts
 #: Effort limits for interactive use: see `Effort`.
@@ -436,10 +427,7 @@ def fill_offers(
     effort: Effort = EFFORT,
     plans: int = PLANS,
 ) -> Filled:
-    """Fill a request with a lazy ``markets``, called once for the offers of the finalists only.
-
-    Useful if forecasts take longer than screening; otherwise as `fill`.
-    """
+    """Fill as `fill` does, with lazy ``markets`` that forecast for the offers of the finalists only."""
     rejected: list[str] = []
     screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
     require_in_time(asked, screened, step)

@@ -23,10 +23,9 @@ Positive = Annotated[int, Field(ge=1, le=10**9)]
 class TuningRequest(BaseModel):
     """Fine-tuning request: model, work and deadline; everything else is optional.
 
-    The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``.
-    ``number_gpus`` is the maximal number of GPUs at a time, ``batch_size`` the samples of an
-    optimizer step over all GPUs. ``plan_by`` is the end of the predicted throughput that the job's
-    H(n) uses.
+    The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``. ``number_gpus``
+    is the maximal number of GPUs at a time, ``batch_size`` the samples of an optimizer step over all GPUs.
+    ``plan_by`` is the end of the predicted throughput that the job's H(n) uses.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -68,10 +67,7 @@ class TuningRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """Request with its work settled: method, length, total tokens, overhead.
-
-    ``assumed`` has a sentence for every default that was used.
-    """
+    """Request with method, length, total tokens and overhead settled, and a sentence for every default ``assumed``."""
 
     request: TuningRequest
     name: str
@@ -99,10 +95,7 @@ def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest
 
 
 def completed(request: TuningRequest) -> Completed:
-    """Settle the fields that depend neither on markets nor on measurements.
-
-    Raises `JobError` if work or deadline are missing or given twice.
-    """
+    """Settle the fields that no market or measurement decides; `JobError`: work or deadline missing or twice."""
     _one_of(request, "samples", "tokens", "for example samples = 50000")
     _one_of(request, "deadline", "deadline_in", 'for example deadline_in = "12h"')
     assumed = []

@@ -29,10 +29,7 @@ Rate = float | Literal["anytime"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Weights of the policies after ``rounds`` rounds.
-
-    ``log_weight`` has shape (M,), with maximum 0, in the order of ``names``.
-    """
+    """Weights of the policies ``names`` after ``rounds`` rounds: ``log_weight`` (M,), with maximum 0."""
 
     log_weight: np.ndarray
     rounds: int
@@ -166,8 +163,7 @@ S = TypeVar("S")
 class Played:
     """Played rounds: ``utilities`` and ``chances`` (the weights before each round), both of shape (K, M).
 
-    ``drawn`` (K,) is the policy played in each round if learning depended on it (bandit feedback),
-    else None.
+    ``drawn`` (K,) is the policy played in each round if learning depended on it (bandit feedback), else None.
     """
 
     names: tuple[str, ...]
@@ -190,9 +186,8 @@ class Played:
 class Learner(Protocol[S]):
     """Update rule of the weights; a pure function of past rounds, so that weights can be rebuilt (M5.3).
 
-    ``memory`` describes the lead of a policy over another: a number g in (0, 1] if the lead is a
-    common factor times the sum of utility differences, each weighted by g^age; None if it is no
-    such sum.
+    ``memory`` describes the lead of a policy over another: a number g in (0, 1] if the lead is a common
+    factor times the sum of utility differences, each weighted by g^age; None if it is no such sum.
     """
 
     @property

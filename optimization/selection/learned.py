@@ -24,9 +24,8 @@ from slackwater.warehouse.errors import SettingsError
 def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
     """Return the weights of the policies after the given rounds (M5.2).
 
-    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see
-    `normalised`). Raises `SettingsError` for values outside [0, 1] and for policies with different
-    numbers of rounds.
+    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see `normalised`).
+    Raises `SettingsError` for values outside [0, 1] and for policies with different numbers of rounds.
     """
     rounds = {len(own) for own in utilities.values()}
     if len(rounds) > 1:
@@ -42,8 +41,7 @@ def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default")
 # expectation over the awake policies. So it neither gains nor loses on these jobs, and the others
 # retain their earnings (sleeping specialists: Freund, Schapire, Singer and Warmuth 1997).
 
-#: Number of newest jobs on which a policy new in the pool is replayed (ours); it sleeps on older
-#: jobs.
+#: Number of newest jobs on which a policy new in the pool is replayed (ours); it sleeps on older jobs.
 REPLAYED_JOBS = 200
 
 
@@ -51,9 +49,8 @@ REPLAYED_JOBS = 200
 class Rounds:
     """Rounds of the selection, a round per ended job, in the order in which they were learned.
 
-    ``utilities`` in [0, 1] has shape (rounds, policies), NaN where a policy slept. ``known_us`` of
-    the same shape is the time at which each utility was learned, in microseconds since 1970 (UTC),
-    0 if there is none.
+    ``utilities`` in [0, 1] has shape (rounds, policies), NaN where a policy slept. ``known_us`` of the same
+    shape is the time at which each utility was learned, in microseconds since 1970 (UTC), 0 if there is none.
     """
 
     jobs: tuple[str, ...]
@@ -220,9 +217,8 @@ def learner_regret(ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int =
 class LeaderChange:
     """Change of the leader: in round ``round`` (1-based) job ``job`` put ``after`` ahead of ``before``.
 
-    ``moved`` lists the jobs since the start by how far each increased the lead of ``after`` over
-    ``before`` in log weight, largest first; negative values decreased it. The sum is the lead of
-    ``after``.
+    ``moved`` lists the jobs since the start by how far each increased the lead of ``after`` over ``before``
+    in log weight, largest first; negative values decreased it. The sum is the lead of ``after``.
     """
 
     round: int

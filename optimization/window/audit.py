@@ -1,8 +1,7 @@
 """Checks of plans against their own numbers: a function per invariant (M3.5).
 
-The checks share no code with the computation of plans: they recompute every number
-from the allocations by the arithmetic of M2. A failed check raises `AuditError` with the found and
-the expected value.
+The checks share no code with the computation of plans: they recompute every number from the allocations by
+the arithmetic of M2. A failed check raises `AuditError` with the found and the expected value.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 class Walked:
     """Totals of a sequence of allocations.
 
-    ``cost_usd`` is the cost, ``done`` the work done (capped at the workload), ``n_last`` the last
-    size, and ``finished_after`` the number of slots up to the finish, None if the job is not
-    finished.
+    ``cost_usd`` is the cost, ``done`` the work done (capped at the workload), ``n_last`` the last size, and
+    ``finished_after`` the number of slots up to the finish, None if the job is not finished.
     """
 
     cost_usd: float

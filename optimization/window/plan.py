@@ -16,8 +16,7 @@ from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_s
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.warehouse.errors import JobError, MarketError
 
-#: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as
-#: rounding.
+#: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as rounding.
 VALUE_ROUNDING = 1e-9
 
 
@@ -48,15 +47,13 @@ class PlanStatus(StrEnum):
 class ExpectedToGo:
     """Table W(z, n_end) of M3.3 (c): expected value of a job from the end of a window on, minus its future cost (ours).
 
-    ``work`` (k,) is strictly ascending progress in work units. ``value_usd`` (k, sizes) is the
-    value in USD by the size in the window's last slot, a column for each of
-    `slackwater.optimization.window.plan.sizes` (0 and n_min..n_max). W is linear in z between points and
-    constant beyond the ends; the value of a finished job is V(its finish slot), whatever the table
-    contains.
+    ``work`` (k,) is strictly ascending progress in work units. ``value_usd`` (k, sizes) is the value in USD
+    by the size in the window's last slot, a column for each of `slackwater.optimization.window.plan.sizes` (0
+    and n_min..n_max). W is linear in z between points and constant beyond the ends; the value of a finished
+    job is V(its finish slot), whatever the table contains.
 
-    Values may not fall with work: a fall by more than rounding (`VALUE_ROUNDING`) raises
-    `JobError`, a smaller fall is raised to the running maximum. The arrays are copied and made
-    read-only.
+    Values may not fall with work: a fall by more than rounding (`VALUE_ROUNDING`) raises `JobError`, a
+    smaller fall is raised to the running maximum. The arrays are copied and made read-only.
     """
 
     work: np.ndarray
@@ -110,10 +107,9 @@ def spot_alone(spot: int, n_min: int) -> Allocation:
 class HorizonProblem:
     """A program of M3.1: the job at ``slot`` with ``done`` work and ``n_previous`` instances, and a window of w market slots.
 
-    The window must end at or before the deadline: the caller cuts it to ``deadline_slots - slot``
-    (M2.6 ends every job there). ``expected`` is the table required by `EndRule.EXPECTED_TO_GO`; the
-    other rules ignore it. ``done`` may be negative: a slot with an efficiency below 0 makes
-    negative progress.
+    The window must end at or before the deadline: the caller cuts it to ``deadline_slots - slot`` (M2.6 ends
+    every job there). ``expected`` is the table required by `EndRule.EXPECTED_TO_GO`; the other rules ignore
+    it. ``done`` may be negative: a slot with an efficiency below 0 makes negative progress.
     """
 
     job: Job
@@ -125,10 +121,7 @@ class HorizonProblem:
     expected: ExpectedToGo | None = None
 
     def content(self) -> tuple[object, ...]:
-        """Return a hashable key of everything the plan depends on: problems with equal keys have the same plan.
-
-        ``window.observed`` is left out, since gaps already have a count of 0.
-        """
+        """Return a hashable key of all that the plan depends on; ``observed`` is in the counts, 0 in gaps."""
         window, reads_table = self.window, self.end_rule is EndRule.EXPECTED_TO_GO
         return (
             self.job,

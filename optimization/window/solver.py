@@ -47,10 +47,9 @@ from slackwater.warehouse.errors import JobError, SettingsError
 # to j. The sum of the three is the choice "n = s_j", so any throughput is a coefficient (M2.2), and
 # the product of a size and its efficiency (M2.4) is linear without a big-M constant.
 #
-# A *ladder* of flows links two slots: a job that leaves a size upwards climbs rung by rung to a
-# larger size, and descends likewise. With 7 columns per size and slot the ladder is as tight as an
-# arc for each of the J^2 changes n -> n', because the work of a slot depends only on the new size
-# and the direction of the change.
+# A *ladder* of flows links two slots: a job that leaves a size upwards climbs rung by rung to a larger size,
+# and descends likewise. With 7 columns per size and slot the ladder is as tight as an arc for each of the J^2
+# changes n -> n', because the work of a slot depends only on the new size and the direction of the change.
 #
 # Measured on 20 programs of w = 5, N_max = 16 (five throughputs, gap 1e-6, a busy machine), median
 # and sum of solve seconds: ladder 0.42 and 17.0, n-indexed choice with big-M constants for the
@@ -213,9 +212,8 @@ def add_target(m: pyo.ConcreteModel) -> None:
 def add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     """Add the ending of M3.3b: finish in the window, run k more slots on s_j, or give up for 0.
 
-    Finishing in the window gives V(t + w), the second choice V(t + w + k) - k s_j p_o Delta. Size 0
-    in stage w means finishing or giving up. Work: z_end + mu H(s_j) Delta + (k - 1) H(s_j) Delta >=
-    L unless given up.
+    Finishing in the window gives V(t + w), the second choice V(t + w + k) - k s_j p_o Delta. Size 0 in stage
+    w means finishing or giving up. Work: z_end + mu H(s_j) Delta + (k - 1) H(s_j) Delta >= L unless given up.
     """
     endings = possible_endings(problem)
     last = m.STAGES.last()
@@ -367,8 +365,7 @@ class Solution:
 def solve(model: Any, limits: Limits) -> Solution:
     """Solve a Pyomo model with a single active objective by HiGHS; failures are reported in the status, not raised.
 
-    Deterministic: a single thread and the solver's fixed seed; only a time limit can make two runs
-    differ.
+    Deterministic: a single thread and the solver's fixed seed; only a time limit can make two runs differ.
     """
     options = dict(OPTIONS)
     if limits.nodes is not None:
@@ -440,10 +437,9 @@ def relative_gap(objective: float | None, bound: float | None) -> float:
 def plan_problem(problem: HorizonProblem, limits: Limits | None = None) -> Plan:
     """Return the plan of a horizon program by the Pyomo model and HiGHS (M3.1, M3.4).
 
-    The numbers of the plan are recomputed from its allocations (M3.5); if the solver's objective
-    differs from them by more than `TRUST`, the status is ERROR. Without an incumbent
-    ``allocations`` is empty and the numbers are NaN. Raises only `JobError` and `MarketError`, for
-    an invalid program (`validate_problem`).
+    The numbers of the plan are recomputed from its allocations (M3.5); if the solver's objective differs from
+    them by more than `TRUST`, the status is ERROR. Without an incumbent ``allocations`` is empty and the
+    numbers are NaN. Raises only `JobError` and `MarketError`, for an invalid program (`validate_problem`).
     """
     validate_problem(problem)
     limits = limits or Limits()
@@ -573,8 +569,7 @@ class LiveSolver:
 def contradicts(problem: HorizonProblem, plan: Plan, twin: Plan) -> bool:
     """Return whether two plans, both with status optimal, differ in value by more than the tolerance `AGREEMENT` (M3.2).
 
-    Under the target rule, progress is compared first. A twin without status optimal contradicts no
-    plan.
+    Under the target rule, progress is compared first. A twin without status optimal contradicts no plan.
     """
     if twin.status is not PlanStatus.OPTIMAL:
         return False
@@ -617,11 +612,10 @@ def plan(
 ) -> Plan:
     """Return the plan with the highest utility over a window, observed or forecast: one program of M3.1, solved and audited.
 
-    Element 0 of ``window`` is the job's slot ``slot``, at which its state is ``progress`` (None: no
-    work done yet). Slots at or after the deadline are cut off. ``end_rule`` gives the value of the
-    state after the window. A finished job gets a plan without instances. Raises `JobError` or
-    `MarketError` for an invalid program (`validate_problem`), in particular if no slot is left
-    before the deadline.
+    Element 0 of ``window`` is the job's slot ``slot``, at which its state is ``progress`` (None: no work done
+    yet). Slots at or after the deadline are cut off. ``end_rule`` gives the value of the state after the
+    window. A finished job gets a plan without instances. Raises `JobError` or `MarketError` for an invalid
+    program (`validate_problem`), in particular if no slot is left before the deadline.
     """
     stands = progress or Progress()
     problem = HorizonProblem(

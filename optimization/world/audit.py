@@ -16,9 +16,8 @@ from slackwater.warehouse.errors import AuditError
 def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     """Check money, finish, value and utility of an outcome; raises `AuditError` on the first mismatch.
 
-    Money is the sum of both kinds of instances and of the moves: on-demand and spot within the
-    prices of the markets, and each move within the costs of moves. A job is on time if it finishes
-    by its deadline.
+    Money is the sum of both kinds of instances and of the moves: on-demand and spot within the prices of the
+    markets, and each move within the costs of moves. A job is on time if it finishes by its deadline.
     """
     job, windows = case.job.job, [one.window for one in case.cases]
     name = f"outcome of {outcome.policy} on job {job.name!r}"

@@ -59,10 +59,7 @@ def later_readings(
 
 
 class WorldPaths:
-    """The runs of one job on many paths, all from the same state; mutable: `advance` and `decide` in turn.
-
-    Targets are three arrays of shape (paths,): market, on-demand and spot.
-    """
+    """The runs of one job on many paths, by `advance` and `decide`; targets: market, on-demand and spot, (paths,) each."""
 
     __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_restarts", "_runs", "_terms", "paths")
 
@@ -172,10 +169,7 @@ class WorldPaths:
 
 
 def finish_in_slots(finish: np.ndarray, start: float, seconds: float, deadline_slots: int) -> np.ndarray:
-    """Return finish times in slots of ``seconds`` since ``start``, NaN where there is none.
-
-    A finish after the deadline by no more than rounding is at the deadline.
-    """
+    """Return finish times in slots of ``seconds`` since ``start``, NaN without; rounding never makes one late."""
     slots = np.where(np.isinf(finish), math.nan, (finish - start) / seconds)
     by = deadline_slots + SECOND_TOLERANCE / seconds
     return np.where(slots <= by, np.minimum(slots, deadline_slots), slots)

@@ -42,10 +42,7 @@ def market_readings(market: MarketWindow | SlotMarket, within: np.ndarray | None
 
 
 def with_losses(readings: Readings, losses: Sequence[tuple[float, int]]) -> Readings:
-    """Return readings with those that losses are: (second, spot instances left), ascending; the price stays.
-
-    A loss takes the place of a reading in the same second.
-    """
+    """Return readings with losses (second, spot left; ascending), which replace one of the same second; prices stay."""
     times, counts, prices = readings.times, readings.available, readings.price
     for second, left in losses:
         place = int(np.searchsorted(times, second))

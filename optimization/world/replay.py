@@ -181,9 +181,8 @@ def _run_policy(
 ) -> list[Placement]:
     """Run a policy up to the deadline or its finish, and return the targets at the starts of slots.
 
-    ``ahead``: the policy sees the job as it is planned, due a slot earlier (M12.11). A policy that
-    decides again within a slot starts from its state before the slot, so that its state counts
-    slots (M12.10).
+    ``ahead``: the policy sees the job as it is planned, due a slot earlier (M12.11). A policy that decides
+    again within a slot starts from its state before the slot, so that its state counts slots (M12.10).
     """
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf

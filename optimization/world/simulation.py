@@ -1,10 +1,4 @@
-"""Simulation of one job in the renter's world (M12): time in seconds, decisions at any time, one or several markets.
-
-The slot model (M2.4) assumes that spot available at the start of a slot stays for the slot and
-that on-demand replaces it at once. Here spot is lost at the reading that shows fewer instances, an
-instance works only after its boot, every new member restarts the group, and a loss sets the work
-back to the last checkpoint.
-"""
+"""Simulation of one job in the renter's world (M12): time in seconds, decisions at any time, one or several markets."""
 
 from __future__ import annotations
 
@@ -80,11 +74,10 @@ class WorldTerms(InstanceTimes):
 class WorldMarkets:
     """A job in its M >= 1 markets, with the moves between them (M12.8).
 
-    ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd``
-    (M, M) the cost of a move from the market of the row, or (S, M, M) by slots of ``slot_seconds``.
-    ``home`` is the market of the checkpoint at the start; None: none, and the first start is free.
-    A single market is its home. ``arrays`` are rates, terms, restarts and costs of moves as the
-    kernels read them.
+    ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd`` (M, M) the
+    cost of a move from the market of the row, or (S, M, M) by slots of ``slot_seconds``. ``home`` is the
+    market of the checkpoint at the start; None: none, and the first start is free. A single market is its
+    home. ``arrays`` are rates, terms, restarts and costs of moves as the kernels read them.
     """
 
     terms: tuple[WorldTerms, ...]
@@ -233,10 +226,7 @@ class WorldRun:
         self.advance(start)
 
     def copy(self, readings: Sequence[Readings] | None = None) -> WorldRun:
-        """Return an independent run in the same state; ``readings`` replaces those of all markets.
-
-        The first of them are the present ones.
-        """
+        """Return an independent run in the same state; ``readings`` replace those of all markets, the first are present."""
         other = WorldRun.__new__(WorldRun)
         other.markets, other.readings = self.markets, self.readings
         amounts, counts, batches = (array.copy() for array in self._run)
@@ -347,10 +337,9 @@ class WorldRun:
     ) -> tuple[int, Allocation]:
         """Return the wished target if on-demand can still meet the deadline after any loss of spot, else a safe one (M12.7).
 
-        ``next_at`` is the latest time of the next decision, ``deadline`` in seconds. A job whose
-        start satisfied the guard and whose targets all passed it is never late, on any readings,
-        provided that on-demand is granted after ``on_demand_wait``. Where nothing is sold on demand
-        the wish is returned.
+        ``next_at`` is the latest time of the next decision, ``deadline`` in seconds. A job whose start
+        satisfied the guard and whose targets all passed it is never late, on any readings, provided that
+        on-demand is granted after ``on_demand_wait``. Where nothing is sold on demand the wish is returned.
         """
         (to, *found), _ = self._guard((market, wish.on_demand, wish.spot), next_at, deadline)
         return to, Allocation(*found)

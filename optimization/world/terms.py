@@ -16,10 +16,7 @@ TIMES = tuple(field.name for field in fields(InstanceTimes))  # Names of the tim
 def world_markets(
     job: MarketsJob, *, on_demand_usd: Sequence[float], slot_hours: float, sold: Sequence[bool] | None = None
 ) -> WorldMarkets:
-    """Return a job in all its markets, with the prices of an on-demand instance-hour in each.
-
-    ``sold`` states where on-demand is sold, by default as the job states it.
-    """
+    """Return a job in all its markets at their on-demand prices; ``sold``: where on-demand is, by default as it states."""
     sold = sold or job.sold or (True,) * len(job.runs)
     return WorldMarkets(
         terms=tuple(
@@ -68,10 +65,7 @@ def planned_job(job: Job, *, slot_hours: float) -> Job:
 
 
 def on_demand_alone(terms: WorldTerms, deadline: float) -> tuple[int, float]:
-    """Return number and total cost in USD of the cheapest constant number of on-demand instances that meets ``deadline`` seconds.
-
-    If none does, the number that finishes first.
-    """
+    """Return number and cost, USD, of the cheapest on-demand in time (``deadline`` seconds), else of the first to finish."""
     sizes = [n for n, rate in enumerate(terms.rates) if rate > 0.0]
     paid = {n: terms.boot + terms.restart_seconds(n) + terms.workload / terms.rates[n] * HOUR for n in sizes}
     in_time = [n for n in sizes if terms.on_demand_wait + paid[n] <= deadline + SECOND_TOLERANCE]

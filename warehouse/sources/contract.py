@@ -1,10 +1,9 @@
 """Interface of a source of observations: it reads files and returns canonical Arrow tables, without losing rows.
 
-A source only translates. It does not cast, remove duplicates or filter: every row it finds goes
-into a `Batch` as found (as text if the file has text), with its file and line. The store casts,
-validates and counts the rows, and stores those that cannot be used as rejected. A file that is not
-of the source's format is refused with `SourceFileError`, which names the file, the line and the
-remedy.
+A source only translates. It does not cast, remove duplicates or filter: every row it finds goes into a
+`Batch` as found (as text if the file has text), with its file and line. The store casts, validates and counts
+the rows, and stores those that cannot be used as rejected. A file that is not of the source's format is
+refused with `SourceFileError`, which names the file, the line and the remedy.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ Kind = Literal["price", "availability", "rejected"]
 #: ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects rows that are no valid spot
 #: price in USD per instance-hour; null states nothing.
 PRICE_COLUMNS = tuple(column.name for column in columns_of("price"))
-#: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score, a placement
-#: score, which is no number of instances and is stored separately (``available`` = the score,
-#: ``capacity`` = its maximum).
+#: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score, a placement score, which
+#: is no number of instances and is stored separately (``available`` = the score, ``capacity`` = its maximum).
 AVAILABILITY_COLUMNS = tuple(column.name for column in columns_of("availability"))
 #: Columns of a ``rejected`` batch: rows that could not be parsed.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason", "code")
@@ -45,8 +43,7 @@ REJECTED_COLUMNS = ("file", "line", "raw", "reason", "code")
 #: the form of the error handler "surrogateescape".
 NOT_UTF8 = because("line.not_utf8")
 _LOOSE_BYTE = re.compile("[\udc80-\udcff]")
-#: Maximum number of rows of a batch built row by row; files read through Arrow are cut by bytes
-#: instead.
+#: Maximum number of rows of a batch built row by row; files read through Arrow are cut by bytes instead.
 CHUNK_ROWS = 50_000
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {

@@ -12,10 +12,9 @@ Prices: a hidden log price changes at the measured rate, x' = m + phi (x - m) + 
 measured quantiles (including occasional jumps). The price is exp(x), clipped to [floor, on-demand]
 and rounded to 0.0001 USD.
 
-Time is divided into blocks of 28 days counted from 1970-01-01. Each block has a separate random
-stream, seeded by (seed, market, block), and starts from the stationary distribution. Hence any two
-ranges agree where they overlap; the drawback is that a path forgets its past at the start of a
-block.
+Time is divided into blocks of 28 days counted from 1970-01-01. Each block has a separate random stream,
+seeded by (seed, market, block), and starts from the stationary distribution. Hence any two ranges agree where
+they overlap; the drawback is that a path forgets its past at the start of a block.
 """
 
 from __future__ import annotations
@@ -214,12 +213,11 @@ def generate(
 ) -> Iterator[Batch]:
     """Yield observations of every simulated market, from midnight of ``start`` to ``end`` (included), every ``step_minutes``.
 
-    Counts are given at every step; prices at changes and at every midnight, as in AWS's price
-    history. Times are UTC, have a real time of day, and are known when observed. Rows depend only
-    on (seed, market, time, step): a longer or later range extends or repeats an earlier range and
-    never changes it, so a later run adds only new rows. A batch covers a single market and at most
-    28 days. ``label`` is the source label, by default ``simulated:<seed>``. A flow appends them
-    without a file::
+    Counts are given at every step; prices at changes and at every midnight, as in AWS's price history. Times
+    are UTC, have a real time of day, and are known when observed. Rows depend only on (seed, market, time,
+    step): a longer or later range extends or repeats an earlier range and never changes it, so a later run
+    adds only new rows. A batch covers a single market and at most 28 days. ``label`` is the source label, by
+    default ``simulated:<seed>``. A flow appends them without a file::
 
         append(store, generate(at - days, at, seed=7), source="simulated", assumptions=said(7))
 
@@ -236,8 +234,7 @@ def generate(
         )
     if seed < 0:
         raise SettingsError(f"seed {seed}", expected="a whole number of at least 0")
-    # From midnight on, where every price is stated, so that no row depends on the start of the
-    # range.
+    # From midnight on, where every price is stated, so that no row depends on the start of the range.
     first = EPOCH + (start - EPOCH) // timedelta(days=1) * timedelta(days=1)
     step = timedelta(minutes=step_minutes)
     name = label or f"simulated:{seed}"
@@ -368,10 +365,7 @@ class Simulated:
         return [PSEUDO_PATH]
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Return the batches of `generate`.
-
-        Raises `SourceFileError` for any other path, `SettingsError` for missing or invalid options.
-        """
+        """Return the batches of `generate`; raises `SourceFileError` for another path, `SettingsError` for invalid options."""
         asked = read_options(self.name, SimulatedOptions, options.values)
         self.files([path])
         if asked.start is None or asked.end is None:

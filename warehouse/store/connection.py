@@ -84,8 +84,7 @@ THREADS_VARIABLE = "SLACKWATER_THREADS"
 #: Link to the newest snapshot, in the folder of the snapshots: a path that other programs can keep.
 CURRENT = "current.duckdb"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
-#: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote
-#: anything.
+#: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote anything.
 _HEADERS = 12288
 
 
@@ -98,10 +97,7 @@ def snapshots_wanted() -> bool:
 
 
 def threads_wanted() -> int | None:
-    """Return the number of DuckDB threads set by `THREADS_VARIABLE`, None if unset.
-
-    Raises `SettingsError` unless it is a positive whole number.
-    """
+    """Return the DuckDB threads of `THREADS_VARIABLE`, None if unset; raises `SettingsError` unless a positive number."""
     word = os.environ.get(THREADS_VARIABLE, "").strip()
     if word and not (word.isdecimal() and int(word) > 0):
         raise SettingsError(f"{THREADS_VARIABLE}={word!r}", expected="a whole number of threads, 1 or more")
@@ -209,10 +205,7 @@ def _headers(lock: WriterLock) -> bytes:
 
 
 def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: bool) -> None:
-    """Publish the state that a new writer found, unless it may include an incomplete turn and a snapshot exists.
-
-    ``renew``: publish in any case, because the file is new or its schema has changed.
-    """
+    """Publish the state that a new writer found, unless it may be half a turn and a snapshot exists; ``renew``: always."""
     if not snapshots_wanted():
         return
     with lock.alone() as alone:
@@ -366,8 +359,7 @@ def translated(name: str) -> Iterator[None]:
     except duckdb.Error as error:
         raise store_error(name, str(error), kind=type(error).__name__) from error
     except RuntimeError as error:
-        # DuckDB wraps the exception in a RuntimeError, which stages would treat as a failure of the
-        # stage.
+        # DuckDB wraps the exception in a RuntimeError, which stages would treat as a failure of the stage.
         if "interrupted" in str(error).lower() and error.__cause__ is not None:
             raise error.__cause__ from None
         raise
@@ -457,11 +449,7 @@ class Opening:
             connection.execute(attach_new(file, "made"))
 
     def _set_up(self, connection: duckdb.DuckDBPyConnection, *reach: Path) -> None:
-        """Apply the settings; statements may then access only the file, its temporary files, and the files in ``reach``.
-
-        Settings are global: a second connection of the process to the same file finds them applied
-        and locked.
-        """
+        """Apply the settings, which a second connection finds locked; only the file, temporary files and ``reach`` are open."""
         with _SETTING_UP:
             ((locked,),) = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
             if not locked:
@@ -624,10 +612,7 @@ class Store:
             self._close(finished=isinstance(error, Exception))
 
     def close(self) -> None:
-        """Close the file and publish the committed changes for readers; uncommitted changes are discarded.
-
-        Raises `StoreError` if they cannot be published; they are stored nevertheless.
-        """
+        """Close the file and publish the committed changes; raises `StoreError` if only that fails. Others are discarded."""
         self._close(finished=True)
 
     def _close(self, *, finished: bool) -> None:
@@ -795,8 +780,7 @@ def open_store(
 ) -> Store:
     """Open the warehouse at ``path`` for writing, creating or upgrading it if necessary (":memory:": temporary, in memory).
 
-    Statements of a ``sealed`` store cannot access files other than the warehouse or load
-    extensions.
+    Statements of a ``sealed`` store cannot access files other than the warehouse or load extensions.
 
     While another process writes, the call waits up to ``wait`` seconds (None:
     `slackwater.warehouse.store.files.default_wait`) and reports this once through ``say``. Several stores of

@@ -255,9 +255,8 @@ def present_holder(database: Path) -> str:
 def holder_of(path: Path) -> str:
     """Return a description of the process that holds a lock file; "another process" if it cannot be determined.
 
-    A process that holds the lock without a record, such as a reader that makes a snapshot, is found
-    in `LOCKS`. A stopped process is described as such: it holds the lock until somebody continues
-    or ends it.
+    A process that holds the lock without a record, such as a reader that makes a snapshot, is found in
+    `LOCKS`. A stopped process is described as such: it holds the lock until somebody continues or ends it.
     """
     holder, pid = _recorded(path), _locking_process(path)
     if holder is not None and holder.host == socket.gethostname() and not _alive(holder.pid):
@@ -487,9 +486,8 @@ _HELD: dict[str, WriterLock] = {}
 def _rewrite(descriptor: int, content: bytes) -> None:
     """Replace the content of the lock file by a single write over its whole length.
 
-    The file is never emptied first: a writer killed in between would leave an empty file, which
-    means that the lock was never taken, and the incomplete turn of the previous writer would be
-    published as complete.
+    The file is never emptied first: a writer killed in between would leave an empty file, which means that
+    the lock was never taken, and the incomplete turn of the previous writer would be published as complete.
     """
     os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
     os.ftruncate(descriptor, len(content))
@@ -508,10 +506,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def try_lock(database: Path, *, share: bool = True) -> WriterLock | None:
-    """Return the lock if no other process holds it, else None; with ``share`` a lock of this process gets another user.
-
-    Raises `StoreError` if the lock file cannot be created.
-    """
+    """Return the lock if free, else None; ``share``: also one of this process. Raises `StoreError` without a lock file."""
     key = os.path.realpath(lock_path(database))
     while True:
         with _GUARD:

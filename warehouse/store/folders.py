@@ -71,10 +71,7 @@ def hashed(path: Path) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a folder.
-
-    Raises `InputError`, or `SchemaError` for a folder of a newer schema.
-    """
+    """Read and check the manifest of a folder; raises `InputError`, or `SchemaError` for a newer schema."""
     path = folder / MANIFEST
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())

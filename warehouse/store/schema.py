@@ -1,9 +1,8 @@
 """Schema of the warehouse: named migration steps, each applied with its record in a single transaction, after a backup.
 
-The steps are the files of ``warehouse/store/sql``. `TABLES` describes the key, the references and
-the time filter of every table, for operations on all tables (export, sharing, compacting). Views
-and column comments contain no data and are not steps: `describe` recreates them when their text has
-changed (decision 31).
+The steps are the files of ``warehouse/store/sql``. `TABLES` describes the key, the references and the time
+filter of every table, for operations on all tables (export, sharing, compacting). Views and column comments
+contain no data and are not steps: `describe` recreates them when their text has changed (decision 31).
 """
 
 from __future__ import annotations
@@ -63,13 +62,8 @@ _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, n
 
 
 def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the names of the steps applied to the file, in order; empty for an empty database.
-
-    Raises `DamagedStoreError` for a database that is not a warehouse: it has tables, but no record
-    of steps.
-    """
-    # First, as nearly every file has it: listing all tables is slower, since it reads the content
-    # of each.
+    """Return the steps applied to a file, in order; raises `DamagedStoreError` for tables without a record of steps."""
+    # First, as nearly every file has it: listing all tables is slower, since it reads the content of each.
     with suppress(duckdb.CatalogException):
         rows = connection.execute("SELECT name FROM schema_steps ORDER BY position").fetchall()
         return [str(row[0]) for row in rows]
@@ -180,8 +174,7 @@ class Description:
     def bring_up(self, execute: Callable[[str], object], known: tuple[str, Sequence[str]] | None) -> bool:
         """Run the text unless the digest in ``known`` (digest and views of the stored text) matches; return whether it ran.
 
-        Drops views of the earlier text that are no longer defined; views created by others are left
-        alone.
+        Drops views of the earlier text that are no longer defined; views created by others are left alone.
         """
         if known is not None and known[0] == self.digest:
             return False

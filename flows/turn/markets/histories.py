@@ -171,10 +171,7 @@ def read_all(turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timest
 def try_histories(
     turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]
 ) -> list[History | MarketError]:
-    """Return the history of each market from a start on, or the error that prevents it, in order.
-
-    All are read with a few statements.
-    """
+    """Return the history of each market from a start on, or the error that prevents it, with a few statements for all."""
     return turn.observations.histories(
         [history_request(one, turn.settings, start=start) for one, start in asked]
     )

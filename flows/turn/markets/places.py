@@ -94,12 +94,11 @@ def places_of(
     With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
     ``told`` is called with a message if markets are left out.
 
-    Candidates are the markets with counts when the job began, in later turns too; if no matching
-    market has counts, those with a price (`counted_or_priced`). So a
-    market that a decision chose stays a candidate, and a backfilled turn has the same markets.
-    Markets are sorted by on-demand price per unit of work, then by number of counts; of each market
-    the most trusted source is used. Raises `MarketError` if no market matches, and `JobError` as
-    `check_types` does.
+    Candidates are the markets with counts when the job began, in later turns too;
+    if no matching market has counts, those with a price (`counted_or_priced`). So a market that a decision
+    chose stays a candidate, and a backfilled turn has the same markets. Markets are sorted by on-demand price
+    per unit of work, then by number of counts; of each market the most trusted source is used. Raises
+    `MarketError` if no market matches, and `JobError` as `check_types` does.
     """
     settings, step = turn.settings, step_of(turn.settings)
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
@@ -167,10 +166,7 @@ def _first_later(
 
 
 def markets_of(turn: MarketReader, request: JobRequest) -> tuple[FollowedMarket, ...]:
-    """Return the markets of a placed request: its only market, or those of a multi-market job, its home first.
-
-    Raises as `find_market` and `places_of` do.
-    """
+    """Return the markets of a placed request, its home first; raises as `find_market` and `places_of` do."""
     return (
         places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
     )
@@ -181,9 +177,8 @@ def placed_in(
 ) -> tuple[JobRequest, tuple[FollowedMarket, ...]]:
     """Return a request placed at the time of its markets, and these markets.
 
-    ``market`` is the only market of a single-market job, or the home of a multi-market job, if
-    given. Raises `MarketError` for a single-market job without a market, and as `find_market` and
-    `places_of` do.
+    ``market`` is the only market of a single-market job, or the home of a multi-market job, if given. Raises
+    `MarketError` for a single-market job without a market, and as `find_market` and `places_of` do.
     """
     if not request.may_move:
         if market is None and request.market is None:

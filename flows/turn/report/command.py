@@ -25,11 +25,7 @@ from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
 
 
 def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
-    """Return the printed result of a turn, without its decisions, which are shown as soon as they are made.
-
-    Forecast errors are those of the ``planner``, whose forecasts the decisions used; the page and
-    the JSON have all models.
-    """
+    """Return the printed result of a turn, without its decisions, with the errors of the ``planner`` only."""
     from slackwater.flows.ledger.headline import missed_apart
     from slackwater.flows.show.accuracy import compared
     from slackwater.flows.turn.report.leaderboard import board_table, movers_tables
@@ -85,10 +81,7 @@ def _assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def decided_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the answer of a single job as ``plan`` prints it, or a line for each of several jobs.
-
-    Jobs in trouble come first, each with the reason.
-    """
+    """Return the answer of a single job as ``plan`` prints it, or a line for each of several, those in trouble first."""
     from slackwater.flows.ledger.headline import answers, decisions_summary, glance_rows
 
     if len(rows) == 1:

@@ -427,10 +427,7 @@ def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[i
 
 
 def leaders_of(values: np.ndarray) -> list[int]:
-    """Return the column of the leader after each round, -1 while all weights tie. ``values``: shape (rounds, policies).
-
-    In a tie the current leader stays.
-    """
+    """Return the column of the leader after each round of ``values`` (rounds, policies); ties keep it, -1 while all tie."""
     leaders, current = [], -1
     for row in values:
         best = float(row.max())
@@ -442,10 +439,7 @@ def leaders_of(values: np.ndarray) -> list[int]:
 
 
 def shown_policies(values: np.ndarray, leaders: Sequence[int]) -> list[int]:
-    """Return the columns of the policies drawn as lines, at most `TOP_WEIGHTS`.
-
-    They are the latest leaders, then those with the most weight in the last round.
-    """
+    """Return at most `TOP_WEIGHTS` columns to draw: the latest leaders, then most weight in the last round."""
     led = [j for j in dict.fromkeys(reversed(leaders)) if j >= 0][: TOP_WEIGHTS // 2]
     heaviest = [int(j) for j in np.argsort(-values[-1], kind="stable")]
     chosen = list(dict.fromkeys(led + heaviest))[:TOP_WEIGHTS]

@@ -1,7 +1,4 @@
-"""The report of a turn (M5.5, M6.5): a page of the answers on decisions, markets, accuracy and policies.
-
-One HTML file that needs no network, byte-identical for the same turn.
-"""
+"""The report of a turn (M5.5, M6.5): decisions, markets, accuracy and policies in one file, the same for the same turn."""
 
 from __future__ import annotations
 
@@ -143,10 +140,7 @@ def undecided_notes(store: Store, at: pd.Timestamp) -> list[str]:
 
 
 def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) -> ReportData:
-    """Rebuild the report of the newest run, or of the run at ``at``, from the warehouse.
-
-    Raises `InputError` if there is no such run.
-    """
+    """Rebuild the report of the newest run, or that at ``at``; raises `InputError` if there is no such run."""
     runs = read_rows(store, "runs", where={"stage": "forecast"}, order_by=["logical_at"])
     if at is not None:
         runs = runs[runs["logical_at"] == at]
@@ -213,10 +207,7 @@ def routes_of(
 
 
 def report_page(data: ReportData) -> Page:
-    """Return the page of a turn: decisions, markets, accuracy, policies, ingested rows and notes.
-
-    No clock is read, so that the same data give the same page.
-    """
+    """Return the page of a turn: decisions, markets, accuracy, policies, ingested rows and notes; no clock is read."""
     simulated = Banner(
         "Simulated market.",
         "The prices and instance counts on this page come from a random generator, not from any provider. Do not rent by them.",
@@ -242,10 +233,7 @@ def report_page(data: ReportData) -> Page:
 
 
 def write_report(data: ReportData, path: Path) -> Path:
-    """Write the page of a turn atomically, so that no reader sees a partial file; returns ``path``.
-
-    Missing folders are created. Raises `InputError` if the file cannot be written.
-    """
+    """Write the page of a turn and missing folders atomically; returns ``path``. Raises `InputError` if not writable."""
     return write_page(report_page(data), path, option="--out")
 
 

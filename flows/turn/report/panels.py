@@ -23,10 +23,7 @@ PANEL_SLOTS: Final = 336  # Past slots in a market panel of the report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketPanel:
-    """Recent past and forecast of one market: ``price`` and ``available`` have shape (slots,), NaN in gaps.
-
-    If availability was not observed, ``available`` is NaN in every slot and is not drawn.
-    """
+    """Past and forecast of a market: ``price`` and ``available`` (slots,), NaN in gaps and where never observed."""
 
     title: str
     source: str

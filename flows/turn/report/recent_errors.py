@@ -49,10 +49,9 @@ def measured_window(settings: Settings) -> pd.Timedelta:
 def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.DataFrame:
     """Return the errors measured in the two weeks up to ``at``, by time, market, variable, model and lead time.
 
-    Column ``day`` is the day of measurement. Every turn measures the ``window`` of origins before
-    it; only turns that are at least ``window`` apart are used, so that no forecast counts twice.
-    Losses compared with last value (`COMMON`) come from the same measurement. The table is empty if
-    nothing was measured.
+    Column ``day`` is the day of measurement. Every turn measures the ``window`` of origins before it; only
+    turns that are at least ``window`` apart are used, so that no forecast counts twice. Losses compared with
+    last value (`COMMON`) come from the same measurement. The table is empty if nothing was measured.
     """
     parts = [measured_errors(store, time).assign(day=time.floor("D")) for time in _apart(store, at, window)]
     # Two sources of the same market are each compared with their own last value.
@@ -102,10 +101,7 @@ def _pool_errors(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def recent_scores(rows: pd.DataFrame, default: str) -> list[Scores]:
-    """Return the accuracy of each variable in rows as `recent_rows` returns them, for tables and charts.
-
-    Models are pooled over the markets and steps at which every model was measured.
-    """
+    """Return the accuracy of each variable of `recent_rows`, pooled over markets and steps that every model has."""
     rows = by_source(rows[rows["n"] > 0]) if len(rows) else rows
     found = []
     for variable in ("count", "price"):

@@ -26,9 +26,8 @@ LEARNERS: Registry[Learner[Any]] = Registry(
     group=GROUP,
     make=lambda create: create(),
 )
-#: Default learner of the selection: the best on the training part of the open data over jobs in
-#: random order, through a switch of market, and in the order that is hardest to unlearn
-#: (`studies.rounds.train_learners`).
+#: Default learner of the selection: the best on the training part of the open data over jobs in random order,
+#: through a switch of market, and in the order that is hardest to unlearn (`studies.rounds.train_learners`).
 DEFAULT_LEARNER = "blend"
 
 

@@ -16,10 +16,7 @@ LEAST_GAP = 1e-200  # A smaller gap counts as zero: the rate ln M / gap would ov
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaHedgeState:
-    """State of `AdaHedge`.
-
-    ``gains``: summed utility, shape (M,); ``gap``: summed mixability gap, Delta in the paper.
-    """
+    """State of `AdaHedge`: summed utility ``gains`` (M,), and the paper's summed mixability ``gap``, Delta."""
 
     names: tuple[str, ...]
     rounds: int

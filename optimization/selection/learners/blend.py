@@ -27,10 +27,9 @@ class BlendState:
 class Blend:
     """Weights sum_j q_j w_j of the weights w_j of ``learners``, with q by AdaHedge on their expected utilities.
 
-    Steady markets suit a learner that never forgets, changing markets a learner that does; the
-    blend needs no knowledge of the case. Its regret is at most that of the best learner plus the
-    regret of AdaHedge over the few learners, so its bound is the least of their bounds plus that of
-    AdaHedge.
+    Steady markets suit a learner that never forgets, changing markets a learner that does; the blend needs no
+    knowledge of the case. Its regret is at most that of the best learner plus the regret of AdaHedge over the
+    few learners, so its bound is the least of their bounds plus that of AdaHedge.
     """
 
     name: ClassVar[str] = "blend"

@@ -30,10 +30,7 @@ def _rounds(played: Played) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentiatedGradient:
-    """Weights exp(eta x summed utility) (M5.2).
-
-    eta_k = sqrt(8 ln M / k), or the rate for a known number of ``rounds``.
-    """
+    """Weights exp(eta x summed utility) (M5.2), eta_k = sqrt(8 ln M / k), or the rate of a known number of ``rounds``."""
 
     memory: ClassVar[float | None] = 1.0
 

@@ -55,8 +55,7 @@ _RECORD = {
     "price_usd": "SpotPrice",
     "observed_at": "Timestamp",
 }
-#: Other names of the fields: the zone ID if the zone is left out, and the price in AWS Tools for
-#: PowerShell.
+#: Other names of the fields: the zone ID if the zone is left out, and the price in AWS Tools for PowerShell.
 _OTHER_NAMES = {"zone": ("AvailabilityZoneId",), "price_usd": ("Price",)}
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 _PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
@@ -115,10 +114,9 @@ class Aws(FileSource[AwsOptions]):
     - CSV with the API's names for columns, in any order, with further columns.
     - Archives without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): five fields.
 
-    A zone letter is that of the requesting account and remains the zone. A zone ID (``use1-az6``)
-    remains the zone too; its region comes from ``data/aws_zone_ids.toml``. Any other zone gives a
-    rejected row with the zone's name. AWS states times in UTC. Records without a product get
-    ``unspecified``.
+    A zone letter is that of the requesting account and remains the zone. A zone ID (``use1-az6``) remains the
+    zone too; its region comes from ``data/aws_zone_ids.toml``. Any other zone gives a rejected row with the
+    zone's name. AWS states times in UTC. Records without a product get ``unspecified``.
     """
 
     name = "aws"

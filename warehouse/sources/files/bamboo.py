@@ -41,8 +41,7 @@ _EVENT = re.compile(r"^(\d+)\s*,\s*(add|remove)\s*,\s*(\S+)\s*$")
 # Bamboo shortens Google Cloud zones: east1c is us-east1-c.
 _SHORT_ZONE = re.compile(r"(?<![a-z0-9])((?:east|west|central)\d)([a-z])(?![a-z0-9])")
 _MINUTE_MS = 60_000
-# An event list becomes a count per minute up to its last event: a mistyped time must not fill the
-# disk.
+# An event list becomes a count per minute up to its last event: a mistyped time must not fill the disk.
 _LONGEST_MS = 366 * 24 * 60 * _MINUTE_MS
 
 

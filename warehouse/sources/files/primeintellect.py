@@ -110,10 +110,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
 
 
 def _writable(snapshot: Any) -> bool:
-    """Return whether all texts can be encoded.
-
-    An unpaired surrogate in a provider's name would reject a row of every other snapshot.
-    """
+    """Return whether all texts can be encoded: an unpaired surrogate would reject a row of every other snapshot."""
     try:
         json.dumps(snapshot, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -33,8 +33,7 @@ from slackwater.warehouse.sources.contract import (
 )
 
 # ---
-# Shared parts of file readers: a base class, and text, JSON and delimited files with the line of
-# every row.
+# Shared parts of file readers: a base class, and text, JSON and delimited files with the line of every row.
 #
 # Files may be plain or compressed. Errors name the line where a file becomes unreadable.
 
@@ -108,9 +107,8 @@ class FileSource(ABC, Generic[OptionsT]):
 def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy: str) -> Iterator[Batch]:
     """Pass on batches, but refuse a file without any usable row.
 
-    Rejected batches are buffered until the first usable row. Raises `SourceFileError` with the
-    first rejected line if the file ends, or `HOPELESS_ROWS` rows were rejected, before a usable
-    row.
+    Rejected batches are buffered until the first usable row. Raises `SourceFileError` with the first rejected
+    line if the file ends, or `HOPELESS_ROWS` rows were rejected, before a usable row.
     """
     held: list[Batch] = []
     good, hopeless = False, 0
@@ -136,8 +134,7 @@ def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy:
     raise SourceFileError(path, int(first["line"]), found, expected=expected, remedy=remedy)
 
 
-#: First bytes of a compressed file -> codec; a file that is compressed only by its name is read
-#: unchanged.
+#: First bytes of a compressed file -> codec; a file that is compressed only by its name is read unchanged.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 #: First bytes of archives -> description and remedy.
 _ARCHIVES = {
@@ -219,10 +216,7 @@ def head(path: Path) -> bytes:
 def collect(
     paths: Sequence[Path], recognised: Callable[[Path], bool], *, source: str, expected: str
 ) -> list[Path]:
-    """Return the files named in ``paths``, and the recognised files in folders named (recursively), sorted.
-
-    Raises `SourceFileError` for a path that does not exist, and if nothing is found.
-    """
+    """Return the files of ``paths`` and recognised files of folders, sorted; raises `SourceFileError` if none or missing."""
     found: set[Path] = set()
     for path in paths:
         if path.is_dir():
@@ -503,8 +497,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
     for line, text in numbered_lines(path):
         if not is_text(text):
             raise not_text(path, line)
-        # A header needs no quotes inside its names; a repeated name makes Arrow's columns
-        # ambiguous.
+        # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
         names = [name.strip().strip('"') for name in text.split(delimiter)]
         if len(names) > MOST_COLUMNS:
             raise SourceFileError(
@@ -698,10 +691,7 @@ def nodes_in(path: Path) -> int | None:
 
 
 def market_of(path: Path, *, zone: str | None, instance_type: str | None) -> dict[str, str]:
-    """Return provider, region, zone and instance_type as stated, else from names.
-
-    Raises `SourceFileError` naming the missing or invalid option.
-    """
+    """Return provider, region, zone and type, stated or from names; raises `SourceFileError` for a missing option."""
     zone = zone or zone_in(path)
     if zone is None:
         raise SourceFileError(

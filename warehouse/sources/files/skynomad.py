@@ -58,10 +58,9 @@ class SkyNomadOptions(Options):
 class SkyNomad(FileSource[SkyNomadOptions]):
     """Availability of a CSV (a row per line, capacity 1) or of a probe round (a row per zone).
 
-    ``line`` of a round is the 1-based index of the zone, sorted by name. A round is observed when
-    it was scheduled and known when it ended. Its instance type is not in the file: it comes from
-    the file or folder name (``h100`` = a3-highgpu-1g) or the option. Zones probed without a result
-    are rejected rows.
+    ``line`` of a round is the 1-based index of the zone, sorted by name. A round is observed when it was
+    scheduled and known when it ended. Its instance type is not in the file: it comes from the file or folder
+    name (``h100`` = a3-highgpu-1g) or the option. Zones probed without a result are rejected rows.
     """
 
     name = "skynomad"

@@ -129,8 +129,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    # Compared, not converted: whole numbers in JSON may exceed any float. NaN fails both
-    # comparisons.
+    # Compared, not converted: whole numbers in JSON may exceed any float. NaN fails both comparisons.
     return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
 
 

@@ -61,10 +61,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
     """Each line is a price row of a Linux instance: ``SpotPrice``, with ``Price`` as on-demand price, in USD per hour.
 
     The file has no time: it comes from the option, from `ingest --at`, or from a date in a name
-    (``2026-07-30/aws/vms.csv``); otherwise the file is refused. A spot price of 0 or none means
-    "not sold as spot" and gives a rejected row. A line without a zone gets zone ``all`` of its
-    region. If an instance type has lines with several GPU memories (``GpuInfo``), the memory
-    becomes part of its name.
+    (``2026-07-30/aws/vms.csv``); otherwise the file is refused. A spot price of 0 or none means "not sold as
+    spot" and gives a rejected row. A line without a zone gets zone ``all`` of its region. If an instance type
+    has lines with several GPU memories (``GpuInfo``), the memory becomes part of its name.
 
     The catalogue of Google Cloud is refused: it prices a machine in two lines, the host and its
     GPUs, and many of its GPU lines have commitment prices. A line without an instance type, which

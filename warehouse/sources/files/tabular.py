@@ -41,8 +41,7 @@ from slackwater.warehouse.sources.files.reading import (
 )
 
 _KEY = ("provider", "region", "zone", "instance_type")
-#: Canonical column -> names recognised without a map, the tidy name first; compared after
-#: `plain_name`.
+#: Canonical column -> names recognised without a map, the tidy name first; compared after `plain_name`.
 NAMES: dict[str, tuple[str, ...]] = {
     **{column.name: column.names for column in COLUMNS if column.names},
     "gpu_memory": (
@@ -211,14 +210,13 @@ def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str,
 class Tabular(FileSource[TabularOptions]):
     """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns show whether a table has prices or availability.
 
-    Columns are found by the names of `NAMES` or by a map; a missing column may be given as a
-    constant. Each row of the file becomes a row of a batch, in file order; other columns are
-    ignored. The store checks the columns on the way to buy, unit, currency and validity. If an
-    instance type has rows with several GPU memories or numbers of GPUs, these become part of its
-    name (``A100_80GB_x8``). A row of a table with both prices and availability yields a row of
-    each, except for an empty cell. ``line`` is the line of the CSV file, or the 1-based row of the
-    Parquet file. For a folder, its ``prices.*`` and ``availability.*`` and other tables with these
-    columns are read, without subfolders. The label is the file's ``source`` column.
+    Columns are found by the names of `NAMES` or by a map; a missing column may be given as a constant. Each
+    row of the file becomes a row of a batch, in file order; other columns are ignored. The store checks the
+    columns on the way to buy, unit, currency and validity. If an instance type has rows with several GPU
+    memories or numbers of GPUs, these become part of its name (``A100_80GB_x8``). A row of a table with both
+    prices and availability yields a row of each, except for an empty cell. ``line`` is the line of the CSV
+    file, or the 1-based row of the Parquet file. For a folder, its ``prices.*`` and ``availability.*`` and
+    other tables with these columns are read, without subfolders. The label is the file's ``source`` column.
     """
 
     name = "tabular"

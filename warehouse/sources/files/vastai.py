@@ -24,8 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 MEDIAN = "interruptible, median over offers"
 MINIMUM = "interruptible, min over offers"
-#: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the
-#: multiplication.
+#: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
 _DIGITS = 6
 _DAY_SECONDS = 86_400
 MOST_GPUS = 1024  # Upper limit on the GPUs of an offered machine
@@ -250,10 +249,7 @@ def _price_rows(
 
 
 def _worldwide(spot: Sequence[_OfferLine]) -> dict[tuple[str, str], list[_OfferLine] | None]:
-    """Return the newest line of every country by day and size, so that sums count no country twice.
-
-    The value is None if lines contradict each other.
-    """
+    """Return the newest line of every country by day and size, for sums; the value is None if lines contradict."""
     groups: dict[tuple[str, str, str], list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         groups[offer.key].append(offer)

@@ -1,8 +1,7 @@
 """AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, placement scores from ``GetSpotPlacementScores``.
 
-Credentials come from boto3's standard chain. boto signs requests and parses answers, but the
-`Transport` sends and retries them, as for every other API. Times are returned as the text of the
-answer.
+Credentials come from boto3's standard chain. boto signs requests and parses answers, but the `Transport`
+sends and retries them, as for every other API. Times are returned as the text of the answer.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 HOME = "us-east-1"
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")  # First place where boto3 looks for credentials
 MOST_DAYS = 90  # Length of AWS's price history in days
-#: AWS also lists the last change before the range, so a short overlap suffices for rows that appear
-#: late.
+#: AWS also lists the last change before the range, so a short overlap suffices for rows that appear late.
 OVERLAP = timedelta(hours=1)
 _BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
 #: Kind of these rows: a score is no number of instances, and is never read as such.
@@ -195,8 +193,7 @@ def _session(access: AwsAccess, transport: Transport) -> Any:
     boto3, session = import_module("boto3"), import_module("botocore.session")
     faults = import_module("botocore.exceptions")
     core = session.Session(profile=access.profile)
-    # Times stay text: the store rejects an invalid time, and a parser error would lose the whole
-    # page.
+    # Times stay text: the store rejects an invalid time, and a parser error would lose the whole page.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
         core.register_component("data_loader", _api_descriptions(core.get_config_variable("data_path")))

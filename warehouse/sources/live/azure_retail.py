@@ -45,8 +45,7 @@ BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
 _REGION = re.compile(r"^[a-z0-9]+$")
 _MOST_PAGES = 500
-#: Patterns for names of meters, SKUs and products that are neither spot nor on-demand virtual
-#: machines.
+#: Patterns for names of meters, SKUs and products that are neither spot nor on-demand virtual machines.
 _OTHER = {
     "low priority": re.compile(r"\blow[ -]?priority\b"),
     "cloud services": re.compile(r"\bcloud ?services?\b"),
@@ -104,8 +103,7 @@ class AzureOptions(Options):
     @field_validator("regions")
     @classmethod
     def _names(cls, regions: tuple[str, ...]) -> tuple[str, ...]:
-        # The name goes into a filter expression, so characters that could end a string are not
-        # allowed.
+        # The name goes into a filter expression, so characters that could end a string are not allowed.
         if not regions or not all(_REGION.match(region) for region in regions):
             raise ValueError("a list of region names such as eastus")
         return tuple(dict.fromkeys(regions))
@@ -186,11 +184,7 @@ def _page(options: AzureOptions, region: str, asked: FetchRequest, transport: Tr
 def _listing(
     options: AzureOptions, region: str, transport: Transport, *, spot: bool
 ) -> Iterator[Sequence[object]]:
-    """Yield the items of each page of a listing.
-
-    Of ``NextPageLink`` only the query is used, with the configured URL: so a proxy remains in use,
-    and no server can redirect requests.
-    """
+    """Yield the items of each page; only the query of ``NextPageLink`` is used, so no server can redirect requests."""
     query: str | None = None
     seen: set[str | None] = {query}
     while True:

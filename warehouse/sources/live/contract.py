@@ -117,10 +117,7 @@ class FetchRequest:
         return own.token if own is not None and own.opened_at == self.at else None
 
     def observed_at(self, answered: datetime | None) -> datetime:
-        """Return the observation time of a snapshot answered at ``answered`` (the server's ``Date``).
-
-        A server time that differs from ours by more than `BELIEVED` is replaced by ours.
-        """
+        """Return when a snapshot was true: the server's ``Date`` (``answered``), ours if they differ by over `BELIEVED`."""
         if answered is not None and not self.believes(answered):
             answered = self.clock
         if answered is not None and answered > self.at + self.every:
@@ -136,9 +133,8 @@ class FetchRequest:
 class FetchedPage:
     """An answer for a part, to be committed as a whole.
 
-    ``token``: next page, None at the end of the part. ``since`` and ``end``: requested range of a
-    history. ``memory``: replaces that of the mark, unless None. ``notes``: sentences for the record
-    of the fetch.
+    ``token``: next page, None at the end of the part. ``since`` and ``end``: requested range of a history.
+    ``memory``: replaces that of the mark, unless None. ``notes``: sentences for the record of the fetch.
     """
 
     part: str
@@ -242,11 +238,7 @@ class NoPrice(ValueError):
 
 
 def price_of(found: object, name: str) -> Decimal:
-    """Return a price in USD.
-
-    Raises `NoPrice` for a value that is no number, out of range, or 0, which price lists use as a
-    placeholder.
-    """
+    """Return a price in USD; raises `NoPrice` for no number, out of range, or 0, a placeholder of price lists."""
     try:
         usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
     except InvalidOperation:

@@ -360,8 +360,7 @@ class _Catalogue:
             self._contested.add(name)
         for machine, found in zip(ways, prices, strict=True):
             missing = [part for part, usd in found.items() if usd is None and part != "ssd"]
-            # A part shared with other series does not prove that this machine is offered in the
-            # region.
+            # A part shared with other series does not prove that this machine is offered in the region.
             if missing and any(
                 found[part] is not None and machine.parts[part][0] in machine.own for part in found
             ):

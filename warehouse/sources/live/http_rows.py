@@ -236,13 +236,12 @@ class HttpOptions(Options):
 class HttpRows(LiveSource[HttpOptions]):
     """Rows of a table, mapped by the settings; a snapshot unless a column ``observed_at`` is mapped.
 
-    Rows are the entries of the list at ``rows``; a ``*`` in that path means every entry of a list
-    or object, so rows may be nested. A mapping value is a field of the row (a dotted path in JSON,
-    a heading in CSV; ``^`` is the enclosing entry, ``@key`` its name), a constant after ``=``, or a
-    text with fields in braces, whose spaces become ``_``. In ``headers``, ``params`` and ``body``,
-    ``${NAME}`` is replaced by an environment variable, so that credentials stay out of the
-    settings. Paging ends with an empty page, a page without successor, or at ``most_pages``, which
-    adds a note.
+    Rows are the entries of the list at ``rows``; a ``*`` in that path means every entry of a list or object,
+    so rows may be nested. A mapping value is a field of the row (a dotted path in JSON, a heading in CSV;
+    ``^`` is the enclosing entry, ``@key`` its name), a constant after ``=``, or a text with fields in braces,
+    whose spaces become ``_``. In ``headers``, ``params`` and ``body``, ``${NAME}`` is replaced by an
+    environment variable, so that credentials stay out of the settings. Paging ends with an empty page, a page
+    without successor, or at ``most_pages``, which adds a note.
 
     A snapshot is stored after its last page: differing rows of the same market are rejected, even
     on different pages, unless ``several`` defines how they count.
@@ -427,8 +426,7 @@ def _next(
         elsewhere = urlsplit(link)[:2] != urlsplit(options.place)[:2]
     except ValueError as error:
         raise FetchError(f"{answer.url} has a next page that is no address", expected="a link") from error
-    # Credentials in headers are sent only to the host in the settings, never to a host named by an
-    # answer.
+    # Credentials in headers are sent only to the host in the settings, never to a host named by an answer.
     if elsewhere:
         raise FetchError(
             f"{answer.url} has a next page on another host",
@@ -649,10 +647,7 @@ def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
 
 
 def _scale_price(text: object, name: str, factor: object) -> object:
-    """Multiply a price by a factor; a price that is no number is returned unchanged, for the store to reject.
-
-    Raises `NoPrice` for an invalid factor.
-    """
+    """Multiply a price; one that is no number stays, for the store to reject. Raises `NoPrice` for an invalid factor."""
     times = price_of(factor, name)
     try:
         return None if text is None else f"{Decimal(str(text)) * times:f}"

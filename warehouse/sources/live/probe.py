@@ -1,8 +1,4 @@
-"""Capacity probes by users: a command or a Python function that returns how many instances a market has.
-
-It runs as a child process without a shell, bounded in time and output, and is killed with all its
-children.
-"""
+"""Capacity probes by users: a command or function in a child process without a shell, bounded in time and output."""
 
 from __future__ import annotations
 

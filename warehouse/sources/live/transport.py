@@ -35,8 +35,7 @@ Answered = TypeVar("Answered")
 LARGEST_BODY = 64 * 1024 * 1024
 SKEW_SECONDS = 300.0  # Maximum difference between the server's clock and ours without a note, in seconds
 _LARGEST_REFUSAL = 65_536  # Maximum number of bytes read from a refusal, for its reason
-#: Maximum wait in seconds for a connection that sends nothing, whatever the time limit of the
-#: request.
+#: Maximum wait in seconds for a connection that sends nothing, whatever the time limit of the request.
 _LONGEST_WAIT = 30.0
 _OK = 200
 _THROTTLED = 429
@@ -155,11 +154,7 @@ class _Line:
 
 
 def _tls_context(certificates: str | None) -> ssl.SSLContext:
-    """Return the TLS context for a certificate file; if None or empty, httpx's default.
-
-    Reading certificates takes longer than many requests, so the context is cached until one of the
-    files changes.
-    """
+    """Return the TLS context of a certificate file (None: httpx's default), cached until a file changes."""
     places = [certificates, *(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))]
     return _read_trusted(certificates or "", tuple(_with_change_time(place) for place in places))
 
@@ -249,10 +244,7 @@ class Transport:
         )
 
     def patiently(self, call: Callable[[], Answered]) -> Answered:
-        """Call a function with retries as defined by `Retry`.
-
-        The function raises `FetchError`, or `Throttled` with the server's minimum delay.
-        """
+        """Call a function with retries by `Retry`; it raises `FetchError`, or `Throttled` with the server's least delay."""
         attempt = 0
         while True:
             attempt += 1

@@ -117,13 +117,12 @@ class VastOptions(Options):
 class VastOffers(LiveSource[VastOptions]):
     """A snapshot by two searches: interruptible (``bid``) and on-demand offers.
 
-    An offer of n GPUs with m GB each has the instance type ``MODEL_mGB_xn``; the region is the
-    country code at the end of ``geolocation``, and ``all`` sums over countries. The price of an
-    interruptible offer is ``min_bid``; its on-demand price is the median ``dph_base`` of on-demand
-    offers of the same size and country. Offers that are rented, not rentable, not verified or
-    expired are left out. A search that returns as many offers as its limit was cut off: its counts
-    are marked ``truncated``. A series seen before that a complete answer does not list has 0
-    offers.
+    An offer of n GPUs with m GB each has the instance type ``MODEL_mGB_xn``; the region is the country code
+    at the end of ``geolocation``, and ``all`` sums over countries. The price of an interruptible offer is
+    ``min_bid``; its on-demand price is the median ``dph_base`` of on-demand offers of the same size and
+    country. Offers that are rented, not rentable, not verified or expired are left out. A search that returns
+    as many offers as its limit was cut off: its counts are marked ``truncated``. A series seen before that a
+    complete answer does not list has 0 offers.
     """
 
     name = "vast-offers"
