@@ -143,3 +143,17 @@ def test_an_unknown_kind_is_set_aside_with_its_name(folder):
     said = call("ingest", "tabular", "availability.csv").said
     assert "Nothing could be used from tabular; 48 rows set aside" in said
     assert "kind launches is none of probe, held, offers, score" in said
+
+
+def test_the_next_command_can_be_pasted_whatever_the_names(folder):
+    (folder / "odd.csv").write_text(
+        "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour\n"
+        "own,r,z,RTX 4090; rm,2026-03-01T00:00Z,0.5\n"
+    )
+    said = call("ingest", "tabular", "odd.csv", "--db", "my data.duckdb").said
+    assert "--market 'own/r/z/RTX 4090; rm' --db 'my data.duckdb'" in said
+
+
+def test_an_error_is_one_line_whatever_the_name_of_the_file(folder):
+    found = call("ingest", "tabular", "a\nslackwater: all is well.csv")
+    assert (found.code, found.err.count("\n")) == (2, 1)
