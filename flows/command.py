@@ -701,7 +701,7 @@ class Program:
         return not words or (len(words) == 1 and words[0] in self.groups and words[0] not in self.commands)
 
     def _complain(self, text: str, code: int = USER_ERROR) -> int:
-        print(f"{self.name}: {escape_controls(text)}", file=sys.stderr)
+        print(f"{self.name}: {escape_controls(' '.join(text.splitlines()))}", file=sys.stderr)
         return code
 
 

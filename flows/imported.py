@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -258,7 +259,7 @@ def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[s
 
 
 def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: QueryAt) -> list[str]:
-    db = "" if session.db == DEFAULT_DB else f" --db {session.db}"
+    db = "" if session.db == DEFAULT_DB else f" --db {shlex.quote(str(session.db))}"
     if not read and done.rejected and not done.repeated:
         return [f"slackwater rejected{db}"]
     usable = [row for row in read if not row["products"] or _has_planned(row["products"])]
@@ -268,7 +269,7 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
     zones = {row["market"] for row in usable if row["market"].split("/")[-1] == best["market"].split("/")[-1]}
     if len(zones) > 1:
         return [f"slackwater markets --for JOB.toml{db}", f"slackwater plan JOB.toml{db}"]
-    return [f"slackwater plan JOB.toml --market {best['market']}{db}", f"slackwater markets{db}"]
+    return [f"slackwater plan JOB.toml --market {shlex.quote(best['market'])}{db}", f"slackwater markets{db}"]
 
 
 def _some(names: Sequence[str]) -> str:

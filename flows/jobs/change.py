@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -139,7 +140,7 @@ def change_of(
         raise JobError(
             f"job {request.name!r}: workload.amount = {request.workload.amount:g} {unit}",
             expected=f"more than the {before.progress.done / before.job.workload * amount:.4g} {unit} done by {utc(turn.at)}",
-            remedy=f"if its work is done, say so: `slackwater job report {request.name} --finished`",
+            remedy=f"if its work is done, say so: `slackwater job report {shlex.quote(request.name)} --finished`",
         )
     return replace(change, shortfall=found.shortfall or None)
 

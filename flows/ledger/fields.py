@@ -22,6 +22,8 @@ from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from slackwater.flows.ledger.open_job import OpenJob
     from slackwater.optimization.replay.decision import Decision
 
@@ -155,9 +157,18 @@ def _share(job: OpenJob, made: Decision) -> float:
     return made.progress.done / job.run.workload
 
 
+def slots_after(start: pd.Timestamp, slots: float, step: pd.Timedelta) -> pd.Timestamp:
+    """Return the time some slots after a start, rounded down to a second, but for the rounding of floats.
+
+    >>> import pandas as pd
+    >>> slots_after(pd.Timestamp("2026-03-05T12:00Z"), 7.9999999999, pd.Timedelta("30min")).isoformat()
+    '2026-03-05T16:00:00+00:00'
+    """
+    return (start + slots * step).round("ms").floor("s")
+
+
 def _finish(job: OpenJob, made: Decision) -> str:
-    live = job.live
-    return (live.start + made.expected.finish_slots * live.step).floor("s").isoformat()
+    return slots_after(job.live.start, made.expected.finish_slots, job.live.step).isoformat()
 
 
 def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
@@ -166,7 +177,7 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
         return None
     finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
     slots = finish[math.ceil(share * len(finish)) - 1]
-    return None if math.isinf(slots) else (job.live.start + slots * job.live.step).floor("s").isoformat()
+    return None if math.isinf(slots) else slots_after(job.live.start, slots, job.live.step).isoformat()
 
 
 def _expected_saving(job: OpenJob, made: Decision) -> float | None:
@@ -180,11 +191,11 @@ def _expected_saving(job: OpenJob, made: Decision) -> float | None:
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
-    return None if saved is None or not alone else round(saved / alone, 6)
+    return None if saved is None or not alone else _rounded(saved / alone, 6)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+    return None if value is None else round(value, digits) + 0.0  # -0.0 becomes 0.0
 
 
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:

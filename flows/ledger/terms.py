@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob, find_job
@@ -29,7 +31,7 @@ def save_change(store: Store, request: JobRequest, *, at: pd.Timestamp) -> bool:
             raise JobError(
                 f"job {request.name!r}: deadline {utc(request.ends)} leaves no whole slot after {utc(max(at, stored.start))}",
                 expected=f"{utc(max(at, stored.start).floor(stored.step) + stored.step)} or later",
-                remedy=f"if its work is done, say so: `slackwater job report {request.name} --finished`",
+                remedy=f"if its work is done, say so: `slackwater job report {shlex.quote(request.name)} --finished`",
             )
         same = read_rows(store, "terms", where={"job": request.name, "known_at": at})
         row = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,7 +95,7 @@ def missed(facts: JobFacts) -> Iterator[Finding]:
     yield Finding(
         facts.job.deadline,
         f"{ending.words()}; use `slackwater job add` to continue from its checkpoint, or "
-        f"`slackwater job report {facts.job.request.name} --finished` to report that it was done",
+        f"`slackwater job report {shlex.quote(facts.job.request.name)} --finished` to report that it was done",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -214,7 +215,7 @@ def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> R
         raise JobError(
             f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",
             expected="a job that is known to be in a market",
-            remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
+            remedy=f"say where: `slackwater job report {shlex.quote(asked.name)} --market MARKET --spot N`",
         )
     most = max(run_on(request, place.market)[1] for place in asked.markets)
     if held.total > most:
@@ -235,7 +236,8 @@ def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> l
     found = []
     if query.alone:
         found.append(
-            f"planned alone, as if no other job wanted spot; `slackwater plan {asked.name}` is the decision of the turn"
+            "planned alone, as if no other job wanted spot; "
+            f"`slackwater plan {shlex.quote(asked.name)}` is the decision of the turn"
             if asked.is_stored
             else "planned alone, as if no other job wanted spot"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ def require_running(turn: Turn, asked: AskedJob) -> None:
         raise JobError(
             f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, asked)}",
             expected="a job whose deadline is to come" if asked.is_stored else "a deadline to come",
-            remedy=f"`slackwater job show {name}` shows its decisions and outcome; --at TIME plans an earlier slot"
+            remedy=f"`slackwater job show {shlex.quote(name)}` shows its decisions and outcome; --at TIME plans an earlier slot"
             if asked.is_stored
             else "give the file another deadline, or an earlier time with --at",
         )
@@ -166,7 +167,7 @@ def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobEr
     return JobError(
         f"job {name!r} {'was withdrawn' if withdrawn else 'has done its work'} by {utc(at)}; nothing is to run",
         expected="a job with work left",
-        remedy=f"`slackwater job show {name}` shows it",
+        remedy=f"`slackwater job show {shlex.quote(name)}` shows it",
     )
 
 

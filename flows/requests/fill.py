@@ -18,7 +18,7 @@ from slackwater.flows.following import (
     step_of,
 )
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
-from slackwater.flows.ledger.fields import BASELINES, decision_row
+from slackwater.flows.ledger.fields import BASELINES, decision_row, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
@@ -471,7 +471,7 @@ def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> E
         "cost_usd": expected.cost_usd,
         "cost_p10_usd": expected.cost_p10_usd,
         "cost_p90_usd": expected.cost_p90_usd,
-        "finish": (planned.live.start + expected.finish_slots * step).floor("s"),
+        "finish": slots_after(planned.live.start, expected.finish_slots, step),
         "late_probability": expected.late_probability,
     }
 
@@ -492,7 +492,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
-        "expected_finish": (planned.live.start + planned.expected.finish_slots * step).floor("s")
+        "expected_finish": slots_after(planned.live.start, planned.expected.finish_slots, step)
         if planned
         else None,
         "late_probability_low": planned.low.late_probability if planned else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,9 @@ def init(
     if job:
         path = out or Path(JOB_FILE.name)
         texts, value = {path: JOB_FILE.read_text(encoding="utf-8")}, {"job": str(path)}
-        said = [f"{path}: a job file with every key. Change it, then `slackwater plan {path}`."]
+        said = [
+            f"{path}: a job file with every key. Change it, then `slackwater plan {shlex.quote(str(path))}`."
+        ]
     elif deployments:
         path = out or Path(DEPLOYMENTS_FILE.name)
         beside = path.with_name(AUTOMATIONS_FILE.name)

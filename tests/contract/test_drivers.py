@@ -293,6 +293,22 @@ def test_the_commands_of_a_dry_run_change_nothing(case):
     assert held(case.driver) == []
 
 
+@pytest.mark.parametrize(
+    ("market", "place"),
+    [
+        ("aws/us-east-1/us-east-1a/p4d.24xlarge", "aws/us-east-1/us-east-1a"),
+        ("gcp/us-central1/all/a3-highgpu-8g", "gcp/us-central1"),
+        ("vast.ai/US/all/H100_SXM_80GB_x1", "vast/US"),
+        ("vast.ai/all/all/H100_SXM_80GB_x1", "vast"),
+    ],
+)
+def test_skypilot_is_given_the_place_that_a_market_covers(tmp_path, market, place):
+    driver = skypilot_case(tmp_path).driver
+    order = Order(job="j", token="a-1", key="a", market=market, on_demand=0, spot=1, valid_until=None)
+    (told,) = driver.commands(order, [])
+    assert f" --infra {place} " in told
+
+
 def test_a_script_states_when_an_instance_was_lost(tmp_path):
     given = {"id": "i-1", "kind": "spot", "market": MARKET, "since": "2026-03-02T00:00:00Z"}
     lost = given | {"id": "i-2", "ended": "2026-03-02T00:20:00Z", "end": "lost"}

@@ -33,7 +33,7 @@ from slackwater.flows.acting.contract import (
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import WHOLE, Market
 from slackwater.warehouse.plugins import require_extra
 
 MARKET_TAG, INDEX_TAG = "slackwater:market", "slackwater:index"
@@ -172,7 +172,7 @@ class Ec2Driver:
             "MaxCount": 1,
             "LaunchTemplate": {named: self._options.template, "Version": self._options.version},
             "InstanceType": market.instance_type,
-            "Placement": {zone: market.zone},
+            **({} if market.zone == WHOLE else {"Placement": {zone: market.zone}}),
             "InstanceInitiatedShutdownBehavior": "terminate",
             "TagSpecifications": [
                 {

@@ -32,7 +32,7 @@ from slackwater.flows.acting.contract import (
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.flows.acting.drivers.calls import call_program
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import WHOLE, Market
 
 JOB, KIND, WORKLOAD, MARKET = "slackwater/job", "slackwater/kind", "slackwater/workload", "slackwater/market"
 #: Labels of nodes that state where they are and what they are.
@@ -201,7 +201,7 @@ def workload(
         "annotations": {**meta.get("annotations", {}), MARKET: order.market},
     }
     where = {REGION: market.region, ZONE: market.zone, TYPE: market.instance_type}
-    where = {key: value for key, value in where.items() if value not in ("", "*", "all")}
+    where = {key: value for key, value in where.items() if value != WHOLE}
     pod["spec"]["nodeSelector"] = {**pod["spec"].get("nodeSelector", {}), **where, **labels}
     if found["kind"] == "Deployment":
         spec["selector"] = {"matchLabels": {WORKLOAD: name}}

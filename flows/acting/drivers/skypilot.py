@@ -30,10 +30,10 @@ from slackwater.flows.acting.contract import (
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.flows.acting.drivers.calls import call_program
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import WHOLE, Market
 
 #: Providers of markets -> clouds of SkyPilot, where the names differ.
-CLOUDS = {"vastai": "vast"}
+CLOUDS = {"vastai": "vast", "vast.ai": "vast"}
 #: Parts of SkyPilot's messages if a cloud has no capacity.
 NO_CAPACITY = ("ResourcesUnavailableError", "Failed to acquire resources", "Failed to provision")
 
@@ -140,9 +140,8 @@ class SkyPilotDriver:
     def _launch(self, order: Order, name: str, kind: Kind) -> list[str]:
         market = Market.parse(order.market)
         cloud = CLOUDS.get(market.provider.lower(), market.provider.lower())
-        parts = [cloud, market.region]
-        if market.zone not in ("", "*", "all", market.region):
-            parts.append(market.zone)
+        zones = [market.zone] if market.zone not in (WHOLE, market.region) else []
+        parts = [cloud, *([market.region, *zones] if market.region != WHOLE else [])]
         kinds = {"spot": "--use-spot", "on_demand": "--no-use-spot"}
         machine = (
             ["--gpus", self._options.accelerators]

@@ -19,6 +19,7 @@ from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits
 
 ZONE_ID_MARKET = "aws/us-east-1/use1-az1/p4d.24xlarge"
+REGION_MARKET = "aws/us-east-1/all/p4d.24xlarge"
 
 
 @cache
@@ -33,7 +34,7 @@ def make_driver(tmp_path, **options):
 
 
 @pytest.mark.parametrize("kind", ["spot", "on_demand"])
-@pytest.mark.parametrize("market", [MARKET, ZONE_ID_MARKET])
+@pytest.mark.parametrize("market", [MARKET, ZONE_ID_MARKET, REGION_MARKET])
 def test_a_request_has_the_form_of_the_api_and_a_token_of_its_own(tmp_path, market, kind):
     driver = make_driver(tmp_path, subnets={"us-east-1a": "subnet-1"})
     order = Order(
@@ -47,6 +48,8 @@ def test_a_request_has_the_form_of_the_api_and_a_token_of_its_own(tmp_path, mark
     assert driver.request(order, kind, 0) == first
     assert ("InstanceMarketOptions" in first) == (kind == "spot")
     assert ("SubnetId" in first) == (market == MARKET)
+    placed = {MARKET: {"AvailabilityZone": "us-east-1a"}, ZONE_ID_MARKET: {"AvailabilityZoneId": "use1-az1"}}
+    assert first.get("Placement") == placed.get(market)  # without a zone EC2 chooses
 
 
 def test_an_api_that_does_not_answer_is_named(tmp_path, monkeypatch):

@@ -166,3 +166,17 @@ def test_every_check_of_a_row_has_a_meaning_or_a_remedy():
     assert len(kinds) > 40
     rows = [{"reason": kind} for kind in kinds]
     assert [row["reason"] for row in reasons_table("Reasons", rows, {}).rows if not row["remedy"]] == []
+
+
+def test_the_next_command_can_be_pasted_whatever_the_names(folder):
+    (folder / "odd.csv").write_text(
+        "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour\n"
+        "own,r,z,RTX 4090; rm,2026-03-01T00:00Z,0.5\n"
+    )
+    said = call("ingest", "tabular", "odd.csv", "--db", "my data.duckdb").said
+    assert "--market 'own/r/z/RTX 4090; rm' --db 'my data.duckdb'" in said
+
+
+def test_an_error_is_one_line_whatever_the_name_of_the_file(folder):
+    found = call("ingest", "tabular", "a\nslackwater: all is well.csv")
+    assert (found.code, found.err.count("\n")) == (2, 1)

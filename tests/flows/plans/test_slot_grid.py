@@ -79,3 +79,16 @@ def test_a_deadline_that_has_passed_is_refused_with_the_remedy(folder, command):
     assert code == 2
     assert "deadline 2026-03-05 11:00 UTC is not after its start 2026-03-05 12:00 UTC" in said
     assert "state a later deadline, or an earlier time with --at" in said
+
+
+def test_the_finish_and_the_saving_of_on_demand_only_are_exact(folder):
+    """Four hours of one instance that needs no time to boot or restart: a finish at 16:00 and no saving."""
+    file = folder / "od.toml"
+    times = "deadline = 2026-03-06T00:00:00Z\nboot_minutes = 0\nrestart_minutes = 0\nnotice_seconds = 0"
+    text = JOB.format(name="od", times=times).replace("n_max = 4", "n_max = 1").replace("= 6\n", "= 0\n")
+    file.write_text(text)
+    asked = ("plan", file, "--market", MARKET, "--db", folder / "w.duckdb", "--at", "2026-03-05T12:00Z")
+    found = call(*asked, "--policy", "OD-only", "--json")
+    assert found.value["expected_finish"] == "2026-03-05T16:00:00+00:00"
+    assert '"saved_usd": 0.0' in found.out
+    assert "Expected finish 2026-03-05 16:00 UTC, deadline" in call(*asked, "--policy", "OD-only").said
