@@ -2,6 +2,7 @@
 
 numba compiles a copy between slices with its error text about shapes, and `np.searchsorted` and
 `np.interp` with conversions for every kind of argument: two fifths of the time of `induct_held`.
+The sort of `np.argsort` takes two seconds.
 """
 
 from __future__ import annotations
@@ -57,3 +58,16 @@ def interpolate(ascending: np.ndarray, values: np.ndarray, at: float) -> float:
         return float(values[k])
     slope = (values[k] - values[k - 1]) / (ascending[k] - ascending[k - 1])
     return float(slope * (at - ascending[k - 1]) + values[k - 1])
+
+
+@part
+def sort_order(x: np.ndarray) -> np.ndarray:
+    """Return the stable sorting order of a few numbers; compiles in a fraction of the time of numpy's sort."""
+    order = np.empty(x.size, np.int64)
+    for i in range(x.size):
+        k = i
+        while k > 0 and x[order[k - 1]] > x[i]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = i
+    return order

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import first_from
+from slackwater.optimization.kernels.arrays import first_from, sort_order
 from slackwater.optimization.kernels.compiling import kernel, part
 from slackwater.optimization.kernels.rules import (
     Restart,
@@ -120,19 +120,6 @@ def furthest(terms: HorizonProgram, slots: int, chosen: np.ndarray) -> float:
 
 
 @part
-def ascending(x: np.ndarray) -> np.ndarray:
-    """Return the stable sorting order of a few numbers; compiles in a fraction of the time of numpy's sort."""
-    order = np.empty(x.size, np.int64)
-    for i in range(x.size):
-        k = i
-        while k > 0 and x[order[k - 1]] > x[i]:
-            order[k] = order[k - 1]
-            k -= 1
-        order[k] = i
-    return order
-
-
-@part
 def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
     """Return the lower convex hull from (0, 0) through points with x >= 0, up to the largest x; ``order`` sorts ``x``."""
     hx, hy = np.empty(x.size + 1), np.empty(x.size + 1)
@@ -243,8 +230,8 @@ def least_loss(terms: HorizonProgram, cost: np.ndarray, rest: float) -> Curves:
     w, m = cost.shape
     floor = -np.inf if terms.rule == TARGET else 0.0 if terms.rule == TO_GO else best_of(terms, m - m)
     x, y = end_points(terms, w)
-    segments = lower_hull(x, y, ascending(x))
-    order, most = ascending(terms.gain), segments.slope.size + w * (m - 1) + 1
+    segments = lower_hull(x, y, sort_order(x))
+    order, most = sort_order(terms.gain), segments.slope.size + w * (m - 1) + 1
     work, loss, slope = np.empty((w + 1, most)), np.empty((w + 1, most)), np.empty((w + 1, most))
     corners = np.empty(w + 1, np.int64)
     for i in range(w, -1, -1):

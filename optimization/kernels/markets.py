@@ -385,7 +385,7 @@ def choose_market(
         for m in range(count):
             if m != at.here[p] and worths[p, m] > best + slack:
                 best, market = worths[p, m], m
-        chosen[p] = market, 0, 0
+        chosen[p, 0], chosen[p, 1], chosen[p, 2] = market, 0, 0
         if market < count:
             chosen[p, 1], chosen[p, 2] = best_in[p, market]
     return chosen, best_in, worths

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slackwater.optimization.kernels.arrays import sort_order
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.induction import (
     NEVER,
@@ -170,10 +171,13 @@ def _least_cost(
                 unit[t] = min(unit[t], cost / ground.gain[m, j])
                 most[t] = max(most[t], ground.gain[m, j])
     units, works = np.empty((slots + 1, slots + 1)), np.empty((slots + 1, slots + 1))
+    order = sort_order(unit)
     for t in range(slots + 1):
-        order = np.argsort(unit[t:])
-        for i in range(slots - t):
-            units[t, i], works[t, i] = unit[t + order[i]], most[t + order[i]]
+        i = 0
+        for place in order:
+            if place >= t:
+                units[t, i], works[t, i] = unit[place], most[place]
+                i += 1
         units[t, slots - t :], works[t, slots - t :] = late, np.inf
     return units, works
 

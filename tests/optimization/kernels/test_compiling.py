@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from numba import float64, int64
+from numba.core.codegen import JITCodeLibrary
+from numba.core.event import install_recorder
 from numba.core.types import literal
 
 from slackwater.optimization.kernels import compiling
@@ -200,3 +203,35 @@ def test_a_part_is_plain_python_to_whoever_is_not_a_kernel():
     from slackwater.optimization.kernels.labels import slot_costs
 
     assert not hasattr(slot_costs, "overloads")
+
+
+@compiling.part
+def steps_of(n):
+    return np.arange(1.0, n) / 0.0
+
+
+@compiling.part
+def doubled(n):
+    return 2.0 * steps_of(n)
+
+
+def test_a_part_has_no_machine_code_of_its_own_and_shares_the_functions_that_it_calls(monkeypatch, tmp_path):
+    emitted = []
+
+    def counted(library):
+        emitted.append(library.name)
+        plain(library)
+
+    def probe(n):
+        return np.arange(1.0, n).sum() + doubled(n).max()
+
+    plain = JITCodeLibrary._finalize_specific
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific", counted)
+    monkeypatch.setattr(compiling, "cache_folder", lambda: tmp_path)
+    with install_recorder("numba:compile") as compiled:
+        assert compiling.kernel(probe)(4) == np.inf, "a division by zero, in a part of a part"
+    assert any("probe" in name for name in emitted)
+    assert not [name for name in emitted if name in ("doubled", "steps_of")]
+    begun = [event.data["dispatcher"].py_func.__qualname__ for _, event in compiled.buffer if event.is_start]
+    assert {"doubled", "steps_of"} < set(begun)
+    assert begun.count("np_arange.<locals>.impl") == 1, "called by the kernel and by a part"
