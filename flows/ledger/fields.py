@@ -19,7 +19,6 @@ from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import MarketError
-from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -389,6 +388,8 @@ def zone_of(market: str | None) -> str:
     >>> zone_of("azure/eastus/all/Standard_NC24ads_A100_v4")
     'eastus'
     """
+    from slackwater.warehouse.history import Market
+
     try:
         place = Market.parse(market or "").place
     except MarketError:
