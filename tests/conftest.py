@@ -219,6 +219,27 @@ def open_snapshots():
         connection.close()
 
 
+@pytest.fixture(scope="module")
+def quick_settings(tmp_path_factory):
+    """Set a pool of four policies and the least number of sampled paths, for commands whose tests are about neither."""
+    from test_turn import LIGHT
+
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(LIGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLACKWATER_POOL", str(pool))
+        patch.setenv("SLACKWATER_RISK_PATHS", "10")
+        yield
+
+
+@pytest.fixture(scope="module")
+def light_planner():
+    """Plan with the forecaster that needs no fit, in tests that are not about forecasts: a plan without a turn fits it anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLACKWATER_PLANNER", "last_value")
+        yield
+
+
 @pytest.fixture
 def store():
     """Yield an empty warehouse in memory."""

@@ -13,6 +13,7 @@ from test_turn import AT, tidy_tables
 from slackwater.flows.schemas.forms import schema
 from slackwater.warehouse.store.connection import open_store
 
+pytestmark = pytest.mark.usefixtures("quick_settings")
 ROOT = Path(__file__).resolve().parents[3]
 #: The cheapest forecasts to fit, for tests that are not about forecasts.
 LAST = ("--model", "last_value")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from command_kit import call
 
+pytestmark = pytest.mark.usefixtures("quick_settings", "light_planner")
 P4D = "aws/us-east-1/us-east-1a/p4d.24xlarge"
 END = datetime(2026, 11, 25, 12, tzinfo=UTC)
 JOB = """

@@ -5,6 +5,7 @@ import pytest
 from command_kit import call
 from make import checkpoint, job_text, work
 
+pytestmark = pytest.mark.usefixtures("light_planner")
 AT = pd.Timestamp("2026-03-05T12:00:00Z")
 ZONES = ("z1", "z2")
 TERMS = {
@@ -38,12 +39,6 @@ def table(folder, column, values):
 def counted(every, until):
     times = pd.date_range(AT - pd.Timedelta("3D"), until, freq=every)
     return dict.fromkeys(times, 4)
-
-
-@pytest.fixture(autouse=True)
-def light_planner(monkeypatch):
-    """The default forecaster is fitted anew for every plan; these tests are not about forecasts."""
-    monkeypatch.setenv("SLACKWATER_PLANNER", "last_value")
 
 
 @pytest.fixture(scope="module", params=["stopped", "rare", "fresh"])
