@@ -85,9 +85,7 @@ def test_the_rest_of_the_slot_runs_in_the_other_market(db, passes):
         decision, later = decisions_of(store, "demo")
     assert (decision["market"], row["market"], row["spot_left"]) == (EAST, WEST, 0)
     assert pd.Timestamp(row["lost_at"]) == BEGIN + LOST
-    assert (later["moved_from"] or later["place"], later["held_before"]) == (WEST, 4), (
-        "the next slot begins where the revision ran"
-    )
+    assert (later["moved_from"] or later["place"]) == WEST  # the next slot begins where the revision ran
     assert following["target"]["market"] == later["market"]
 
 
