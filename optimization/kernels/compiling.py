@@ -22,14 +22,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import config, njit
-from numba._dynfunc import make_function
+from numba import config, njit, version_info
 from numba.core.caching import IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
 from numba.core.types import unliteral
 from numba.extending import register_jitable
 
@@ -46,73 +41,19 @@ PREFIX = "slackwater-"
 #: in use.
 KEPT_DAYS = 14.0
 # Division by zero gives infinity, as in numpy, which saves a branch and an error text in every
-# division. No function is called through a C pointer, so that entry point need not be compiled. Only
-# kernels have one from Python.
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+# division. No function is called through a C pointer, so that entry point need not be compiled.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
+KERNEL, PART = OPTIONS, OPTIONS
+if version_info[:2] == (
+    0,
+    68,
+):  # `lowering` replaces a step of numba's compiler; other versions compile longer
+    from slackwater.optimization.kernels.lowering import KernelCompiler, PartCompiler
+
+    # Only kernels have an entry point from Python: `KernelCompiler`.
+    KERNEL = {**OPTIONS, "no_cpython_wrapper": True, "pipeline_class": KernelCompiler}
+    PART = {**KERNEL, "pipeline_class": PartCompiler}
 _DECORATING = threading.Lock()
-
-
-class PartLibrary(JITCodeLibrary):
-    """The code of a part, which kernels link: LLVM emits machine code for it as a part of them only."""
-
-    def _finalize_final_module(self) -> None:
-        """Leave the module at LLVM's optimized code. Kernels need it so: linked without, they ran up to three times as long."""
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class KernelLowering(NativeLowering):
-    """numba's lowering to LLVM code, with an entry point from Python."""
-
-    _name = "kernel_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        """Lower ``state`` with the entry point. Until here kernels and parts have the same options: numba compiles the functions
-        that both call once.
-        """
-        state.flags.no_cpython_wrapper = False
-        return bool(super().run_pass(state))
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class PartLowering(NativeLowering):
-    """numba's lowering to LLVM code, into a `PartLibrary`."""
-
-    _name = "part_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        """Lower ``state``. Callers find its code by an entry point, here an empty one."""
-        state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        lowered = state.cr
-        entry = make_function(
-            lowered.fndesc.lookup_module(), lowered.fndesc.qualname, "", 0, lowered.env, (state.library,)
-        )
-        state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
-        state.cr = lowered._replace(cfunc=entry)
-        return True
-
-
-class KernelCompiler(CompilerBase):
-    """numba's compiler for kernels."""
-
-    lowering: type[NativeLowering] = KernelLowering
-
-    def define_pipelines(self) -> list[Any]:
-        """Return numba's passes with the lowering replaced."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [
-            (self.lowering if step is NativeLowering else step, name) for step, name in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
-
-
-class PartCompiler(KernelCompiler):
-    """numba's compiler for parts."""
-
-    lowering = PartLowering
 
 
 def kernel(function: Function) -> Function:
@@ -121,7 +62,7 @@ def kernel(function: Function) -> Function:
         folder, given = cache_folder(), _NUMBA.CACHE_DIR
         try:
             _NUMBA.CACHE_DIR = "" if folder is None else str(folder)
-            made: Any = njit(cache=folder is not None, pipeline_class=KernelCompiler, **OPTIONS)(function)
+            made: Any = njit(cache=folder is not None, **KERNEL)(function)
         finally:
             _NUMBA.CACHE_DIR = given
     if folder is not None:
@@ -137,15 +78,13 @@ def part(function: Function) -> Function:
     A kernel takes longer to compile: it also gets machine code and an entry point from Python for each
     signature, and is stored in separate files.
     """
-    made: Function = register_jitable(**OPTIONS, pipeline_class=PartCompiler)(function)
+    made: Function = register_jitable(**PART)(function)
     return made
 
 
 def fast_part(function: Function) -> Function:
     """Make a `part` of loops without NaN in which the sign of zero is irrelevant: they compile to vector instructions."""
-    made: Function = register_jitable(**OPTIONS, pipeline_class=PartCompiler, fastmath={"nnan", "nsz"})(
-        function
-    )
+    made: Function = register_jitable(**PART, fastmath={"nnan", "nsz"})(function)
     return made
 
 

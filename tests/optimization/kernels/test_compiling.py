@@ -235,3 +235,28 @@ def test_a_part_has_no_machine_code_of_its_own_and_shares_the_functions_that_it_
     begun = [event.data["dispatcher"].py_func.__qualname__ for _, event in compiled.buffer if event.is_start]
     assert {"doubled", "steps_of"} < set(begun)
     assert begun.count("np_arange.<locals>.impl") == 1, "called by the kernel and by a part"
+
+
+OTHER_NUMBA = """
+import numba
+numba.version_info = numba.version_info._replace(minor=numba.version_info.minor + 1)
+import numpy as np
+from slackwater.optimization.kernels.compiling import KERNEL, kernel, part
+
+@part
+def steps(n):
+    return np.arange(1.0, n) / 0.0
+
+@kernel
+def most(n):
+    return steps(n).max()
+
+print(most(4), "pipeline_class" in KERNEL)
+"""
+
+
+def test_other_versions_of_numba_compile_with_their_own_compiler(tmp_path):
+    script = tmp_path / "other.py"
+    script.write_text(OTHER_NUMBA)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["inf", "False"]
