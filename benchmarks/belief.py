@@ -59,11 +59,7 @@ def live(markets: int, turn: int) -> LiveJob:
     for m in range(markets):
         price = np.full(SLOTS, 0.25 + 0.01 * m + 1e-4 * turn)
         window = market_window(
-            price,
-            np.full(SLOTS, 8.0),
-            on_demand_usd=1.0,
-            slot_hours=SLOT_HOURS,
-            availability_observed=False,
+            price, np.full(SLOTS, 8.0), on_demand_usd=1.0, slot_hours=SLOT_HOURS, availability_observed=False
         )
         seen.append(see(JOB, window, None, None, launches))
     return LiveJob(

@@ -6,14 +6,7 @@ import time
 
 import numpy as np
 
-from slackwater.studies.single_instance import (
-    MarketStates,
-    chain_of,
-    estimate,
-    make_table,
-    optimum,
-    settings,
-)
+from slackwater.studies.single_instance import MarketStates, chain_of, estimate, make_table, optimum, settings
 from slackwater.studies.single_instance import run as run_job
 
 RUNS = 20

@@ -21,13 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.fleet.competition import (
-    Entry,
-    Made,
-    Trajectory,
-    decide_all,
-    decide_one,
-)
+from slackwater.optimization.fleet.competition import Entry, Made, Trajectory, decide_all, decide_one
 from slackwater.optimization.job.definition import Allocation, Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of

@@ -70,12 +70,7 @@ def ours(path: Path, database: Path) -> dict[str, Any]:
     with open_store(database) as store:
         done = ingest(store, "tabular", path)
         (kept,) = store.execute("SELECT count(*) FROM price")[0]
-    return {
-        "added": done.added,
-        "repeated": done.repeated,
-        "rejected": done.rejected,
-        "rows_kept": kept,
-    }
+    return {"added": done.added, "repeated": done.repeated, "rejected": done.rejected, "rows_kept": kept}
 
 
 def _duckdb(database: Path, *statements: str) -> dict[str, Any]:

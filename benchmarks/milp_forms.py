@@ -16,12 +16,7 @@ import pyomo.environ as pyo
 import slackwater.optimization.window.solver as program
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking
 from slackwater.optimization.window.plan import ExpectedToGo, HorizonProblem, Point, concave_pieces
-from slackwater.optimization.window.solver import (
-    add_data,
-    add_end,
-    horizon_model,
-    one_size,
-)
+from slackwater.optimization.window.solver import add_data, add_end, horizon_model, one_size
 
 Form = Callable[[HorizonProblem], pyo.ConcreteModel]
 
@@ -37,9 +32,7 @@ def arcs(problem: HorizonProblem) -> pyo.ConcreteModel:
                 m.change[0, p, j].fix(0)
     m.run = pyo.Expression(m.STAGES, m.SIZES, rule=lambda m, i, j: sum(m.change[i, p, j] for p in m.SIZES))
     m.flow = pyo.Constraint(
-        m.CHANGES,
-        m.SIZES,
-        rule=lambda m, i, p: m.run[i - 1, p] == sum(m.change[i, p, j] for j in m.SIZES),
+        m.CHANGES, m.SIZES, rule=lambda m, i, p: m.run[i - 1, p] == sum(m.change[i, p, j] for j in m.SIZES)
     )
 
     def share(i: int, p: int, j: int) -> float:

@@ -99,10 +99,7 @@ def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
     with traced("backfilled slot"):
         backfill(
             Backfill(
-                db=scratch / "w.duckdb",
-                stretch=stretch_of(AT, AT, slot=STEP),
-                settings=SETTINGS,
-                workers=1,
+                db=scratch / "w.duckdb", stretch=stretch_of(AT, AT, slot=STEP), settings=SETTINGS, workers=1
             )
         )
 

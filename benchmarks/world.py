@@ -19,11 +19,7 @@ from slackwater.optimization.job.definition import Allocation, InstanceTimes
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.world.readings import market_readings
-from slackwater.optimization.world.replay import (
-    Launcher,
-    WorldCase,
-    replay_in_world,
-)
+from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.optimization.world.simulation import WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import world_terms
 

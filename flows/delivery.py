@@ -302,8 +302,7 @@ def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, A
     if first is None:
         return []
     recent = slice(
-        max(at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
-        at + pd.Timedelta(microseconds=1),
+        max(at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")), at + pd.Timedelta(microseconds=1)
     )
     found = stored_decisions(store, {"slot": recent})
     runs = {"run": list(dict.fromkeys(run for run, _ in found)), "stage": "allocate", "made": LIVE}
@@ -323,12 +322,7 @@ def _handed_over(
         status = SENT if not answer.reason else FAILED if turns < sink.give_up_after else GIVEN_UP
         job, slot = _name(one.decision)
         delivery = Delivery(
-            sink=sink.name,
-            job=job,
-            slot=slot,
-            status=status,
-            attempts=turns,
-            reason=answer.reason,
+            sink=sink.name, job=job, slot=slot, status=status, attempts=turns, reason=answer.reason
         )
         remember(store, delivery, at)
         done.append(delivery)

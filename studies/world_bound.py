@@ -63,12 +63,7 @@ def bound_in_world(case: WorldCase) -> WorldBound:
 
 
 def _pieces(
-    terms: Sequence[WorldTerms],
-    readings: Sequence[Readings],
-    begin: float,
-    end: float,
-    *,
-    ceiling: float,
+    terms: Sequence[WorldTerms], readings: Sequence[Readings], begin: float, end: float, *, ceiling: float
 ) -> Iterator[tuple[float, float]]:
     """Yield the work that can be done between two times in seconds, as (USD per work unit, work units)."""
     times = np.unique(np.concatenate([[begin, end], *(own.times for own in readings)]))

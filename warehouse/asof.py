@@ -149,12 +149,7 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries],
-    kind: str,
-    grid: SlotGrid,
-    *,
-    preferred: str | None,
-    trust: Sequence[str],
+    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
 ) -> KnownSeries | None:
     """Return the series used for a variable (``kind``), None if there is none.
 
@@ -560,10 +555,7 @@ def find_on_demand(
 
 
 def _stand_in(
-    market: Market,
-    prices: KnownSeries | None,
-    assumptions: HistoryAssumptions,
-    origin: OnDemandOrigin,
+    market: Market, prices: KnownSeries | None, assumptions: HistoryAssumptions, origin: OnDemandOrigin
 ) -> OnDemand:
     """Return a price to plan with if none is known: newest spot price / usual share, at least the highest spot price."""
     share = assumptions.spot_share or USUAL_SPOT_SHARE

@@ -148,9 +148,7 @@ _US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
 
 _WHOLE = "({value} IS NOT NULL AND isfinite({value}) AND {value} = floor({value}) AND {value} >= 0)"
 _NOT_TIME = Check(
-    code="not_time",
-    words="is not a time",
-    test="NOT {empty} AND ({value} IS NULL OR NOT isfinite({value}))",
+    code="not_time", words="is not a time", test="NOT {empty} AND ({value} IS NULL OR NOT isfinite({value}))"
 )
 _NO_ZONE = Check(
     code="no_zone", words="names no time zone", test="coalesce({zoneless}, FALSE)", needs="no_zone"
@@ -183,11 +181,7 @@ _NAMED = (
 )
 # "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
 _OF_A_MARKET = (
-    Check(
-        code="separator",
-        words="contains / or @",
-        test="contains({value}, '/') OR contains({value}, '@')",
-    ),
+    Check(code="separator", words="contains / or @", test="contains({value}, '/') OR contains({value}, '@')"),
     *_NAMED,
 )
 
@@ -218,12 +212,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     _identity("region", "region_name", "region_code", words="Region of the provider"),
     _identity("zone", "availability_zone", "az", words="Zone of the region"),
     _identity(
-        "instance_type",
-        "machine_type",
-        "vm_size",
-        "arm_sku_name",
-        "instance",
-        words="Type of the instances",
+        "instance_type", "machine_type", "vm_size", "arm_sku_name", "instance", words="Type of the instances"
     ),
     Column(
         name="product",
@@ -243,11 +232,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
         names=("timestamp", "observed_at", "time", "datetime", "date", "ts"),
         checks=(
             _missing("observed_at"),
-            Check(
-                code="not_time",
-                words="is not a time",
-                test="{value} IS NULL OR NOT isfinite({value})",
-            ),
+            Check(code="not_time", words="is not a time", test="{value} IS NULL OR NOT isfinite({value})"),
             Check(
                 code="outside",
                 words="is outside 1900..2200",
@@ -403,11 +388,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
         type="flag",
         names=("truncated",),
         checks=(
-            Check(
-                code="not_flag",
-                words="is not true or false",
-                test="NOT {empty} AND {value} IS NULL",
-            ),
+            Check(code="not_flag", words="is not true or false", test="NOT {empty} AND {value} IS NULL"),
         ),
         words="Whether the probe stopped at its capacity, so that more instances may have been available",
     ),

@@ -15,12 +15,7 @@ import pandas as pd
 import pyarrow.parquet
 
 from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
-from slackwater.warehouse.errors import (
-    DamagedStoreError,
-    InputError,
-    StoreError,
-    StoreLockedError,
-)
+from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError, StoreLockedError
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
 from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin

@@ -65,11 +65,7 @@ def report_blocks(
         ]
         for variable in UNITS
     }
-    return [
-        Notes(facts_of(accuracy, data)),
-        *accuracy_blocks(scores_of(accuracy), more),
-        told,
-    ]
+    return [Notes(facts_of(accuracy, data)), *accuracy_blocks(scores_of(accuracy), more), told]
 
 
 def facts_of(accuracy: Accuracy, data: str) -> list[str]:

@@ -50,11 +50,7 @@ class AccuracyOptions:
 ALL_FORECASTS = AccuracyOptions()
 
 
-def accuracy(
-    *,
-    options: AccuracyOptions = ALL_FORECASTS,
-    session: Session = Session(),
-) -> Answer:
+def accuracy(*, options: AccuracyOptions = ALL_FORECASTS, session: Session = Session()) -> Answer:
     """Measure forecast accuracy by lead time, compared with last value.
 
     With --data every model forecasts the later half of every series of a folder, as turns would

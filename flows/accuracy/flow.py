@@ -9,13 +9,7 @@ from prefect.artifacts import create_markdown_artifact
 from pydantic import Field
 
 from slackwater.flows.accuracy.command import TITLE, AccuracyOptions
-from slackwater.flows.accuracy.report import (
-    answer_blocks,
-    answer_of,
-    background_of,
-    course_of,
-    read_measured,
-)
+from slackwater.flows.accuracy.report import answer_blocks, answer_of, background_of, course_of, read_measured
 from slackwater.flows.accuracy.units import BacktestPlan, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, say
 from slackwater.flows.engine.flows import RUNNER, tasks_of

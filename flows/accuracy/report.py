@@ -26,11 +26,7 @@ from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
 from slackwater.forecasting.diagnosis.drift import drift_table
-from slackwater.forecasting.diagnosis.predictability import (
-    alternation_table,
-    alternations,
-    predictability,
-)
+from slackwater.forecasting.diagnosis.predictability import alternation_table, alternations, predictability
 from slackwater.forecasting.origins import Rolling, Timetable, second_half
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL

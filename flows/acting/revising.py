@@ -60,11 +60,7 @@ def revision_of(
     (policy,) = policies_named(turn, stored.request, [str(before["policy"])])
     after = replace(running, live=live, policy=policy, because="the policy of the slot's decision")
     row = row_of(after, decide(live, policy, effort_of(settings)))
-    return row | {
-        "revised_at": now.isoformat(),
-        "lost_at": lost_at.isoformat(),
-        "spot_left": loss.left,
-    }
+    return row | {"revised_at": now.isoformat(), "lost_at": lost_at.isoformat(), "spot_left": loss.left}
 
 
 def _targets(running: OpenJob, launches: JobLaunches, slot: pd.Timestamp) -> list[Revision]:

@@ -72,10 +72,7 @@ def backfill(
     check_place(session.db, read_only=False)
     value = _as_flow(stretch, session) if has_extra("serve") else _directly(stretch, session)
     return Answer(
-        title="Backfill",
-        value=value,
-        blocks=_outcome_blocks(value),
-        exit_code=3 if value["failed"] else 0,
+        title="Backfill", value=value, blocks=_outcome_blocks(value), exit_code=3 if value["failed"] else 0
     )
 
 

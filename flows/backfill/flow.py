@@ -32,8 +32,7 @@ def backfill(
     ] = "missing",
     backwards: Annotated[bool, Field(description="Whether the newest slots come first.")] = False,
     stages: Annotated[
-        list[str] | None,
-        Field(description="ingest, forecast, allocate or score; by default all."),
+        list[str] | None, Field(description="ingest, forecast, allocate or score; by default all.")
     ] = None,
     data: Data = None,
     settings: SettingsFile = None,

@@ -29,8 +29,7 @@ def backtest(
     *,
     job: Annotated[str, option("A job file, or the name of a stored job.", metavar="JOB")],
     start: Annotated[
-        str | None,
-        option("First start (default: 30 days before the last).", name="--from", metavar="TIME"),
+        str | None, option("First start (default: 30 days before the last).", name="--from", metavar="TIME")
     ] = None,
     end: Annotated[
         str | None,

@@ -307,12 +307,7 @@ def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
     decisions = answer["decisions"]
     create_markdown_artifact(
         key=artifact_key(db, "turn"),
-        markdown=markdown_of(
-            [
-                *decided_blocks(decisions),
-                *turn_blocks(answer, planner=settings.planner),
-            ]
-        ),
+        markdown=markdown_of([*decided_blocks(decisions), *turn_blocks(answer, planner=settings.planner)]),
         description=f"turn at {utc(result.at)} UTC",
     )
     for key in ("decisions", "leaderboard", "accuracy"):

@@ -90,14 +90,7 @@ def fetch(
     with session.writing() as store:
         transport = transport_for(feed, at, seed=config.seed)
         fetched = fetch_feed(
-            store,
-            feed,
-            at=at,
-            transport=transport,
-            span=span,
-            clock=clock,
-            bounds=config.bounds,
-            say=say,
+            store, feed, at=at, transport=transport, span=span, clock=clock, bounds=config.bounds, say=say
         )
     if fetched.status == "failed":
         raise FetchError(f"feed {name!r}: {fetched.reason}", remedy="`slackwater feeds` shows the last fetch")

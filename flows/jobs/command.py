@@ -294,8 +294,7 @@ def change(
         option("New deadline, as a time after the change, such as 12h or 90min.", metavar="DURATION"),
     ] = None,
     workload: Annotated[
-        float | None,
-        option("New total work, in the unit of the job's workload.", metavar="AMOUNT"),
+        float | None, option("New total work, in the unit of the job's workload.", metavar="AMOUNT")
     ] = None,
     n_max: Annotated[
         int | None, option("New largest number of instances, at least the present number.")
@@ -445,14 +444,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
             expected="part of the name, market or state of a job, or a shell pattern",
             remedy="`slackwater job list` lists them",
         )
-    columns = keyed(
-        "job",
-        "state",
-        "late_probability",
-        "ending",
-        "market",
-        deadline="deadline (UTC)",
-    )
+    columns = keyed("job", "state", "late_probability", "ending", "market", deadline="deadline (UTC)")
     columns["market"] = Column(heading="where", format=zone_of)
     columns["late_probability"] = Column(
         heading="risk", words="Risk of missing the deadline.", format=lambda value: "" if value is None else percent(value),
@@ -635,8 +627,7 @@ class GivenReport:
         bool, option("You ended the job before its work was done; later turns decide nothing for it.")
     ] = False
     boot_minutes: Annotated[
-        float | None,
-        option("Measured minutes from the grant of an instance until it was up.", metavar="X"),
+        float | None, option("Measured minutes from the grant of an instance until it was up.", metavar="X")
     ] = None
     restart_minutes: Annotated[
         float | None,

@@ -71,11 +71,7 @@ class ListedJob:
 
 
 def list_jobs(
-    store: Store,
-    jobs: Sequence[StoredJob],
-    *,
-    at: pd.Timestamp | None,
-    known_at: pd.Timestamp | None = None,
+    store: Store, jobs: Sequence[StoredJob], *, at: pd.Timestamp | None, known_at: pd.Timestamp | None = None
 ) -> list[ListedJob]:
     """Return stored jobs at ``at`` with the reports known at ``known_at`` (None: all), in the given order."""
     names = [job.request.name for job in jobs]

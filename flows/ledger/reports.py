@@ -108,10 +108,7 @@ def reports_by_job(
 def every_report(store: Store, jobs: Sequence[str]) -> list[Report]:
     """Return every report of some jobs, including corrected reports, in the order they became known."""
     rows = read_rows(
-        store,
-        "reports",
-        where={"job": list(jobs)},
-        order_by=["job", "known_at", "reported_at", "revision"],
+        store, "reports", where={"job": list(jobs)}, order_by=["job", "known_at", "reported_at", "revision"]
     )
     return [_report(row) for row in rows_of(rows)]
 

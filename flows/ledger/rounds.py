@@ -69,9 +69,7 @@ class NewRounds:
 
 
 def learn(
-    turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]],
-    *,
-    groups: Sequence[tuple[Rounds, Learner[Any]]],
+    turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]], *, groups: Sequence[tuple[Rounds, Learner[Any]]]
 ) -> NewRounds:
     """Return the rounds that the outcomes of jobs add, by the turn that scores them, in the given order.
 

@@ -36,13 +36,5 @@ def status(
     first, last = parsed_time(since, "--since"), parsed_time(until, "--until")
     with session.reading() as store:
         when, note = present_of(store, config, clock=now()) if given is None else (given, "")
-        found = status_of(
-            store,
-            config,
-            at=when,
-            since=first,
-            until=last,
-            market=market or "",
-            note=note,
-        )
+        found = status_of(store, config, at=when, since=first, until=last, market=market or "", note=note)
     return status_answer(found)

@@ -248,10 +248,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
     The markets are those with a forecast of the planner in the window or up to ``history_days`` before it,
     and those of jobs that run or end in the window. Only data known at the window's ``at`` is read.
     """
-    bounds = {
-        "first": moment(window.first, "start"),
-        "last": moment(window.last, "end"),
-    }
+    bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
     jobs, decided = _jobs(store, settings, window, bounds)
     markets = [
         (market, source)
@@ -262,11 +259,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
     issued = _times(
         store.arrow(
             read_sql(__package__, "completeness_issued"),
-            {
-                "planner": settings.planner,
-                "step_seconds": int(window.step.total_seconds()),
-                **bounds,
-            },
+            {"planner": settings.planner, "step_seconds": int(window.step.total_seconds()), **bounds},
         ).to_pandas(),
         {"slot": "slot", "newest_us": "newest_row"},
     )

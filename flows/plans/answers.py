@@ -246,10 +246,7 @@ def _with_forecasts(
     histories, prepared = ready(turn, {place: slots for place, slots in inside.items() if slots}, [planner])
     issued = [
         forecasts_of(
-            histories[place],
-            prepared.batches[place],
-            settings=settings,
-            horizon=settings.planning_horizon,
+            histories[place], prepared.batches[place], settings=settings, horizon=settings.planning_horizon
         )
         if inside[place]
         else []

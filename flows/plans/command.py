@@ -8,13 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from slackwater.flows.command import (
-    Answer,
-    MarketName,
-    Session,
-    option,
-    parsed_time,
-)
+from slackwater.flows.command import Answer, MarketName, Session, option, parsed_time
 from slackwater.flows.ledger.fields import (
     OUTCOME,
     SIMULATED,
@@ -158,12 +152,7 @@ def plan(
 
 
 def plan_answer(
-    row: Mapping[str, Any],
-    told: Sequence[str],
-    notes: Sequence[str],
-    clock: datetime,
-    *,
-    over: str,
+    row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime, *, over: str
 ) -> Answer:
     """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details.
 
@@ -192,12 +181,7 @@ def plan_answer(
         *([Notes(items)] if items else []),
         Table("Details", details(row), {"what": "field", "value": "value"}),
     ]
-    return Answer(
-        title=f"Decision for {utc(row['slot'])}",
-        value=row,
-        about=over or first,
-        blocks=blocks,
-    )
+    return Answer(title=f"Decision for {utc(row['slot'])}", value=row, about=over or first, blocks=blocks)
 
 
 def fleet_plan(

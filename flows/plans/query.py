@@ -76,8 +76,7 @@ def observed_markets(store: Store) -> list[dict[str, Any]]:
 
 def _no_observations() -> MarketError:
     return MarketError(
-        "the warehouse has no observations",
-        remedy="read some with `slackwater ingest` or `slackwater run`",
+        "the warehouse has no observations", remedy="read some with `slackwater ingest` or `slackwater run`"
     )
 
 

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from slackwater.flows.following import (
-    LEAST_SPAN,
-    FollowedMarket,
-    counted_or_priced,
-    followed_row,
-    step_of,
-)
+from slackwater.flows.following import LEAST_SPAN, FollowedMarket, counted_or_priced, followed_row, step_of
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -315,12 +309,7 @@ def fill(
             f"[moving]: a checkpoint of {moves.checkpoint_gb:g} GB, sent at {moves.bandwidth_gb_per_minute:g} GB a minute",
         )
     return FilledRequest(
-        **own,
-        markets=markets,
-        at=turn.at,
-        left_out=tuple(left_out),
-        policy_because=why,
-        measured=len(runs),
+        **own, markets=markets, at=turn.at, left_out=tuple(left_out), policy_because=why, measured=len(runs)
     )
 
 
@@ -360,11 +349,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "measured_runs": filled.measured,
         "configuration": _configuration(candidate),
         "tokens": asked.tokens,
-        "tokens_per_second": {
-            "median": widest.tokens_per_second,
-            "low": widest.low,
-            "high": widest.high,
-        },
+        "tokens_per_second": {"median": widest.tokens_per_second, "low": widest.low, "high": widest.high},
         "validity": _validity(filled.knowledge, candidate),
         "widths": [_width_row(candidate, n) for n in range(len(candidate.widths))],
         **forms(winner, step),

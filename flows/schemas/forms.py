@@ -55,8 +55,7 @@ DecisionRow = Annotated[
 #: Decision of `slackwater fill`: the fields computed from job and decision, so without the reason
 #: for the policy.
 FilledDecision = Annotated[
-    dict[str, Any],
-    _Rows(lambda: {name: one for name, one in DECISION.items() if one.value is not None}),
+    dict[str, Any], _Rows(lambda: {name: one for name, one in DECISION.items() if one.value is not None})
 ]
 BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 

@@ -60,11 +60,7 @@ LEVELS: Final = range(5, 100, 5)  # Quantile levels of a forecast, in percent
 _MARKET_PARTS: Final = {
     name: COLUMN[name].described() for name in ("provider", "region", "zone", "instance_type")
 }
-_ROWS_READ: Final = {
-    "added": "New rows.",
-    "repeated": "Rows already stored.",
-    "rejected": "Rejected rows.",
-}
+_ROWS_READ: Final = {"added": "New rows.", "repeated": "Rows already stored.", "rejected": "Rejected rows."}
 
 
 def _measures() -> dict[str, str]:
@@ -109,8 +105,7 @@ def tables() -> dict[str, Relation]:
     decided = {name: one.words for name, one in DECISION.items() if one.column}
     return {
         "markets": Relation(
-            words="Markets for instances (M1.1): a row per market.",
-            columns={"mid": MID, **_MARKET_PARTS},
+            words="Markets for instances (M1.1): a row per market.", columns={"mid": MID, **_MARKET_PARTS}
         ),
         "series": Relation(
             words="Time series observed in a market by a source: a row per series.",

@@ -46,9 +46,7 @@ def reference() -> str:
             *(_row(both) for both in SENTENCES.items()),
             "",
             *_section(
-                "Decision",
-                "A row of `slackwater run`, `plan` and `job show`.",
-                _field_words(DECISION),
+                "Decision", "A row of `slackwater run`, `plan` and `job show`.", _field_words(DECISION)
             ),
             *_section(
                 "Policy on the leaderboard",

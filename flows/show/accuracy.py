@@ -117,10 +117,7 @@ def shown_steps(steps: Sequence[int]) -> list[int]:
 
 
 def accuracy_blocks(
-    scores: Sequence[Scores],
-    more: Mapping[str, Sequence[Block]] | None = None,
-    *,
-    markets: bool = True,
+    scores: Sequence[Scores], more: Mapping[str, Sequence[Block]] | None = None, *, markets: bool = True
 ) -> list[Block]:
     """Return a section per variable, ``markets`` with the tables by market, and the explanation of the measures."""
     sections: list[Block] = [
@@ -145,11 +142,7 @@ def variable_blocks(scores: Scores, *, markets: bool = True) -> list[Block]:
             *([skill_table(scores)] if len(known) else []),
             error_table(scores),
         ]
-    return [
-        *blocks,
-        *([scores.note] if scores.note else []),
-        *(_market_blocks(scores) if markets else []),
-    ]
+    return [*blocks, *([scores.note] if scores.note else []), *(_market_blocks(scores) if markets else [])]
 
 
 def answer(scores: Scores) -> str:
@@ -249,12 +242,7 @@ def skill_figure(scores: Scores) -> Figure | None:
                 | {"point": judged["verdict"] in (BETTER, WORSE)}
                 | (bar if row["series"] == scores.default else {})
             )
-        up = Axis(
-            title="share of last value’s loss saved",
-            low=low,
-            high=max(0.05, *values),
-            format=".2~f",
-        )
+        up = Axis(title="share of last value’s loss saved", low=low, high=max(0.05, *values), format=".2~f")
         return _lines(scores, rows, names, rule=0.0, spans=True, x=_slots(), y=up)
 
     cut = beyond_axis(series, floor)
@@ -492,9 +480,7 @@ MEASURES: Final[dict[str, Column]] = {
     "rmse": Column(heading="RMSE", format=significant),
     "pinball": Column(heading="pinball loss", format=significant),
     "mase": Column(
-        heading="MASE",
-        format=number,
-        words="In units of last value’s error one slot ahead on past data.",
+        heading="MASE", format=number, words="In units of last value’s error one slot ahead on past data."
     ),
     "brier": Column(heading="Brier", format=fixed(3), words="Of “at least n”, mean over n."),
     "coverage_80": Column(heading="in 80 %", format=percent, words="Observed values inside."),

@@ -172,12 +172,7 @@ def legend_of(names: Iterable[str]) -> alt.Legend:
     return alt.Legend(columns=max(1, min(4, 340 // widest)))
 
 
-def named_series(
-    names: Sequence[str],
-    *,
-    reference: str = "",
-    order: Sequence[str] = (),
-) -> dict[str, Any]:
+def named_series(names: Sequence[str], *, reference: str = "", order: Sequence[str] = ()) -> dict[str, Any]:
     """Return colour, dash and point shape of the series in ``names``; the ``reference`` is a plain line in text colour.
 
     Styles are assigned in the order of ``order``, for charts that show only some of the series.
@@ -301,12 +296,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
     plain = base.transform_filter(alt.datum.series != form.bold) if form.bold else base
     stroke = plain.mark_line(clip=True)
     layers.append(
-        stroke.encode(
-            y=upward("y", y),
-            color=style["color"],
-            strokeDash=style["strokeDash"],
-            tooltip=tooltip,
-        )
+        stroke.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"], tooltip=tooltip)
     )
     if form.bold:
         chosen = base.transform_filter(alt.datum.series == form.bold)
@@ -380,14 +370,7 @@ def scatter(
     return finished(alt.layer(*layers), height=height, legend=names, rows=rows)
 
 
-def stacks(
-    rows: Rows,
-    kinds: Mapping[str, str],
-    *,
-    x: Axis,
-    y: Axis,
-    over: Rows = (),
-) -> dict[str, Any]:
+def stacks(rows: Rows, kinds: Mapping[str, str], *, x: Axis, y: Axis, over: Rows = ()) -> dict[str, Any]:
     """Return stacked bars of rows (x, x2, a number for each of ``kinds``, by colour); ``over`` is a step line (x, y)."""
     pieces: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}
@@ -650,11 +633,7 @@ def holdings(
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
     edge = across("x", Axis(), time=True)
     base = empty_chart().encode(
-        x=edge,
-        x2="x2:T",
-        y=upward("y", y),
-        y2="y2:Q",
-        tooltip=[when, "kind:N", "held:Q"],
+        x=edge, x2="x2:T", y=upward("y", y), y2="y2:Q", tooltip=[when, "kind:N", "held:Q"]
     )
     rows = list(rows)
     filled = [base.transform_filter("!datum.planned").mark_rect().encode(color=hue)]

@@ -120,10 +120,7 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
 
 
 def decide_together(
-    running: Sequence[tuple[int, OpenJob]],
-    issued: Sequence[Sequence[Row]],
-    effort: Effort,
-    fan: Fan,
+    running: Sequence[tuple[int, OpenJob]], issued: Sequence[Sequence[Row]], effort: Effort, fan: Fan
 ) -> list[dict[str, Row | str]]:
     """Return for each of ascending turns the new decision by job, or a message why a job has none (M3.7).
 

@@ -14,13 +14,7 @@ from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.observations import (
-    Appended,
-    append,
-    find_source,
-    observed_sources,
-    observed_span,
-)
+from slackwater.warehouse.observations import Appended, append, find_source, observed_sources, observed_span
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
 from slackwater.warehouse.sources.simulated import generate, simulation_note

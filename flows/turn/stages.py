@@ -241,12 +241,7 @@ def report(turn: Turn, found: TurnProgress) -> TurnProgress:
 #: The stages of a turn in order.
 STAGES: tuple[Stage, ...] = (ingest, forecast, decide, deliver, score, report)
 #: Names of the stages that the ledger of runs records.
-RECORDED: dict[Stage, str] = {
-    ingest: "ingest",
-    forecast: "forecast",
-    decide: "allocate",
-    score: "score",
-}
+RECORDED: dict[Stage, str] = {ingest: "ingest", forecast: "forecast", decide: "allocate", score: "score"}
 
 
 def run_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:

@@ -92,11 +92,7 @@ def _jobs(reading: Reading) -> Iterator[Metric]:
     ]
     yield _gauge("hold_instances", "Instances of the newest decision.", ["job", "market", "kind"], rows)
     for name, field, words in (
-        (
-            "job_late_probability",
-            "late_probability",
-            "Risk of missing the deadline.",
-        ),
+        ("job_late_probability", "late_probability", "Risk of missing the deadline."),
         ("job_expected_cost_usd", "expected_cost_usd", "Expected total cost of the job."),
         ("job_on_demand_only_usd", "on_demand_only_usd", "Total cost of the job on on-demand only."),
     ):

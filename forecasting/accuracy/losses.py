@@ -333,11 +333,7 @@ def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None
     issued = [one.issued_at for one in forecasts]
     reach = min(max(one.horizon for one in forecasts), horizon or np.iinfo(int).max)
     end = max(issued) + (reach + 1) * actual.step
-    windows = Windows(
-        presents=(end,),
-        origins=int((end - min(issued)) // actual.step),
-        horizon=reach,
-    )
+    windows = Windows(presents=(end,), origins=int((end - min(issued)) // actual.step), horizon=reach)
     return window_scores(forecasts, actual, windows).drop(columns="measured_at")
 
 
@@ -491,10 +487,7 @@ def _add_means(
 
 
 def _table(
-    columns: dict[str, np.ndarray],
-    issued: dict[str, dict[int, Forecast]],
-    actual: History,
-    windows: Windows,
+    columns: dict[str, np.ndarray], issued: dict[str, dict[int, Forecast]], actual: History, windows: Windows
 ) -> pd.DataFrame:
     """Build the rows by window, variable, model and step, with the measures derived from their means."""
     order = np.lexsort((columns["step"], columns["model"], columns["variable"], columns["window"]))

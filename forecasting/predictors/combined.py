@@ -896,8 +896,5 @@ def smoothing() -> ByVariable:
 def uncalibrated() -> ByVariable:
     """Return `combined` without recalibration of counts by past values, only used for comparison (M6.6)."""
     return ByVariable(
-        name="uncalibrated",
-        pooled=True,
-        price=CombinedPrice(),
-        count=StackedCount(recalibrated=False),
+        name="uncalibrated", pooled=True, price=CombinedPrice(), count=StackedCount(recalibrated=False)
     )

@@ -8,12 +8,7 @@ import numpy as np
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors.count_members import in_slots, readings
 from slackwater.forecasting.predictors.laws import interpolation
-from slackwater.forecasting.predictors.lightgbm import (
-    COUNT_SETTINGS,
-    FEWEST_ROWS,
-    CountTrees,
-    hour_of_day,
-)
+from slackwater.forecasting.predictors.lightgbm import COUNT_SETTINGS, FEWEST_ROWS, CountTrees, hour_of_day
 from slackwater.forecasting.series import Series
 
 WINDOWS = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0)  # Lengths of the windows in hours, at least a slot

@@ -404,11 +404,7 @@ class Entry:
 
 
 def decide_one(
-    entry: Entry,
-    effort: Effort,
-    *,
-    left: tuple[int, ...] | None = None,
-    taken: tuple[int, ...] | None = None,
+    entry: Entry, effort: Effort, *, left: tuple[int, ...] | None = None, taken: tuple[int, ...] | None = None
 ) -> Decision | Undecided:
     """Decide a job on the spot that others leave in each market (None: all), and take in later slots (``taken``)."""
     try:

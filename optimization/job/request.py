@@ -623,8 +623,7 @@ def check_bounds(request: JobRequest, where: str = "") -> None:
     for field, time in (("start", request.start), ("deadline", request.deadline)):
         if time is not None and not EARLIEST_YEAR <= time.year <= LATEST_YEAR:
             raise JobError(
-                f"{who}: {field} = {time:%Y-%m-%d}",
-                expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR}",
+                f"{who}: {field} = {time:%Y-%m-%d}", expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR}"
             )
     if (
         request.start is not None

@@ -227,12 +227,7 @@ def _gain(view: MarketsView, wish: Placement) -> str:
 
 
 def expected_ahead(
-    view: MarketsView,
-    whole: MarketsView,
-    tables: Tables,
-    run: WorldRun,
-    target: Placement,
-    effort: Effort,
+    view: MarketsView, whole: MarketsView, tables: Tables, run: WorldRun, target: Placement, effort: Effort
 ) -> Expected:
     """Return the expected outcome of the job in the world, over sampled paths of its markets (M12.12).
 

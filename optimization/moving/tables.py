@@ -154,12 +154,7 @@ class MovingTables:
         return prices, counts
 
     def on_paths(
-        self,
-        view: MarketsView,
-        slot: int,
-        paths: WorldPaths,
-        own: np.ndarray,
-        known: tuple[np.ndarray, ...],
+        self, view: MarketsView, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> Targets:
         """Return the targets on all paths in a later slot: wishes on the paths ``own``, nothing on others.
 

@@ -16,13 +16,7 @@ from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
-from slackwater.optimization.moving.tables import (
-    DRAWS,
-    MOST_CELLS,
-    MOST_POINTS,
-    lumped,
-    sampled_states,
-)
+from slackwater.optimization.moving.tables import DRAWS, MOST_CELLS, MOST_POINTS, lumped, sampled_states
 from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.grids import FEWEST_POINTS, TableGrid, band, table_grid, work_grid
 from slackwater.optimization.policies.holding import held_game
@@ -164,12 +158,7 @@ class WorldTables:
         )  # fmt: skip
 
     def on_paths(
-        self,
-        view: MarketsView,
-        slot: int,
-        paths: WorldPaths,
-        own: np.ndarray,
-        known: tuple[np.ndarray, ...],
+        self, view: MarketsView, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> Targets:
         """Return the targets on all paths in a later slot: of highest value on the paths ``own``, nothing on others.
 

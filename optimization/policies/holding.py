@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates, times_of
-from slackwater.optimization.kernels.holding import (
-    Held,
-    HeldStates,
-    chosen_targets,
-    induct_held,
-)
+from slackwater.optimization.kernels.holding import Held, HeldStates, chosen_targets, induct_held
 from slackwater.optimization.kernels.induction import Choices
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.policies.contract import Paths, Running, View

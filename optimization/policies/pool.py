@@ -86,10 +86,7 @@ def policy_named(name: str) -> Policy[Any]:
     for word in words:
         chosen |= form.words.get(word, {})
     if create is None or len(numbers) != len(wanted) or len(chosen) != len(words):
-        raise SettingsError(
-            f"policy {name!r}",
-            expected=POLICY_NAMES,
-        )
+        raise SettingsError(f"policy {name!r}", expected=POLICY_NAMES)
     try:
         values = {key: read(text) for (key, read), text in zip(wanted.items(), numbers, strict=True)}
     except ValueError as error:

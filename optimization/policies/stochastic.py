@@ -88,11 +88,7 @@ class ValueTables:
         game = self.game
         column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
         state = SlotState(
-            float(rest),
-            int(before),
-            int(available),
-            float(price),
-            float(self.job.completion_value(slot + 1)),
+            float(rest), int(before), int(available), float(price), float(self.job.completion_value(slot + 1))
         )
         return int(chosen_size(game, column, self.choices, state))
 

@@ -136,10 +136,7 @@ def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generat
 
 
 def _ahead(
-    now: Present,
-    held: Belief,
-    sampled: MarketPaths,
-    rng: np.random.Generator,
+    now: Present, held: Belief, sampled: MarketPaths, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
 

@@ -17,13 +17,7 @@ from slackwater.optimization.belief.launches import Launch, Launches, launch_sta
 from slackwater.optimization.job.definition import Allocation, Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_words
 from slackwater.optimization.market.belief import Belief, Forgetting
-from slackwater.optimization.market.window import (
-    Record,
-    payable,
-    point_forecast,
-    record_of,
-    spot_ceiling,
-)
+from slackwater.optimization.market.window import Record, payable, point_forecast, record_of, spot_ceiling
 from slackwater.optimization.moving.definition import (
     IDLE,
     MarketsJob,

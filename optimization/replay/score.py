@@ -20,11 +20,7 @@ from slackwater.optimization.market.window import (
     spot_ceiling,
 )
 from slackwater.optimization.moving.adapter import InOneMarket
-from slackwater.optimization.moving.definition import (
-    MarketsJob,
-    MultiMarketPolicy,
-    in_one_market,
-)
+from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy, in_one_market
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import step
@@ -392,11 +388,7 @@ def ended_job(
 
 
 def _ended_case(
-    job: Job,
-    start: pd.Timestamp,
-    history: History,
-    forecasts: Sequence[Forecast],
-    peers: Sequence[History],
+    job: Job, start: pd.Timestamp, history: History, forecasts: Sequence[Forecast], peers: Sequence[History]
 ) -> Case:
     grid = pd.date_range(start, periods=job.deadline_slots, freq=history.step)
     if not grid.isin(history.slots).all():
@@ -445,10 +437,7 @@ class Scored:
 
 
 def score_job(
-    ended: EndedJob,
-    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
-    *,
-    with_bounds: bool = True,
+    ended: EndedJob, policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]], *, with_bounds: bool = True
 ) -> Scored:
     """Replay policies on a job in the world; every outcome is audited before it is used (M12.13).
 
@@ -484,9 +473,7 @@ def score_job(
         bracket = hindsight(ended.run, ended.windows[0])
         low, high, usd = bracket.low, bracket.high, bracket.cost_usd
         bounds = utility_bounds(
-            ended.run,
-            on_demand_usd=unit_window(ended.windows[0]).on_demand_usd,
-            slot_hours=ended.slot_hours,
+            ended.run, on_demand_usd=unit_window(ended.windows[0]).on_demand_usd, slot_hours=ended.slot_hours
         )
     return Scored(
         ended=ended,
@@ -509,9 +496,7 @@ def ended_in_world(ended: EndedJob) -> WorldCase:
 
 
 def replay_ended(
-    ended: EndedJob,
-    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
-    memo: PlanMemo | None = None,
+    ended: EndedJob, policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]], memo: PlanMemo | None = None
 ) -> list[WorldOutcome]:
     """Replay policies on an ended job in the world, deciding at slots, and audit them (M12.13)."""
     known = ended_in_world(ended)

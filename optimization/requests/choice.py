@@ -235,9 +235,7 @@ def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Ef
     (seen,), believed = live.seen, live.run
     true = replace(candidate.job(pd.Timedelta(live.step), bound), value=believed.value)
     other = replace(
-        live,
-        job=in_one_market(true, sold=seen.on_demand.sold),
-        seen=(replace(seen, windows={}, tables={}),),
+        live, job=in_one_market(true, sold=seen.on_demand.sold), seen=(replace(seen, windows={}, tables={}),)
     )
     return decide(other, Misjudged(policy=policy, believes=believed), effort).expected
 

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.selection.contract import (
-    Learner,
-    Played,
-    Weights,
-    best_sequence,
-    leader,
-    weigh,
-)
+from slackwater.optimization.selection.contract import Learner, Played, Weights, best_sequence, leader, weigh
 from slackwater.optimization.selection.learners import learner_named
 from slackwater.warehouse.errors import SettingsError
 
@@ -234,10 +227,7 @@ class LeaderChange:
 
 
 def why_leader_changed(
-    ledger: pd.DataFrame,
-    history: Sequence[Weights],
-    *,
-    memory: float | None = None,
+    ledger: pd.DataFrame, history: Sequence[Weights], *, memory: float | None = None
 ) -> list[LeaderChange]:
     """Return every change of the leader, with the jobs that caused it (M5.5).
 

@@ -385,13 +385,7 @@ def solve(model: Any, limits: Limits) -> Solution:
             if results.incumbent_objective is not None:
                 results.solution_loader.load_vars()
     except (PyomoException, RuntimeError, ValueError, ArithmeticError):
-        return Solution(
-            status=PlanStatus.ERROR,
-            objective=None,
-            bound=None,
-            gap=float("inf"),
-            seconds=0.0,
-        )
+        return Solution(status=PlanStatus.ERROR, objective=None, bound=None, gap=float("inf"), seconds=0.0)
     return solution_of(results)
 
 

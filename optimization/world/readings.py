@@ -35,9 +35,7 @@ def market_readings(market: MarketWindow | SlotMarket, within: np.ndarray | None
     counts[~observed] = 0.0
     known = np.isfinite(counts)
     return Readings(
-        times=times[known],
-        available=counts[known],
-        price=np.broadcast_to(usd[:, None], counts.shape)[known],
+        times=times[known], available=counts[known], price=np.broadcast_to(usd[:, None], counts.shape)[known]
     )
 
 

@@ -232,11 +232,7 @@ def _newest(run: WorldRun, at: Standing, elapsed_hours: float) -> list[NewestRea
 
 
 def _outcome(
-    policy: str,
-    job: MarketsJob,
-    run: WorldRun,
-    targets: Sequence[Placement],
-    slot_hours: float,
+    policy: str, job: MarketsJob, run: WorldRun, targets: Sequence[Placement], slot_hours: float
 ) -> WorldOutcome:
     several = len(job.runs) > 1
     slot_seconds = slot_hours * SECONDS_PER_HOUR

@@ -365,11 +365,7 @@ class WorldRun:
         safe target (M12.7), or without a ``deadline``, the wish is the target.
         """
         (to, on_demand, spot), state = world.follow(
-            self._run,
-            self._markets,
-            (market, wish.on_demand, wish.spot),
-            until,
-            deadline + SECOND_TOLERANCE,
+            self._run, self._markets, (market, wish.on_demand, wish.spot), until, deadline + SECOND_TOLERANCE
         )
         return to, Allocation(on_demand, spot), Standing(*state)
 

@@ -355,10 +355,5 @@ def _keys(grid: RateGrid) -> list[tuple[int, int, int]]:
 def _features(grid: RateGrid) -> np.ndarray:
     gpus, length = np.asarray(grid.gpus, dtype=float), np.asarray(grid.tokens_per_sample, dtype=float)
     return np.column_stack(
-        [
-            np.log2(length * grid.batch / gpus),
-            np.log2(gpus),
-            SEVERAL * (gpus > 1),
-            LENGTH * np.log2(length),
-        ]
+        [np.log2(length * grid.batch / gpus), np.log2(gpus), SEVERAL * (gpus > 1), LENGTH * np.log2(length)]
     )

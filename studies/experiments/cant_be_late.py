@@ -212,11 +212,7 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
     intervals = {
         name: list(mean_gap_interval(found, name, rng=rng, start=start)) for name in OWN_POLICIES[1:] if found
     }
-    return {
-        "settings": rows,
-        "gap_closed": shares,
-        "gap_closed_intervals": intervals,
-    }
+    return {"settings": rows, "gap_closed": shares, "gap_closed_intervals": intervals}
 
 
 def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:

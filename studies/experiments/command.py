@@ -87,10 +87,7 @@ def markets(
     processes: Processes = None,
     starts: Annotated[
         int | None,
-        option(
-            "Start times in each world (default: 72, with one instance per market 144).",
-            least=1,
-        ),
+        option("Start times in each world (default: 72, with one instance per market 144).", least=1),
     ] = None,
     no_forecasts: Annotated[
         bool, option("Leave out the policy with the forecasts of turns, which take most of the time.")
@@ -128,8 +125,7 @@ def advice(
         ),
     ] = 1.5,
     days: Annotated[
-        float | None,
-        option("Days of turns in each world (default: its whole record).", least=0.25),
+        float | None, option("Days of turns in each world (default: its whole record).", least=0.25)
     ] = None,
 ) -> Answer:
     """Replay the decisions that turns would have made from an empty warehouse on, and compare them with the best fixed policy."""

@@ -253,11 +253,7 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     learned = run_pool(train, [Ahanp(sigma=sigma) for sigma in SIGMAS], processes=1)
     reactive = Ahanp(sigma=SIGMAS[int(learned.relative.mean(axis=0).argmax())])
     plan = ErrorPlan(
-        policies=pools_ahap(shapes(fast)),
-        kinds=KINDS,
-        sizes=SIZES,
-        seed=seed,
-        beside=ideas_and_rules(),
+        policies=pools_ahap(shapes(fast)), kinds=KINDS, sizes=SIZES, seed=seed, beside=ideas_and_rules()
     )
     with progress("jobs under error", lines=True) as told:
         run = run_error(test, plan, reactive=reactive, processes=study.workers(processes), progress=told)

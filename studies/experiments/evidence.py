@@ -206,11 +206,7 @@ class EvidenceRuns:
 
 
 def run_evidence(
-    found: Sequence[Stretch],
-    *,
-    worths: Sequence[float | None] = WORTHS,
-    processes: int = 1,
-    tell: Any = None,
+    found: Sequence[Stretch], *, worths: Sequence[float | None] = WORTHS, processes: int = 1, tell: Any = None
 ) -> EvidenceRuns:
     """Decide and replay the jobs of every start."""
     results = list(spread(run_start, found, worths, processes=processes, progress=tell))

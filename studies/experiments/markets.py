@@ -36,12 +36,7 @@ from slackwater.optimization.replay.run import Case, spread
 from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.readings import market_readings, readings_inside
-from slackwater.optimization.world.replay import (
-    Launcher,
-    WorldCase,
-    WorldOutcome,
-    replay_in_world,
-)
+from slackwater.optimization.world.replay import Launcher, WorldCase, WorldOutcome, replay_in_world
 from slackwater.optimization.world.simulation import Readings
 from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds

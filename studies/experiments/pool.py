@@ -154,10 +154,7 @@ def selection_of(run: PoolRun, *, seed: int) -> dict[str, Any]:
         "best_fixed_utility": summary.overall.best_fixed_utility,
         "regret": summary.regret,
         "bound": summary.bound,
-        "after_settling": {
-            "jobs": summary.settled.jobs,
-            "share_of_best_fixed": summary.settled.share,
-        },
+        "after_settling": {"jobs": summary.settled.jobs, "share_of_best_fixed": summary.settled.share},
     }
 
 

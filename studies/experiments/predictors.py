@@ -18,22 +18,11 @@ from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.selection.contract import normalised, utility_bounds
 from slackwater.optimization.selection.learners import LEARNERS
-from slackwater.studies.experiments.error import (
-    NONE,
-    PERFECT,
-    POLICIES,
-    JobForecasts,
-    replay_models,
-)
+from slackwater.studies.experiments.error import NONE, PERFECT, POLICIES, JobForecasts, replay_models
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, quick_look
 from slackwater.studies.learners import BANDITS
-from slackwater.studies.rounds import (
-    Spans,
-    follow_least_loss,
-    play_delayed,
-    play_delayed_bandit,
-)
+from slackwater.studies.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 from slackwater.warehouse.errors import SettingsError

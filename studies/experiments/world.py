@@ -20,11 +20,7 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, PlanMemo, replay_pool, spread
 from slackwater.optimization.world.readings import market_readings, readings_inside
-from slackwater.optimization.world.replay import (
-    Launcher,
-    WorldCase,
-    replay_in_world,
-)
+from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
     PRICE_COLUMNS,
@@ -234,9 +230,7 @@ class WorldRuns:
     def among(self, keep: np.ndarray) -> WorldRuns:
         """Return the jobs where ``keep`` is True."""
         return WorldRuns(
-            jobs=self.jobs[keep].reset_index(drop=True),
-            cost=self.cost[keep],
-            late=self.late[keep],
+            jobs=self.jobs[keep].reset_index(drop=True), cost=self.cost[keep], late=self.late[keep]
         )
 
 

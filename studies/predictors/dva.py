@@ -15,13 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, Outlook, Panel, mixed, stored
-from slackwater.forecasting.predictors.combined import (
-    COUNT_BINS,
-    NODES,
-    SURPRISE,
-    corrected,
-    transforms,
-)
+from slackwater.forecasting.predictors.combined import COUNT_BINS, NODES, SURPRISE, corrected, transforms
 from slackwater.forecasting.predictors.count_members import in_slots
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
 from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation

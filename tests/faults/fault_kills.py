@@ -14,15 +14,7 @@ from pathlib import Path
 
 from fault_moments import FILE_OPERATIONS, Child, Ended, done
 from fault_stages import AT, CHUNK, DB, OPTIONS, SLOT, Stage, copied, preview
-from fault_tables import (
-    TABLES,
-    checked,
-    contents,
-    differences,
-    digest_of,
-    doubled_keys,
-    imported,
-)
+from fault_tables import TABLES, checked, contents, differences, digest_of, doubled_keys, imported
 
 from slackwater.flows.ledger.stages import STAGES as STAGE_NAMES
 from slackwater.warehouse.sources import SOURCES

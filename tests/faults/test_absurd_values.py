@@ -282,12 +282,7 @@ def test_a_replay_before_the_record_is_refused(folder, monkeypatch, tmp_path):
 ])  # fmt: skip
 def test_a_row_that_no_market_has_is_set_aside(tmp_path, row, reason):
     with open_store(tmp_path / "w.duckdb") as store:
-        done = append(
-            store,
-            counts(count_row(AT, 8) | row),
-            source="lab",
-            imported_at=AT,
-        )
+        done = append(store, counts(count_row(AT, 8) | row), source="lab", imported_at=AT)
         assert (done.added, done.rejected) == (0, 1)
         ((found,),) = store.execute("SELECT reason FROM rejected")
     assert reason in found

@@ -32,9 +32,7 @@ def audit_run(run: ClusterRun) -> None:
 
 def peak_gpus(segments: list[Segment]) -> int:
     """Return the most GPUs in use at a time; a segment that begins when another ends does not overlap it."""
-    moves = sorted(
-        [(s.start_s, 1, s.gpus) for s in segments] + [(s.end_s, 0, -s.gpus) for s in segments],
-    )
+    moves = sorted([(s.start_s, 1, s.gpus) for s in segments] + [(s.end_s, 0, -s.gpus) for s in segments])
     return int(np.cumsum([gpus for *_, gpus in moves]).max()) if moves else 0
 
 

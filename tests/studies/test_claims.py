@@ -285,10 +285,7 @@ def test_what_moved_is_told_with_what_it_was(tmp_path):
 
 @pytest.mark.parametrize(
     ("before", "after", "named"),
-    [
-        ('measured = "one"', 'measured = "two"', "two"),
-        ('says = "0.77"', 'says = "0.78"', "0.78"),
-    ],
+    [('measured = "one"', 'measured = "two"', "two"), ('says = "0.77"', 'says = "0.78"', "0.78")],
 )
 def test_a_ledger_that_contradicts_itself_is_refused(tmp_path, before, after, named):
     path = tmp_path / "claims.toml"

@@ -67,6 +67,5 @@ def check_driver(kind: str) -> None:
     """Raise `SettingsError` with the known kinds if no driver has this kind."""
     if kind not in DRIVERS:
         raise SettingsError(
-            f"driver {kind!r}",
-            expected=f"one of {', '.join(sorted(DRIVERS))}, or module:Name of a package",
+            f"driver {kind!r}", expected=f"one of {', '.join(sorted(DRIVERS))}, or module:Name of a package"
         )

@@ -186,10 +186,7 @@ class Ec2Driver:
         if kind == "spot":
             found["InstanceMarketOptions"] = {
                 "MarketType": "spot",
-                "SpotOptions": {
-                    "SpotInstanceType": "one-time",
-                    "InstanceInterruptionBehavior": "terminate",
-                },
+                "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
             }
         return found
 

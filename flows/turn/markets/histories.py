@@ -211,7 +211,5 @@ def peers_of(
 def _peer(turn: MarketReader, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
     last = pd.Timestamp(str(row["last_observed"])).ceil(step)
     return FollowedMarket(
-        market=Market.parse(str(row["market"])),
-        source=str(row["source"]),
-        at=min(last, turn.at.floor(step)),
+        market=Market.parse(str(row["market"])), source=str(row["source"]), at=min(last, turn.at.floor(step))
     )

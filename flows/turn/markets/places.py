@@ -65,8 +65,7 @@ def find_market(
             raise later
         raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
     row = min(
-        rows,
-        key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
+        rows, key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"])
     )
     when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
     return FollowedMarket(market=market, source=str(row["source"]), at=when)

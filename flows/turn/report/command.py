@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from slackwater.flows.command import (
-    Answer,
-    Query,
-    QueryAt,
-    option,
-)
+from slackwater.flows.command import Answer, Query, QueryAt, option
 from slackwater.flows.ledger.fields import (
     DECISION,
     INTERVALS,

@@ -261,10 +261,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
 def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the leaderboard of the multi-market policies; empty before a multi-market job has ended."""
     title = "Multi-market policies over ended multi-market jobs (separate weights)"
-    columns: dict[str, Column | str] = {
-        **columns_of(BOARD_SHOWN),
-        "policy": "multi-market policy",
-    }
+    columns: dict[str, Column | str] = {**columns_of(BOARD_SHOWN), "policy": "multi-market policy"}
     return [Table(title, board_rows(board), columns)] if board else []
 
 

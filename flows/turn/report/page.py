@@ -282,7 +282,7 @@ def markets_section(
     blocks: list[Block] = [
         "Above: the spot price; below: the available instances. The solid line shows observations, grey fields gaps. The "
         "forecast begins at the dotted vertical line: the blue line is its median, the darkest band contains the true value "
-        "with probability 50 %, the lightest with 90 %. Dashed lines: on-demand price (orange) and capacity (green).",
+        "with probability 50 %, the lightest with 90 %. Dashed lines: on-demand price (orange) and capacity (green)."
     ]
     for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
         group = [figure for figure, has in shown if has == decided]

@@ -163,10 +163,7 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(fold
     db = tmp_path / "w.duckdb"
     assert call("ingest", "tabular", folder, "--db", db)[0] == 0
     words = ("--market", "*/z*/*", *FAST)
-    from_db, from_folder = (
-        answer("--db", db, "--backtest", *words),
-        answer("--data", folder, *words),
-    )
+    from_db, from_folder = (answer("--db", db, "--backtest", *words), answer("--data", folder, *words))
     assert from_db | {"data": ""} == from_folder | {"data": ""}
     kept = list((tmp_path / "w.forecasts").rglob("*.parquet"))
     assert len(kept) > 5
@@ -288,13 +285,7 @@ def test_damaged_files_are_made_again_with_a_note_each(made):
     units = units_of(course.rolling)
     first, alike, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
     whole = [path.read_bytes() for path in paths]
-    harmed = (
-        whole[0][: len(whole[0]) // 3],
-        turned(whole[1]),
-        b"",
-        first.read_bytes(),
-        alike.read_bytes(),
-    )
+    harmed = (whole[0][: len(whole[0]) // 3], turned(whole[1]), b"", first.read_bytes(), alike.read_bytes())
     assert len({pq.read_metadata(path).num_rows for path in (alike, paths[-1])}) == 1
     assert all(own != other for own, other in zip(whole, harmed, strict=True))
     for path, text in zip(paths, harmed, strict=True):

@@ -13,12 +13,7 @@ from published import keeps_to
 from tidy_folder import write_tidy
 
 from slackwater.flows.accuracy.command import AccuracyOptions, accuracy
-from slackwater.flows.accuracy.report import (
-    course_of,
-    earlier_course,
-    read_measured,
-    with_left_out,
-)
+from slackwater.flows.accuracy.report import course_of, earlier_course, read_measured, with_left_out
 from slackwater.flows.accuracy.units import BacktestPlan, run_course
 from slackwater.flows.command import Session
 from slackwater.flows.show.formats import as_json

@@ -7,17 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from acting_kit import (
-    MARKET,
-    START,
-    GuardedWorld,
-    Killed,
-    Kills,
-    MortalDriver,
-    MortalLedger,
-    Week,
-    make_jobs,
-)
+from acting_kit import MARKET, START, GuardedWorld, Killed, Kills, MortalDriver, MortalLedger, Week, make_jobs
 
 from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind

@@ -21,10 +21,7 @@ def test_the_settings_on_the_page_are_settings(tmp_path):
     file = tmp_path / "slackwater.toml"
     file.write_text(block("toml"))
     settings = read_settings(file)
-    assert [(sink.name, sink.kind) for sink in settings.sinks] == [
-        ("drop", "file"),
-        ("launcher", "webhook"),
-    ]
+    assert [(sink.name, sink.kind) for sink in settings.sinks] == [("drop", "file"), ("launcher", "webhook")]
     assert {driver.kind for driver in settings.drivers} == set(DRIVERS)
     for driver in settings.drivers:
         place = Place(name=driver.name, db=tmp_path / "w.duckdb", world_of=lambda job, now: None)

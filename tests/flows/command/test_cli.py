@@ -262,10 +262,7 @@ def test_nothing_below_the_command_line_reads_the_clock():
         r"datetime\.now|Timestamp\.now|Timestamp\.utcnow|time\.time\(|date\.today|utcnow|\btime\.(perf_counter|monotonic|process_time)"
     )
     # warehouse/times.py reads a monotonic clock, which knows no date
-    allowed = {
-        Path("flows/clock.py"),
-        Path("warehouse/times.py"),
-    }
+    allowed = {Path("flows/clock.py"), Path("warehouse/times.py")}
     found = [
         path.relative_to(ROOT)
         for layer in ("warehouse", "forecasting", "optimization", "flows")

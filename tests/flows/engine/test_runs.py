@@ -34,10 +34,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, tables):
     """Yield the folder in which a Prefect server stores its state."""
-    with (
-        own_engine(tmp_path_factory.mktemp("server"), tables) as home,
-        own_server(home / "server.log"),
-    ):
+    with own_engine(tmp_path_factory.mktemp("server"), tables) as home, own_server(home / "server.log"):
         keep_tables(tables)
         from prefect.logging.handlers import APILogHandler
 
@@ -218,10 +215,7 @@ def test_the_user_s_own_page_and_programs_are_served(server, name):
         os.environ["PREFECT_API_URL"].removesuffix("api") + "ui-settings", headers={"host": own["host"]}
     ).json()
     # relative address, so it uses the host name of the browser
-    assert (settings["auth"], settings["api_url"]) == (
-        "BASIC",
-        "/api",
-    )
+    assert (settings["auth"], settings["api_url"]) == ("BASIC", "/api")
 
 
 @pytest.mark.parametrize("path", ["/events/in", "/events/out", "/logs/out"])
@@ -421,12 +415,7 @@ def test_late_runs_make_their_slots_in_order_whichever_starts_first(server, clie
     db, step = tmp_path / "slackwater.duckdb", pd.Timedelta("30min")
     last = pd.Timestamp.now("UTC").floor(step) - 4 * step
     complete_turn(
-        db,
-        last,
-        settings=read_settings(settings_file),
-        data=None,
-        requests=[],
-        report=tmp_path / "r.html",
+        db, last, settings=read_settings(settings_file), data=None, requests=[], report=tmp_path / "r.html"
     )
     with served_turns(settings_file, tmp_path):
         deployment = client.read_deployment_by_name("pipeline/every-slot")

@@ -189,11 +189,7 @@ class RandomJob:
         times = rng.choice(np.arange(self.slots[0], 300), size=int(rng.integers(0, 9)), replace=False)
         times = {int(at) for at in times} | set(rng.choice(self.slots, 1) if rng.random() < 0.3 else [])
         self.reports = {
-            int(at): (
-                str(rng.choice([EAST, WEST])),
-                int(rng.integers(0, 2)),
-                int(rng.integers(0, 5)),
-            )
+            int(at): (str(rng.choice([EAST, WEST])), int(rng.integers(0, 2)), int(rng.integers(0, 5)))
             for at in sorted(times)
         }
         self.ended = int(self.slots[-1] + rng.integers(1, 30)) if rng.random() < 0.3 else None

@@ -79,12 +79,7 @@ def test_tables_for_people(vectors, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     called = call("rent", vectors, "--budget", "1.5", "--whole")
     assert called.code == 0
-    for words in (
-        "GPUs a job",
-        "root mixes two widths",
-        "4 (36 %) or 5 (64 %)",
-        "One more GPU would save",
-    ):
+    for words in ("GPUs a job", "root mixes two widths", "4 (36 %) or 5 (64 %)", "One more GPU would save"):
         assert words in called.out
 
 

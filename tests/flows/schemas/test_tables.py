@@ -49,12 +49,7 @@ def warehouse(tmp_path_factory):
     db = folder / "w.duckdb"
     with open_store(db) as store:
         save_jobs(store, past_jobs(3, before=AT), origin="user", at=AT, step=STEP)
-        whole_turn(
-            make_turn(store, AT, settings),
-            data=None,
-            requests=[],
-            report=None,
-        )
+        whole_turn(make_turn(store, AT, settings), data=None, requests=[], report=None)
     stretch = stretch_of(AT + STEP, LAST, slot=STEP, step=None)
     backfill(Backfill(db=db, stretch=stretch, settings=settings, data=None, workers=1))
     with open_reader(db) as store:

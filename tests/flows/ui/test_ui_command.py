@@ -29,10 +29,7 @@ IMPATIENT = (
 def started(*arguments: str, how: tuple[str, str] = ("-m", "slackwater.flows.cli")):
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, *how, "ui", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
+        [sys.executable, *how, "ui", *arguments], stderr=subprocess.PIPE, text=True, env=environment
     )
     said = ""
     for line in process.stderr:

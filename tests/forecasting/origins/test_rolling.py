@@ -9,17 +9,7 @@ import pandas as pd
 import pytest
 from make import make_history
 from predictors_kit import registered
-from rolling_kit import (
-    DAY,
-    HALF_HOUR,
-    LAST,
-    Watching,
-    a_rolling,
-    a_series,
-    blocks_of,
-    every,
-    scrambled,
-)
+from rolling_kit import DAY, HALF_HOUR, LAST, Watching, a_rolling, a_series, blocks_of, every, scrambled
 
 from slackwater.forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
 from slackwater.forecasting.predictor import EachAlone, Outlook, Panel, bounded

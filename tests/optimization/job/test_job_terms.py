@@ -7,14 +7,7 @@ import pandas as pd
 import pytest
 from make import make_job
 
-from slackwater.optimization.job.definition import (
-    Amdahl,
-    Job,
-    Power,
-    Progress,
-    RateTable,
-    on_demand_to_go,
-)
+from slackwater.optimization.job.definition import Amdahl, Job, Power, Progress, RateTable, on_demand_to_go
 from slackwater.optimization.job.request import (
     LONGEST,
     MOST,

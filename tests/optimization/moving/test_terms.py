@@ -123,13 +123,7 @@ def test_moves_take_the_transfer_and_cost_the_egress():
 
 #: Terms of a move, and another value of each key.
 TERMS = {"minutes": 2, "usd": 1, "checkpoint_gb": 100, "bandwidth_gb_per_minute": 10}
-OTHER = {
-    "minutes": 3,
-    "usd": 2,
-    "checkpoint_gb": 50,
-    "bandwidth_gb_per_minute": 5,
-    "egress_usd_per_gb": 0.5,
-}
+OTHER = {"minutes": 3, "usd": 2, "checkpoint_gb": 50, "bandwidth_gb_per_minute": 5, "egress_usd_per_gb": 0.5}
 
 
 @pytest.mark.parametrize("key", MovingTerms.model_fields)

@@ -15,12 +15,7 @@ from slackwater.optimization.market.belief import MOST_STATES, Forgetting, Now, 
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.policies.grids import MOST_POINTS
 from slackwater.optimization.policies.pace import pace
-from slackwater.optimization.policies.stochastic import (
-    END_POINTS,
-    ValueTables,
-    expected_to_go,
-    make_tables,
-)
+from slackwater.optimization.policies.stochastic import END_POINTS, ValueTables, expected_to_go, make_tables
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import PlanStatus
 from slackwater.optimization.window.solver import plan_problem

@@ -11,12 +11,7 @@ from scipy.optimize import linprog
 from slackwater.optimization.renting.budget import JobType, hull_frontier, rent
 from slackwater.optimization.renting.price import DeadlineDelay, PricedDelay
 from slackwater.optimization.renting.simulation import equal_widths, fixed_rental, load_of
-from slackwater.optimization.renting.speedup import (
-    SIZE_LAWS,
-    AmdahlSpeedup,
-    PowerSpeedup,
-    TableSpeedup,
-)
+from slackwater.optimization.renting.speedup import SIZE_LAWS, AmdahlSpeedup, PowerSpeedup, TableSpeedup
 from slackwater.warehouse.errors import JobError, SettingsError
 
 
@@ -29,10 +24,7 @@ def kind(name, speedup, rate=0.4, mean=1.0, **rest):
     return JobType(name=name, rate_per_hour=rate, mean_hours=mean, speedup=speedup, **rest)
 
 
-VECTORS = [
-    kind("amdahl", AmdahlSpeedup(parallel=0.8)),
-    kind("root", PowerSpeedup(exponent=0.5)),
-]
+VECTORS = [kind("amdahl", AmdahlSpeedup(parallel=0.8)), kind("root", PowerSpeedup(exponent=0.5))]
 
 
 @pytest.mark.parametrize(

@@ -186,12 +186,7 @@ def test_the_cost_of_an_hour_bounds_the_instances(terms, sold, most):
 )
 def test_ceilings_that_cannot_be_kept_are_refused(terms, sold, why):
     with pytest.raises(JobError, match=why):
-        slot_job(
-            placed(terms),
-            step=pd.Timedelta("30min"),
-            on_demand_usd=3.06,
-            sold=sold,
-        )
+        slot_job(placed(terms), step=pd.Timedelta("30min"), on_demand_usd=3.06, sold=sold)
 
 
 # ---

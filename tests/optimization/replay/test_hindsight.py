@@ -80,12 +80,7 @@ def test_equals_the_pyomo_model_on_short_jobs(overhead):
         job = replace(job, **overhead)
         plan = plan_problem(
             HorizonProblem(
-                job=job,
-                slot=0,
-                done=0.0,
-                n_previous=0,
-                window=window,
-                end_rule=EndRule.ON_DEMAND_TO_GO,
+                job=job, slot=0, done=0.0, n_previous=0, window=window, end_rule=EndRule.ON_DEMAND_TO_GO
             ),
             Limits(seconds=60.0, relative_gap=1e-9),
         )

@@ -111,9 +111,7 @@ def test_scores_are_finite_and_nothing_is_said_relative_to_on_demand():
         window, record = a_market(seed, job)
         case = Case(job=job, window=window, forecasts=[None] * job.deadline_slots, record=record)
         ended = EndedJob(
-            job=in_one_market(job, sold=False),
-            start=pd.Timestamp("2026-03-01", tz="UTC"),
-            cases=(case,),
+            job=in_one_market(job, sold=False), start=pd.Timestamp("2026-03-01", tz="UTC"), cases=(case,)
         )
         scored = score_job(ended, [Stochastic(), UniformProgress(), policy_named("OD-only")])
         assert not scored.on_demand_known

@@ -13,12 +13,7 @@ from open_data import DATA
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import replay, replay_pool
-from slackwater.optimization.replay.score import (
-    hindsight,
-    leaderboard,
-    perfect_forecasts,
-    score,
-)
+from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.studies.audit import audit_outcome
 from slackwater.studies.trials.scenarios import on_demand_only_cost

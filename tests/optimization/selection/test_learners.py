@@ -11,12 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from slackwater.optimization.selection.contract import (
-    best_sequence,
-    leader,
-    play,
-    weigh,
-)
+from slackwater.optimization.selection.contract import best_sequence, leader, play, weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
 from slackwater.optimization.selection.learners.adahedge import AdaHedge
 from slackwater.optimization.selection.learners.blend import Blend

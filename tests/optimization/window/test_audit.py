@@ -104,13 +104,7 @@ def test_a_plan_without_an_answer_passes_when_empty():
 FINISHED = Outcome(
     policy="hand",
     job="j",
-    allocations=(
-        Allocation(0, 3),
-        Allocation(4, 1),
-        Allocation(0, 5),
-        Allocation(5, 0),
-        Allocation(3, 0),
-    ),
+    allocations=(Allocation(0, 3), Allocation(4, 1), Allocation(0, 5), Allocation(5, 0), Allocation(3, 0)),
     progress=20.0,
     cost_usd=0.9 + 4.4 + 4.5 + 5.0 + 3.0,
     termination_cost_usd=0.0,
@@ -138,12 +132,7 @@ GIVEN_UP = Outcome(
 LATE = Outcome(
     policy="hand",
     job="j",
-    allocations=(
-        Allocation(2, 3),
-        Allocation(4, 1),
-        Allocation(0, 5),
-        *(Allocation(0, 0),) * 3,
-    ),
+    allocations=(Allocation(2, 3), Allocation(4, 1), Allocation(0, 5), *(Allocation(0, 0),) * 3),
     progress=14.5,
     cost_usd=2.9 + 4.4 + 4.5,
     termination_cost_usd=6.0,

@@ -88,9 +88,7 @@ def test_no_other_size_would_have_been_better(seed):
         restart=float(rng.choice([0.0, 900.0])),
     )
     seen = Readings(
-        times=np.arange(0.0, 20_000.0, 600.0),
-        available=rng.integers(0, 5, 34),
-        price=np.full(34, 1.0),
+        times=np.arange(0.0, 20_000.0, 600.0), available=rng.integers(0, 5, 34), price=np.full(34, 1.0)
     )
     run = WorldRun(terms, seen)
     for at in np.arange(0.0, DEADLINE, SLOT):

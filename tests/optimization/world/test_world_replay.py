@@ -14,12 +14,7 @@ from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.world.readings import market_readings, readings_inside
-from slackwater.optimization.world.replay import (
-    Launcher,
-    WorldCase,
-    decision_times,
-    replay_in_world,
-)
+from slackwater.optimization.world.replay import Launcher, WorldCase, decision_times, replay_in_world
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError
 
@@ -79,19 +74,12 @@ def test_readings_inside_a_slot_are_those_before_the_next():
 
 def test_a_launcher_decides_at_slots_or_at_readings_too():
     readings = Readings(
-        times=np.array([0.0, 600.0, 1800.0, 2000.0, 3600.0]),
-        available=np.ones(5),
-        price=np.ones(5),
+        times=np.array([0.0, 600.0, 1800.0, 2000.0, 3600.0]), available=np.ones(5), price=np.ones(5)
     )
     slots = list(decision_times(Launcher.SLOTS, 2, HALF_HOUR, [readings]))
     assert slots == [(0.0, 0, 1800.0), (1800.0, 1, 3600.0)]
     reacts = list(decision_times(Launcher.READINGS, 2, HALF_HOUR, [readings]))
-    assert reacts == [
-        (0.0, 0, 600.0),
-        (600.0, 0, 1800.0),
-        (1800.0, 1, 2000.0),
-        (2000.0, 1, 3600.0),
-    ]
+    assert reacts == [(0.0, 0, 600.0), (600.0, 0, 1800.0), (1800.0, 1, 2000.0), (2000.0, 1, 3600.0)]
 
 
 # ---
@@ -261,10 +249,7 @@ def hostile_case(rng: np.random.Generator) -> WorldCase:
         drawn = rng.choice([0, n_max], len(times), p=[0.5, 0.5])
         readings = Readings(times=times, available=drawn, price=np.full(len(times), 0.5))
     times = InstanceTimes(
-        boot=boot,
-        restart=restart,
-        on_demand_wait=wait,
-        checkpoint=float(rng.choice([0.0, 600.0, 3600.0])),
+        boot=boot, restart=restart, on_demand_wait=wait, checkpoint=float(rng.choice([0.0, 600.0, 3600.0]))
     )
     record = hostile_record(rng, window, n_max)
     case = Case(job=replace(job, times=times), window=window, record=record)

@@ -136,12 +136,7 @@ def test_the_answer_adds_up(outcomes, folder):
 def test_a_person_sees_tables_and_a_course(outcomes, folder, capsys):
     answer = advice_report(answer_of(outcomes, data=str(folder), seed=2, fast=True))
     text = printed(answer.blocks)
-    for words in (
-        "best fixed policy in hindsight",
-        "MSU-trim",
-        "P(late)",
-        "advice without prior",
-    ):
+    for words in ("best fixed policy in hindsight", "MSU-trim", "P(late)", "advice without prior"):
         assert words in text
     page = rendered(answer)
     assert len(charts_of(page)) == 1

@@ -9,12 +9,7 @@ from slackwater.optimization.selection.contract import play, weigh
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.learners import BANDITS
 from slackwater.studies.learners.contract import play_bandit
-from slackwater.studies.rounds import (
-    Spans,
-    follow_least_loss,
-    play_delayed,
-    play_delayed_bandit,
-)
+from slackwater.studies.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c")

@@ -14,11 +14,7 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.policies.forecast_record import ForecastRecord, noted
-from slackwater.studies.policies.receding_gradient import (
-    LEAST_SMOOTHING,
-    RecedingGradient,
-    accurate_steps,
-)
+from slackwater.studies.policies.receding_gradient import LEAST_SMOOTHING, RecedingGradient, accurate_steps
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14

@@ -144,10 +144,7 @@ def scored() -> list[Scores]:
     split = Split(
         label="s",
         train=(trace("t", "2021-01-01", sticky(1, 4000)),),
-        test=(
-            trace("u", "2022-01-01", sticky(2, 700)),
-            trace("short", "2022-01-01", sticky(3, 320)),
-        ),
+        test=(trace("u", "2022-01-01", sticky(2, 700)), trace("short", "2022-01-01", sticky(3, 320))),
     )
     with coarse_tables():
         return score_split(split, every_hours=24)

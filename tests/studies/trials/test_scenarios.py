@@ -66,11 +66,7 @@ def test_sample_and_hold_takes_the_last_known_value_until_it_is_too_old():
     )
     held = sample_and_hold(times, np.array([1.0, 2.0, 3.0]), grid, max_age=np.timedelta64(60, "m"))
     assert np.isnan(held[0])  # nothing was known yet
-    assert held[1:4].tolist() == [
-        2.0,
-        2.0,
-        2.0,
-    ]  # observed when the slot begins, then repeated for an hour
+    assert held[1:4].tolist() == [2.0, 2.0, 2.0]  # observed when the slot begins, then repeated for an hour
     assert np.isnan(held[4:8]).all()
     assert held[8:].tolist() == [3.0, 3.0]
 

@@ -5,12 +5,7 @@ import pandas as pd
 import pytest
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from slackwater.warehouse.asof import (
-    HistoryAssumptions,
-    HistoryRequest,
-    load_histories,
-    load_history,
-)
+from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, load_histories, load_history
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import append

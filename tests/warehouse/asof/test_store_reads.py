@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
 from storekit import batch as make_batch
 
-from slackwater.warehouse.asof import (
-    HistoryAssumptions,
-    HistoryRequest,
-    Reader,
-    load_histories,
-    load_history,
-)
+from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, Reader, load_histories, load_history
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market

@@ -8,10 +8,7 @@ from storekit import HOUR, T0, count_row, counts, price_row, prices
 
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
-from slackwater.warehouse.exchange import (
-    publish_generation,
-    publishing,
-)
+from slackwater.warehouse.exchange import publish_generation, publishing
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import append, list_markets

@@ -326,11 +326,7 @@ def test_rows_that_are_stored_exactly_so_are_not_compared_one_by_one(store, monk
     monkeypatch.setattr("slackwater.warehouse.observations._choose_winners", compared)
     done = append(store, prices(*known, price_row(T0 + 2 * HOUR, 3.0)), source="t")
     assert (done.added, done.repeated, done.rejected) == (1, 2, 0)
-    news = (
-        price_row(T0, 1.5),
-        price_row(T0, 1.0, on_demand_usd=9.0),
-        price_row(T0, 1.0, known_at=T0 + HOUR),
-    )
+    news = (price_row(T0, 1.5), price_row(T0, 1.0, on_demand_usd=9.0), price_row(T0, 1.0, known_at=T0 + HOUR))
     for row in news:
         with pytest.raises(Compared):
             append(store, prices(*known, row), source="t")

@@ -61,10 +61,7 @@ _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 _PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
 #: First bytes of AWS CLI output that is no record -> description and remedy.
 _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
-    (b"--", b"|", b"+-"): (
-        "output of `--output table`",
-        "ask again with `--output json` or `--output text`",
-    ),
+    (b"--", b"|", b"+-"): ("output of `--output table`", "ask again with `--output json` or `--output text`"),
     (b"SpotPriceHistory:", b"NextToken:", b"- AvailabilityZone", b"- NextToken", b"- SpotPriceHistory"): (
         "output of `--output yaml`",
         "ask again with `--output json` or `--output text`",
@@ -403,11 +400,7 @@ def _table_batches(
     unknown = table.filter(pc.is_null(region))
     if unknown.num_rows:
         rejected = [
-            (
-                row["line"],
-                "\t".join(row[name] for name in columns),
-                _unknown_zone(row["zone"]),
-            )
+            (row["line"], "\t".join(row[name] for name in columns), _unknown_zone(row["zone"]))
             for row in unknown.to_pylist()
         ]
         yield rejected_batch(path, rejected)

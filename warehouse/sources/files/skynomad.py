@@ -48,9 +48,7 @@ class SkyNomadOptions(Options):
     )
     capacity: int = Field(1, ge=1, description="instances a line of the CSV asked for (default: 1)")
     gap_seconds: int | None = Field(
-        None,
-        ge=1,
-        description="nominal seconds between lines of a CSV (default: the median)",
+        None, ge=1, description="nominal seconds between lines of a CSV (default: the median)"
     )
     source: str = label_option("skynomad")
 

@@ -376,12 +376,7 @@ def _count_rows(
     for (region, instance_type), count in sorted(counts.items()):
         yield (
             "availability",
-            {
-                "region": region,
-                "instance_type": instance_type,
-                "available": count,
-                "truncated": truncated,
-            },
+            {"region": region, "instance_type": instance_type, "available": count, "truncated": truncated},
         )
 
 
