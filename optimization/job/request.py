@@ -681,7 +681,26 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
             remedy="`slackwater init --job` writes a job file with every key",
         ) from error
     check_bounds(request, where)
+    _require_rate(request, where)
     return request
+
+
+#: Key of the rate of a form: its default of 1 is no rate of tokens.
+_RATE_KEYS = {"linear": "alpha", "amdahl": "scale", "power": "scale"}
+
+
+def _require_rate(request: JobRequest, where: str) -> None:
+    """Raise `JobError` for work in tokens and a form of throughput without its rate, which would be 1 token an hour."""
+    if request.workload.unit != "tokens":
+        return
+    for form in (request.throughput, *request.throughput_on.values()):
+        key = _RATE_KEYS.get(form.form, "")
+        if key and key not in form.model_fields_set:
+            raise JobError(
+                f"job file {where}: workload in tokens, throughput without {key}",
+                expected=f"{key} = 3.6e7, the tokens per hour of one instance (or GPU, with per = \"gpu\")",
+                remedy='state it, or the work in hours: unit = "gpu_hours"',
+            )
 
 
 #: Shortest examples of the keys that every job file needs.

@@ -93,6 +93,24 @@ def test_a_wrong_key_is_named(changes, key):
         parse_request({**BASE, **changes}, "test")
 
 
+@pytest.mark.parametrize(
+    ("form", "key"),
+    [
+        ({"form": "linear"}, "alpha"),
+        ({"form": "power", "exponent": 0.9, "per": "gpu"}, "scale"),
+        ({"form": "amdahl", "parallel": 0.9}, "scale"),
+    ],
+)
+def test_work_in_tokens_needs_a_rate_in_tokens(form, key):
+    tokens = {**BASE, "workload": {"amount": 4e9, "unit": "tokens"}}
+    with pytest.raises(JobError, match=f"without {key}") as caught:
+        parse_request({**tokens, "throughput": form}, "test")
+    assert "tokens per hour" in caught.value.expected
+    assert parse_request({**tokens, "throughput": form | {key: 1e6}}, "test")
+    assert parse_request({**tokens, "throughput": {"form": "table", "rates": [1e6] * 64}}, "test")
+    assert parse_request({**BASE, "throughput": form}, "test")
+
+
 def test_a_broken_file_is_named(tmp_path: Path):
     file = tmp_path / "x.toml"
     file.write_text("name = ")

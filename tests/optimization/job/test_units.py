@@ -127,7 +127,7 @@ def test_sizes_are_in_instances_or_in_gpus(more, found):
         {},
         {"workload": {"amount": 40.0, "unit": "instance_hours"}, "n_max": None, "gpus_max": 64},
         {"workload": {"amount": 40.0, "unit": "slots"}, "throughput": {"form": "linear", "per": "gpu"}},
-        {"workload": {"amount": 4e9, "unit": "tokens"}, "throughput": {"form": "power", "exponent": 0.9, "per": "gpu"}},
+        {"workload": {"amount": 4e9, "unit": "tokens"}, "throughput": {"form": "power", "exponent": 0.9, "scale": 1e6, "per": "gpu"}},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("market", [OWN, BARE])
@@ -261,6 +261,7 @@ def test_work_that_differs_between_types_is_refused_in_words():
         ) as caught:
             moving(P5, P5_ONE, **terms, workload=work)
         assert "tokens" in caught.value.remedy
+    terms["throughput"]["scale"] = 1.0
     runs = moving(P5, P5_ONE, **terms, workload={"amount": 320.0, "unit": "tokens"})
     assert {run.workload for run in runs} == {320.0}
     both = {"p5.48xlarge": {"form": "linear"}, "p5.4xlarge": {"form": "linear"}}
