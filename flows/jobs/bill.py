@@ -168,7 +168,7 @@ def _day() -> Any:
 
 def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     if not jobs:
-        return "No decision has been made yet, so nothing was paid."
+        return "No decision has been made yet: instances that ran without one are not in the bill."
     paid = sum(row["paid_usd"] for row in jobs)
     counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
     told = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."

@@ -233,10 +233,15 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
         job.run, progress, left=job.run.deadline_slots - job.live.slot,
         on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
     )  # fmt: skip
+    late = made.expected.late_probability if made.risk_known else 0.0
+    then = (
+        "the deadline is met only if spot stays available"
+        if late < 0.9
+        else f"in {percent(late)} of cases before the work is done: raise the budget, or stop the job now"
+    )
     return (
         f"the budget of ${dollars(job.run.budget_usd)} does not cover finishing on demand, which costs ${dollars(need)} in "
-        f"total: "
-        "only spot runs, until the budget is spent, and the deadline is met only if spot stays available"
+        f"total: only spot runs, until the budget is spent, {'and ' if late < 0.9 else ''}{then}"
     )
 
 

@@ -200,7 +200,10 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
         if (between := finish_interval(row))
         else ""
     )
-    return [f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}.", told]
+    finish = f"Expected finish {utc(row['expected_finish'])}{between}"
+    if row.get("budget_note") and late is not None and late >= 0.9 and not row.get("expected_finish_p10"):
+        finish = "Not expected to finish within the budget"
+    return [f"{finish}, deadline {utc(row['deadline'])}.", told]
 
 
 def budget(row: Mapping[str, Any]) -> str:

@@ -698,7 +698,7 @@ def _require_rate(request: JobRequest, where: str) -> None:
         if key and key not in form.model_fields_set:
             raise JobError(
                 f"job file {where}: workload in tokens, throughput without {key}",
-                expected=f"{key} = 3.6e7, the tokens per hour of one instance (or GPU, with per = \"gpu\")",
+                expected=f'{key} = 3.6e7, the tokens per hour of one instance (or GPU, with per = "gpu")',
                 remedy='state it, or the work in hours: unit = "gpu_hours"',
             )
 

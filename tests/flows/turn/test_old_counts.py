@@ -77,3 +77,19 @@ def test_without_a_count_for_the_slot_spot_is_tried_and_earlier_counts_are_evide
     assert "not observed in this slot" not in row["reason"]
     assert 108 < row["expected_cost_p10_usd"] <= row["expected_cost_p90_usd"] < row["on_demand_only_usd"]
     assert row["expected_cost_p10_usd"] < row["expected_cost_usd"], "spot may be gone"
+
+
+@pytest.mark.parametrize(("budget", "enough"), [(60, False), (130, True)])
+def test_a_budget_below_the_work_at_the_spot_price_is_said_to_end_first(known, budget, enough):
+    form, folder = known
+    if form != "fresh":
+        pytest.skip("budgets do not depend on the age of counts")
+    job = folder / "spent.toml"
+    job.write_text(job_text("spent", market="lab/r1/z1/g", budget_usd=budget, **TERMS))
+    said = " ".join(call("plan", job, "--db", folder / "w.duckdb", "--at", AT.isoformat()).said.split())
+    assert "does not cover finishing on demand" in said
+    assert ("only if spot stays available" in said, "Expected finish" in said) == (enough, enough)
+    assert ("before the work is done" in said, "Not expected to finish within the budget" in said) == (
+        not enough,
+        not enough,
+    )

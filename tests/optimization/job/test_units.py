@@ -127,7 +127,8 @@ def test_sizes_are_in_instances_or_in_gpus(more, found):
         {},
         {"workload": {"amount": 40.0, "unit": "instance_hours"}, "n_max": None, "gpus_max": 64},
         {"workload": {"amount": 40.0, "unit": "slots"}, "throughput": {"form": "linear", "per": "gpu"}},
-        {"workload": {"amount": 4e9, "unit": "tokens"}, "throughput": {"form": "power", "exponent": 0.9, "scale": 1e6, "per": "gpu"}},
+        {"workload": {"amount": 4e9, "unit": "tokens"},
+         "throughput": {"form": "power", "exponent": 0.9, "scale": 1e6, "per": "gpu"}},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("market", [OWN, BARE])
