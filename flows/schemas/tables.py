@@ -443,7 +443,6 @@ def _costs() -> Relation:
     )
 
 
-#: Prices of a decision, and fields of a revision without a separate column, with their types.
 #: Prices of a decision, and the fields of a revision without a separate column, with their types.
 _PRICES: Final = ("spot_usd_per_hour", "on_demand_usd_per_hour")
 _REVISED: Final = {"source": "VARCHAR", **dict.fromkeys(_PRICES, "DOUBLE")}
