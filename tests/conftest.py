@@ -64,7 +64,6 @@ FIRST = (
     "contract/test_policies.py",
     "faults/test_hostile_files.py",
     "faults/test_kills.py",
-    "studies/experiments/test_cant_be_late.py",
     "flows/jobs/test_job_report.py",
     "flows/turn/test_prices_only.py",
     "flows/acting/test_act_command.py",

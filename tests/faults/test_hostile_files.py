@@ -235,6 +235,7 @@ def test_a_field_of_a_megabyte_is_kept_or_refused_but_never_lost(tmp_path, store
     accounted(store, put(tmp_path, tidy_prices(5).replace(name, "x" * 1_000_000, 1)))
 
 
+@pytest.mark.slow
 def test_a_million_columns(tmp_path, store):
     head, row, *_ = tidy_prices(1).splitlines()
     extra = "," * 1_000_000

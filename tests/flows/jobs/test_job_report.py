@@ -411,7 +411,13 @@ def test_a_report_that_cannot_be_is_one_line(jobs, tmp_path, words, part):
 
 def test_tokens_count_for_a_job_in_tokens(tmp_path):
     with open_store(tmp_path / "w.duckdb") as store:
-        add_job(store, name="tokens", source=SOURCE, workload={"amount": 2e9, "unit": "tokens"})
+        add_job(
+            store,
+            name="tokens",
+            source=SOURCE,
+            workload={"amount": 2e9, "unit": "tokens"},
+            throughput={"form": "linear", "alpha": 1e8},
+        )
     words = ("job", "report", "tokens", "--db", tmp_path / "w.duckdb", "--at", BEGIN.isoformat(), "--json")
     said = json.loads(call(*words, "--tokens", "5e8")[1])
     assert (said["progress"], said["progress_share"], said["workload_unit"]) == (5e8, 0.25, "tokens")

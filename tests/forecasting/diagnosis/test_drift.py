@@ -63,6 +63,7 @@ def false_alarms(matrix, runs, seed, days=60):
     return found / (runs * days / 30)
 
 
+@pytest.mark.slow
 def test_false_alarms_are_fewer_than_one_in_30_days():
     rates = np.array([false_alarms(matrix, 3, seed) for seed, matrix in enumerate(STATIONARY.values())])
     # 42 months over all chains together: the mean is precise enough; single chains are tested in the long form.

@@ -59,7 +59,7 @@ def test_last_value_is_the_published_floor(counts):
 @pytest.mark.parametrize(
     ("zones", "every", "names"),
     [
-        pytest.param(slice(None, None, 8), 8, ["combined"], id="quick"),
+        pytest.param(slice(None, None, 8), 8, ["combined"], id="quick", marks=pytest.mark.slow),
         pytest.param(slice(None), 1, ["markov", "smoothing", "combined"], id="whole", marks=pytest.mark.slow),
     ],
 )

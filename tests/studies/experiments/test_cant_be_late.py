@@ -54,6 +54,7 @@ def answer(folder: Path) -> dict:
         return cant_be_late_answer(folder, seed=7, fast=True)
 
 
+@pytest.mark.slow
 def test_the_answer_has_the_agreed_form(answer):
     assert {row["split"] for row in answer["variants"]} == {"2024 -> 2021", "2021 -> 2024"}
     for row in answer["variants"]:
@@ -70,6 +71,7 @@ def test_the_answer_has_the_agreed_form(answer):
             assert figures["score"] <= row["optimum_score"] + 1e-9
 
 
+@pytest.mark.slow
 def test_variants_add_up_to_their_setting(answer):
     for whole in answer["settings"]:
         key = ("split", "deadline_h", "overhead_h", "loses_last_slot")
@@ -79,6 +81,7 @@ def test_variants_add_up_to_their_setting(answer):
         assert total / whole["runs"] == pytest.approx(whole["policies"]["UP"]["mean_cost_usd"])
 
 
+@pytest.mark.slow
 def test_the_same_jobs_in_the_products_replay(answer):
     own = answer["own_replay"]
     assert {(row["deadline_h"], row["overhead_h"]) for row in own["settings"]} == {
@@ -94,6 +97,7 @@ def test_the_same_jobs_in_the_products_replay(answer):
     assert own["gap_closed"]["Stochastic"] > 0.5
 
 
+@pytest.mark.slow
 def test_misses_are_counted_with_and_without_the_last_slot(answer):
     found = answer["summary"]
     assert found["misses"]["stochastic"] == found["kept"]["misses"]["stochastic"] == 0
@@ -116,6 +120,7 @@ def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
     assert optimum(setting, up).cost_usd > best + on_demand
 
 
+@pytest.mark.slow
 def test_tables_for_a_person(answer):
     out = printed(cant_be_late_report(answer).blocks)
     assert "What each state variable adds" in out
@@ -123,6 +128,7 @@ def test_tables_for_a_person(answer):
     assert "The same jobs in the product's own replay" in out
 
 
+@pytest.mark.slow
 def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path):
     series(1, "2021-05-01", "a", slots=1000).to_parquet(tmp_path / "availability.parquet")
     page = tmp_path / "deep" / "report.html"

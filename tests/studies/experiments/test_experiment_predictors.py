@@ -73,6 +73,7 @@ def test_the_numbers_are_those_of_the_rounds(replayed):
         assert sum(row["best_in_markets"] for row in own["arms"]) == answer["markets"]
 
 
+@pytest.mark.slow
 def test_a_forecaster_that_earns_more_is_found_and_accuracy_can_mislead():
     answer = predictors_answer(made_up("combined", 200), data="d", seed=2, fast=False)
     own = answer["policies"]["p"]

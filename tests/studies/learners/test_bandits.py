@@ -53,6 +53,7 @@ def runs_on(learner, table, seeds=SEEDS):
     return [play_bandit(learner, NAMES, table, rng=np.random.default_rng(s))[0] for s in range(seeds)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", SEQUENCES)
 @pytest.mark.parametrize("learner", PROVEN, ids=name_of)
 def test_expected_regret_stays_under_its_bound_at_every_round(learner, rounds):
@@ -67,6 +68,7 @@ def test_expected_regret_stays_under_its_bound_at_every_round(learner, rounds):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifts", [1, 2, 5])
 def test_the_shifting_bound_of_exp3s_holds_through_switches(shifts):
     learner = Exp3S(rounds=K, shifts=2)

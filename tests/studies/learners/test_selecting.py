@@ -180,6 +180,7 @@ def test_the_kind_of_a_market():
         assert abundance(job, window) == pytest.approx(work * 0.5 / 8)
 
 
+@pytest.mark.slow
 def test_after_a_switch_the_blend_serves_the_second_market_too():
     raw = jobs(11, switch=True, rounds=600)
     blend, plain = (
