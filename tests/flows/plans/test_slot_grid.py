@@ -3,6 +3,8 @@
 import pytest
 from command_kit import call
 
+pytestmark = pytest.mark.usefixtures("light_planner")
+
 JOB = """name = "{name}"
 {times}
 n_min = 1
@@ -27,12 +29,6 @@ ROWS = "\n".join(
     for minute in (0, 30)
 )
 HEADER = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,available"
-
-
-@pytest.fixture(autouse=True)
-def light_planner(monkeypatch):
-    """The default forecaster is fitted anew for every plan; these tests are not about forecasts."""
-    monkeypatch.setenv("SLACKWATER_PLANNER", "last_value")
 
 
 @pytest.fixture(scope="module")
