@@ -110,7 +110,7 @@ def _unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
         )
     if gaps := sum(_is_gap(*pair) for pair in pairwise(slots)):
         found.append(
-            f"Not in the bill: {plural(gaps, 'time')} between two slots without a decision or a report."
+            f"Not in the bill: {plural(gaps, 'gap')} between slots, where nothing was decided or reported."
         )
     return found
 

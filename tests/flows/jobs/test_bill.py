@@ -307,7 +307,7 @@ def test_a_bill_names_what_is_not_known(tmp_path):
     said = call("bill", "--db", db).said
     assert "Paid $2.50 for 1 job, counted to the end of the newest slot, 2026-03-09 00:30 UTC." in said
     assert "Spot price not observed in 2 of 2 slots with spot: that of the decision is used." in said
-    assert "Not in the bill: 1 time between two slots without a decision or a report." in said
+    assert "Not in the bill: 1 gap between slots, where nothing was decided or reported." in said
     with open_store(db) as store:
         write_rows(store, "reports", [reported("lora", START + 3 * STEP, finished=True)])
     assert "Paid $2.50 for 1 job." in call("bill", "--db", db).said
