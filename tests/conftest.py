@@ -44,33 +44,33 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 #: Number of snapshots that `open_snapshots` keeps open.
 SNAPSHOTS = 4
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
-#: The first compiles nearly all kernels in a process, so that their common parts are compiled once; it has ended when the
-#: policies, which need the same kernels, have their turn.
+#: The first compiles nearly all kernels in a process, so that their common parts are compiled once. The next eleven, which
+#: take about as long, need none of these kernels: a second process that needs them meanwhile compiles the common parts too.
 FIRST = (
     "flows/turn/test_moving_jobs.py",
     "contract/test_predictors.py",
+    "warehouse/exchange/test_exchange.py",
+    "contract/test_source_rows.py",
+    "flows/accuracy/test_accuracy_command.py",
+    "warehouse/observations/test_store_ingest.py",
+    "flows/feeds/test_feeds.py",
+    "faults/test_hostile_files.py",
+    "warehouse/store/test_snapshots.py",
+    "warehouse/asof/test_store_reads.py",
+    "flows/accuracy/test_accuracy_blocks.py",
+    "faults/test_kills.py",
     "flows/engine/test_runs.py",
     "contract/test_plugin_package.py",
     "flows/engine/test_engine.py",
     "flows/ui/test_ui.py",
-    "contract/test_source_rows.py",
     "flows/backfill/test_backfill.py",
-    "warehouse/exchange/test_exchange.py",
-    "warehouse/observations/test_store_ingest.py",
     "flows/plans/test_plan_of_a_turn.py",
-    "flows/accuracy/test_accuracy_command.py",
-    "flows/feeds/test_feeds.py",
     "flows/command/test_cli.py",
     "contract/test_policies.py",
-    "faults/test_hostile_files.py",
-    "faults/test_kills.py",
     "flows/jobs/test_job_report.py",
     "flows/turn/test_prices_only.py",
     "flows/acting/test_act_command.py",
     "flows/monitoring/test_alarms.py",
-    "flows/accuracy/test_accuracy_blocks.py",
-    "warehouse/asof/test_store_reads.py",
-    "warehouse/store/test_snapshots.py",
     "flows/turn/report/test_report.py",
     "flows/turn/test_fitting.py",
     "flows/requests/test_fill.py",

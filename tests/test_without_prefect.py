@@ -84,6 +84,7 @@ def test_a_turn_needs_no_prefect_and_servers_say_so(tmp_path):
         assert err.endswith('expected the optional extra serve; pip install "slackwater[serve]"\n')
 
 
+@pytest.mark.slow  # the quick form: a turn without the extras, above
 def test_prices_of_a_file_are_planned_on_and_pages_name_the_extras_of_their_parts(tmp_path):
     write_tidy(tmp_path / "data", days=7)
     (tmp_path / "slackwater.toml").write_text(

@@ -92,6 +92,7 @@ def test_the_page_is_self_contained_and_has_five_charts_a_variable(accuracy):
     assert not re.search(r">\s*(nan|None|inf|NaT|<NA>)\s*<", unpacked(page))
 
 
+@pytest.mark.slow
 def test_same_tables_same_bytes_whatever_the_order_of_rows(accuracy):
     turned = {name: getattr(accuracy, name).iloc[::-1] for name in ("scores", "pooled", "daily")}
     assert page_of(replace(accuracy, **turned)) == page_of(accuracy)

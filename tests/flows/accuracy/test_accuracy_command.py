@@ -98,6 +98,7 @@ def test_markets_are_pooled_by_class_too(whole):
         assert row["coverage_80"] <= row["coverage_80_closed"] + 1e-12
 
 
+@pytest.mark.slow
 def test_the_horizon_may_be_half_a_day_of_short_slots(folder):
     words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
     since = ("--since", LATE.isoformat())
@@ -231,6 +232,7 @@ def made(folder, tmp_path_factory):
     return course, run_course(course, notes=measured.notes)
 
 
+@pytest.mark.slow
 def test_a_course_that_was_sent_makes_the_same_tables(made):
     """Pickle the plan as for a worker process; `tests/optimization/replay/test_batch.py` covers real workers."""
     course, serial = made
@@ -299,6 +301,7 @@ def test_damaged_files_are_made_again_with_a_note_each(made):
         assert path.read_bytes() == own
 
 
+@pytest.mark.slow
 def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
     """Damage the last of several row groups: the earlier groups are read, but none of their scores counts."""
     course, _ = made

@@ -83,6 +83,7 @@ def rolling_of(measured: Measured, settings: Settings, slots) -> Rolling:
     )
 
 
+@pytest.mark.slow
 def test_the_report_forecasts_what_turns_have_issued(db, settings):
     """Compare every quantile, the mean and the fallback reason, over several fits of both variables."""
     slots = list(pd.date_range(AT - ORIGINS * STEP, PRESENTS[-1], freq=STEP))

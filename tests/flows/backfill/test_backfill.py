@@ -158,14 +158,9 @@ def test_no_job_is_scored_again_by_a_later_slot(filled):
     assert sorted(names) == sorted(set(names))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("chunk", "piece", "opening", "workers"),
-    [
-        (3, 2, 1, 1),
-        pytest.param(3, 1, 8, 1, marks=pytest.mark.slow),
-        pytest.param(2, 24, 8, 1, marks=pytest.mark.slow),
-        pytest.param(4, 1, 8, 2, marks=pytest.mark.slow),
-    ],
+    ("chunk", "piece", "opening", "workers"), [(3, 2, 1, 1), (3, 1, 8, 1), (2, 24, 8, 1), (4, 1, 8, 2)]
 )
 def test_one_chunk_or_many_are_the_same(
     tmp_path, settings, live, monkeypatch, chunk, piece, opening, workers

@@ -302,6 +302,7 @@ def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file,
     assert task_runs(client, run) == {"ingest": "Completed", "forecast": "Failed", "turn-tries": "Failed"}
 
 
+@pytest.mark.slow  # the quick form: a run in the place of a dead one, below, shows its stages
 def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, monkeypatch):
     from slackwater.flows.backfill.flow import backfill
 

@@ -265,6 +265,7 @@ def made_again(db, settings, slots):
     return backfill(Backfill(db=db, stretch=stretch, settings=settings, workers=1))
 
 
+@pytest.mark.slow
 def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path, settings):
     """Slots before the change use the old terms even if the change is known, later slots the new terms; issued rows stay."""
     slots = list(pd.date_range(AT, periods=3, freq=STEP))

@@ -112,6 +112,7 @@ def test_the_example_is_priced_in_a_market(tmp_path):
     assert "on demand" in (tmp_path / "rent.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_market_of_instances_with_eight_gpus_counts_and_prices_gpus(tmp_path):
     """An instance with 8 GPUs counts as 8 GPUs at an eighth of its price (M8.6); an unknown GPU count is required as an option."""
     folder = write_tidy(tmp_path / "tidy")

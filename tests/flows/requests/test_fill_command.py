@@ -60,6 +60,7 @@ def test_one_command_goes_from_three_fields_to_a_score(folder, tmp_path):
     assert replayed["allocations"] == score["allocations"]
 
 
+@pytest.mark.slow
 def test_a_filled_job_is_added_planned_and_shown(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     job, db = tmp_path / "job.toml", tmp_path / "w.duckdb"

@@ -379,6 +379,7 @@ def contents(store):
     }
 
 
+@pytest.mark.slow
 def test_compacting_and_moving_keep_views_and_comments(warehouse, tmp_path):
     store, _ = warehouse
     before, rows = description(store), contents(store)

@@ -150,6 +150,7 @@ def test_stored_estimations_give_the_same_forecasts_and_spare_the_work(estimated
     assert (rows["known_at"] == rows["fitted_at"]).all()
 
 
+@pytest.mark.slow
 def test_a_forecast_made_later_is_the_one_that_would_have_been_made_then(copy, warehouse, settings):
     """Compare live turns, slot by slot, with forecasts computed at a later time by new fits."""
     live = {}

@@ -93,6 +93,7 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
     assert [one["stale"] for one in shown["decisions"]] == [TOLD]
 
 
+@pytest.mark.slow  # the quick form: a record that ends before now, of `test_plan_of_a_turn`
 def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_why_it_decides_nothing(
     folder, tmp_path
 ):

@@ -186,6 +186,7 @@ def test_the_answer_has_the_promised_form(first):
     assert Path(answer["report"]).read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow  # the quick form: the same turn again writes nothing new
 def test_the_page_of_a_turn_again_is_the_whole_page_wherever_it_goes(first, settings, tmp_path, monkeypatch):
     file = tmp_path / "slackwater.toml"
     file.write_text(f'planner = "markov"\npool = "{settings.pool}"\n')

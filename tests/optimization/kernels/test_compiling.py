@@ -255,6 +255,7 @@ print(most(4), "pipeline_class" in KERNEL)
 """
 
 
+@pytest.mark.slow
 def test_other_versions_of_numba_compile_with_their_own_compiler(tmp_path):
     script = tmp_path / "other.py"
     script.write_text(OTHER_NUMBA)

@@ -279,10 +279,10 @@ def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
         assert at_once.utility_usd == pytest.approx(one_by_one.utility_usd, rel=1e-12)
 
 
-@pytest.mark.parametrize("jobs", [25, pytest.param(60, marks=pytest.mark.slow)])
-def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is(jobs):
+@pytest.mark.slow
+def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
     """Compares probabilities predicted at the first slot with outcomes, for jobs on the very chain of the belief."""
-    said, late, rng = [], [], np.random.default_rng(17)
+    said, late, rng, jobs = [], [], np.random.default_rng(17), 60
     policy, job, chain = Stochastic(half_life_hours=72.0), a_job(), chain_of(0.85)
     for seed in range(jobs):
         window, record = market(walk(chain, 412, rng))

@@ -108,6 +108,7 @@ def test_misses_are_counted_with_and_without_the_last_slot(answer):
     assert "where the last slot of a run counts" in text
 
 
+@pytest.mark.slow
 def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
     """Spot in every other slot: on-demand fills the slots between, and only a single start is lost (M2.4)."""
     setting = Setting(deadline_minutes=50 * 60, overhead_minutes=12, slot_minutes=30, loses_last_slot=False)

@@ -157,6 +157,7 @@ def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
     assert len({found[slot].tobytes() for slot in slots}) > 1
 
 
+@pytest.mark.slow
 def test_a_planner_over_panels_learns_from_the_peers_but_not_from_their_future(tapes):
     """Scrambling every series after a slot changes no forecast up to it; scrambling the peers before it does."""
     own = tapes.counts[0]

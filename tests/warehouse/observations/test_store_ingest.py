@@ -521,10 +521,8 @@ class TidyParquet:
             yield Batch(kind="price" if "price" in path.name else "availability", table=table)
 
 
-@pytest.mark.parametrize(
-    ("name", "rows"),
-    [("prices.parquet", 293_207), pytest.param("availability.parquet", 343_689, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "rows"), [("prices.parquet", 293_207), ("availability.parquet", 343_689)])
 def test_the_open_histories_are_counted_exactly(tmp_path, data_folder, name, rows):
     with open_store(tmp_path / "w.duckdb") as store:
         assert ingest_file(store, TidyParquet(), data_folder / name, options=OPTIONS) == done(added=rows)

@@ -152,6 +152,7 @@ def test_every_chart_is_what_the_language_takes(data):
         alt.Chart.from_dict({**spec, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"})
 
 
+@pytest.mark.slow
 def test_same_data_give_the_same_bytes(data, page, tmp_path):
     assert render_report(data) == page
     first, second = (write_report(data, tmp_path / name / "r.html") for name in ("a", "b"))
