@@ -28,6 +28,7 @@ from slackwater.forecasting.predictors.arima import (
     log_likelihood,
     moments,
     random_walk,
+    solved,
     stationary_covariance,
 )
 from slackwater.forecasting.series import series_of
@@ -64,6 +65,16 @@ def test_likelihood_states_and_forecasts_are_those_of_statsmodels(order):
     states = filtered_states(centred, phi, theta)
     assert states == pytest.approx(result.filtered_state.T, abs=1e-8)
     assert expected_ahead(states[-1:], phi, 12)[0] == pytest.approx(result.forecast(12), abs=1e-8)
+
+
+def test_small_systems_are_solved_as_by_lapack_and_singular_systems_are_refused():
+    rng = np.random.default_rng(3)
+    for n in range(1, 10):
+        system, right = rng.normal(size=(n, n)), rng.normal(size=n)
+        system[0, 0] = 0.0 if n > 1 else 2.0  # a pivot must be found
+        assert solved(system.copy(), right.copy()) == pytest.approx(np.linalg.solve(system, right), rel=1e-9)
+    with pytest.raises(np.linalg.LinAlgError):
+        solved(np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones(2))
 
 
 def test_the_state_begins_at_its_stationary_covariance():
