@@ -99,28 +99,29 @@ STEPS = (
         name="markets",
         minute=5,
         words="markets --for job.toml",
-        text="us-east-1b is the cheapest zone. *Extra cost* compares a start in another zone now with the best start.",
+        text="us-east-1b is the cheapest zone. *Extra cost* is that of starting in another zone.",
     ),
     Step(
         name="plan",
         minute=5,
         words="plan job.toml",
-        text="Nothing is stored yet. Nobody has measured these zones, so cost and finish assume that spot there comes and goes "
-        "as in the measured markets.",
+        text="Nothing is stored yet. Availability of these zones was never measured, so cost and finish assume "
+        "that of measured markets.",
     ),
     Step(
         name="add",
         minute=5,
         words="job add job.toml",
-        text="Every turn now decides the job. `slackwater run` runs a turn, one pass of the loop: read data, forecast, decide.",
+        text="Every turn now decides the job. `slackwater run` runs a turn, one pass of the loop: read data, "
+        "forecast, decide.",
     ),
     Step(
         name="backtest",
         minute=5,
         words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
-        text="This simulates the same job, started every 3 days of the last month. "
-        "*Greedy* always takes the cheapest spot at full size. With constant prices the policies hardly differ. "
-        "`--every 6h` without `--policy` compares all policies, and takes some minutes.",
+        text="This simulates the same job, started every 3 days of the last month. It costs less than planned, as "
+        "spot is never lost in a history of prices only; so *Greedy*, the cheapest spot at full size, does "
+        "nearly as well. `--every 6h` without `--policy` compares all policies, in some minutes.",
         until="* The interval takes",
     ),
     Step(
@@ -131,24 +132,20 @@ STEPS = (
         until="Forecast error of",
     ),
     Step(
-        name="half",
-        minute=35,
-        words="run",
-        text="Half an hour later, in the next slot, the job keeps its instances.",
-        until=NOTES,
+        name="half", minute=35, words="run", text="In the next slot the job keeps its instances.", until=NOTES
     ),
     Step(
         name="later",
         minute=65,
         words="ingest aws later.json",
-        text="An hour after the start this reads the newest prices, which have not changed.",
+        text="The newest prices have not changed.",
         until="Markets read",
     ),
     Step(
         name="report",
         minute=65,
         words="job report llama-sft --at 2026-11-25T13:00Z --spot 3",
-        text="The market took one of the 4 instances, and 3 are running. The next plan starts from this report.",
+        text="One of the 4 instances was lost. The next plan starts from this report.",
     ),
     Step(
         name="lost",
@@ -160,29 +157,30 @@ STEPS = (
         name="early",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T22:00Z",
-        text="The new deadline is 2 hours earlier, too early for 4 instances. The warning names the remedies.",
+        text="Two hours earlier is too early for 4 instances. The warning names the remedies.",
         until="Notes",
     ),
     Step(
         name="moved",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T23:00Z",
-        text="A deadline one hour before the first deadline can be met.",
+        text="One hour earlier is possible.",
         until="Notes",
     ),
     Step(
         name="decided",
         minute=65,
         words="run",
-        text="The turn uses the new deadline. An instance was lost in us-east-1b: spot of the next zone should last longer.",
+        text="The turn uses the new deadline. After the loss in us-east-1b spot in us-east-1a is expected to last "
+        "longer.",
         until=NOTES,
     ),
     Step(
         name="bill",
         minute=65,
         words="bill llama-sft",
-        text="The slot from 13:00 is billed by the report, the two slots before it by the decisions. Its work is not known yet, "
-        "so *saved* covers only those two slots.",
+        text="The slot from 13:00 is billed by the report, the two slots before by the decisions. *Saved* covers "
+        "only these two: the work of the newest slot is not known yet.",
     ),
 )
 #: The steps before any decision; they take a few seconds.
@@ -223,7 +221,7 @@ HEAD = """\
 
 You have a fine-tuning job of 320 GPU-hours, a deadline tonight, and a price history of `p4d.24xlarge`, which has 8 GPUs.
 It is 2026-11-25 12:05 UTC; all times are UTC.
-The prices are synthetic: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
+The prices are synthetic: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 earlier,
 us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Real prices come from AWS, through a file or a pipe:
 
     aws ec2 describe-spot-price-history --instance-types p4d.24xlarge --start-time 2026-10-26 > prices.json
