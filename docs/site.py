@@ -1,10 +1,14 @@
 """Parts of the site from the code: options, settings, words, tables, the list of decisions; and examples of docstrings as code."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import griffe
+
+sys.path.append(str(Path(__file__).parent))
+import described
 
 #: Lines of an interactive session, to the end of its paragraph.
 SESSION = re.compile(r"^>>> .+(?:\n.+)*", re.MULTILINE)
@@ -40,16 +44,12 @@ def describe_settings(_: Path) -> str:
 
 def describe_words(_: Path) -> str:
     """Return the tables of every key and heading of the output."""
-    from slackwater.flows.schemas import words
-
-    return words.reference()
+    return described.words()
 
 
 def describe_tables(_: Path) -> str:
     """Return the questions, views and tables of a warehouse."""
-    from slackwater.flows.schemas import tables
-
-    return tables.reference()
+    return described.schema()
 
 
 #: By page, the function that returns its generated part.

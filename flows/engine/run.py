@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: with growing pauses. Concurrency leases are
 #: stored in files: the default store is lost when the server restarts, and the slots would stay
 #: occupied forever. Flow runs log from level INFO, everything else from WARNING; the console shows
-#: warnings only. Runs send a heartbeat every 30 seconds, by which `slackwater.flows.engine.serving.zombies`
+#: warnings only. Runs send a heartbeat every 30 seconds, by which ``automations.yaml``
 #: recognises runs whose process has died.
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",

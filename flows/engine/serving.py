@@ -16,20 +16,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pandas as pd
+import yaml  # type: ignore[import-untyped]
 
 from slackwater.flows.command import Warehouse, say
 from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.paths import allow_paths
+from slackwater.flows.schemas.command import AUTOMATIONS_FILE, DEPLOYMENTS_FILE
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.times import steady_seconds
 
@@ -39,190 +41,58 @@ if TYPE_CHECKING:
     from prefect.utilities.callables import ParameterSchema
 
 
-#: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have a separate
-#: queue and do not delay live runs.
-POOL, LIVE_QUEUE, BACKFILL_QUEUE = "slackwater", "default", "backfill"
-LIVE = "live"  # The tag of the deployments of live turns
-#: Seconds that Prefect waits for a run's process to start before it gives its concurrency slot to
-#: another run.
-GRACE_SECONDS = 300
 #: Origin of interval schedules; slots count from it too, so that every scheduled time is the start of a slot.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-#: Treatment of a run that is due while another is running: it waits, or it is cancelled.
-Collision = Literal["ENQUEUE", "CANCEL_NEW"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A deployment: flow, schedule and parameters; its runs never overlap.
+    """A deployment of ``prefect.yaml``: flow, schedule and parameters; its runs never overlap.
 
     ``flow``: import path. ``cron``: in UTC; without it the deployment is not scheduled. Paths in
     ``parameters`` are relative to the folder in which the deployments were created, and must stay
-    in it (`slackwater.flows.paths`). The flow defines retries and time limits (`slackwater.flows.engine.flows`).
+    in it (`slackwater.flows.paths`). ``concurrency``: the limit of one run, the treatment of a run that is due
+    while another is running, and the seconds that Prefect waits for the process of a run before it gives its
+    place to another. The flow defines retries and time limits (`slackwater.flows.engine.flows`).
     """
 
     name: str
     flow: str
     description: str
-    cron: str | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    queue: str = LIVE_QUEUE
-    collision: Collision = "ENQUEUE"
+    cron: str | None
+    parameters: Mapping[str, Any]
+    tags: tuple[str, ...]
+    queue: str
+    concurrency: Mapping[str, Any]
 
-    def entry(self) -> dict[str, Any]:
-        """Return the deployment as an entry of ``prefect.yaml``."""
-        schedules = [{"cron": self.cron, "timezone": "UTC"}] if self.cron else []
-        return {
-            "name": self.name,
-            "entrypoint": self.flow,
-            "description": self.description,
-            "schedules": schedules,
-            "parameters": self.parameters,
-            "tags": list(self.tags),
-            "enforce_parameter_schema": True,
-            "concurrency_limit": {
-                "limit": 1,
-                "collision_strategy": self.collision,
-                "grace_period_seconds": GRACE_SECONDS,
-            },
-            "work_pool": {"name": POOL, "work_queue_name": self.queue},
-        }
-
-
-_STAGES = (
-    ("first", "ingest", ""),
-    ("second", "forecast", ": issue the forecasts of a slot and measure them"),
-    ("third", "allocate", ": decide a slot for every running job"),
-    ("last", "score", ": replay the pool on the jobs that ended and learn from them"),
-)
-_DB = {"db": "slackwater.duckdb"}
-#: Every deployment, the scheduled ones first.
-DEPLOYMENTS = (
-    Deployment(
-        name="every-slot",
-        flow="slackwater.flows.engine.flows.pipeline",
-        description="One turn at every slot: ingest, forecast, decide, score, report. The slot is the scheduled time's.",
-        cron="*/30 * * * *",
-        parameters={**_DB, "report": "reports/report.html"},
-        tags=("slackwater", LIVE),
-    ),
-    Deployment(
-        name="daily",
-        flow="slackwater.flows.accuracy.flow.accuracy_report",
-        description="Every forecaster measured again over the whole record, once a day, with a page.",
-        cron="20 0 * * *",
-        parameters={**_DB, "html": "reports/accuracy.html"},
-        tags=("slackwater", "report"),
-        collision="CANCEL_NEW",
-    ),
-    Deployment(
-        name="watch",
-        flow="slackwater.flows.monitoring.flow.status",
-        description="What is missing, failed or stale, four times an hour: alarms as events, and a page.",
-        cron="10-59/15 * * * *",
-        parameters={**_DB, "html": "reports/status.html"},
-        tags=("slackwater", "report"),
-        collision="CANCEL_NEW",
-    ),
-    Deployment(
-        name="weekly",
-        flow="slackwater.flows.engine.flows.compact",
-        description="The warehouse rewritten without rows that are no longer needed, once a week.",
-        cron="25 3 * * 0",
-        parameters=_DB,
-        tags=("slackwater", "upkeep"),
-        collision="CANCEL_NEW",
-    ),
-    *(
-        Deployment(
-            name=f"{stage}-by-hand",
-            flow=f"slackwater.flows.engine.flows.{stage}",
-            description=f"The {place} stage of a turn alone{words}.",
-            parameters=_DB,
-            tags=("slackwater", "stage"),
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Deployment:
+        """Return the deployment of an entry of ``prefect.yaml``."""
+        return cls(
+            name=entry["name"],
+            flow=entry["entrypoint"],
+            description=entry["description"],
+            cron=next((one["cron"] for one in entry["schedules"]), None),
+            parameters=entry["parameters"],
+            tags=tuple(entry["tags"]),
+            queue=entry["work_pool"]["work_queue_name"],
+            concurrency=entry["concurrency_limit"],
         )
-        for place, stage, words in _STAGES
-    ),
-    Deployment(
-        name="backfill-by-hand",
-        flow="slackwater.flows.backfill.flow.backfill",
-        description="Make the turns of past slots afterwards, many slots in one run, beside the live ones.",
-        parameters=_DB,
-        tags=("slackwater", "backfill"),
-        queue=BACKFILL_QUEUE,
-    ),
-)
 
 
-#: Seconds without an event of a run after which its process is considered dead: ten heartbeat intervals.
-SILENCE_SECONDS = 300
-#: Events of a run that has started and not ended: a worker may die between any two of them. An event
-#: has the name of the state, not of its type: Submitting and InfrastructurePending are of type
-#: Pending, and also occupy the deployment's concurrency slot.
-BEGUN = ("Pending", "Submitting", "InfrastructurePending", "Running", "Retrying", "heartbeat")
+def _read_yaml(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+#: Every deployment, the scheduled ones first.
+DEPLOYMENTS = tuple(map(Deployment.of, _read_yaml(DEPLOYMENTS_FILE)["deployments"]))
 
 
 def automations() -> list[dict[str, Any]]:
-    """Return the content of ``automations.yaml``: reactions of the server to runs whose process has died."""
-    return [zombies(), made_again()]
-
-
-def made_again() -> dict[str, Any]:
-    """Return the automation that repeats the turn of a run that died (parameter ``after`` of
-    `slackwater.flows.engine.flows.pipeline`).
-
-    A run is marked as crashed if its worker sees its process die, or by `zombies`. Failed runs are
-    not repeated: they had their retries.
-    """
-    repeat = {
-        "type": "run-deployment",
-        "source": "inferred",
-        "parameters": {"after": {"__prefect_kind": "jinja", "template": "{{ flow_run.name }}"}},
-    }
-    return _automation(
-        "made-again", "The turn of a run that died is made once more, if its slot still lasts.", repeat,
-        tag=LIVE, posture="Reactive", expect=["prefect.flow-run.Crashed"], within=0,
-    )  # fmt: skip
-
-
-def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
-    """Return the automation that ends runs whose process has died.
-
-    Prefect leaves such a run in Running, Pending or Submitting forever. The process of a run sends
-    heartbeats (`slackwater.flows.engine.run.ENGINE_SETTINGS`), so a run that continues after the death of its
-    worker is not ended.
-    """
-    end = {
-        "type": "change-flow-run-state",
-        "state": "CRASHED",
-        "message": f"nothing was heard of its process for {silence:g} seconds",
-    }
-    return _automation(
-        "zombies", "Runs whose process has died are marked as crashed, and make room for those that wait.", end,
-        tag="slackwater", posture="Proactive", after=[f"prefect.flow-run.{one}" for one in BEGUN],
-        expect=["prefect.flow-run.*"], within=silence,
-    )  # fmt: skip
-
-
-def _automation(
-    name: str, description: str, action: dict[str, Any], *, tag: str, **trigger: Any
-) -> dict[str, Any]:
-    """Return an automation on the events of each flow run with a tag."""
-    return {
-        "name": f"slackwater-{name}",
-        "description": description,
-        "trigger": {
-            "type": "event",
-            "match": {"prefect.resource.id": "prefect.flow-run.*"},
-            "match_related": {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{tag}"},
-            "for_each": ["prefect.resource.id"],
-            "threshold": 1,
-            **trigger,
-        },
-        "actions": [action],
-    }
+    """Return the automations of ``automations.yaml``: reactions of the server to runs whose process has died."""
+    found: list[dict[str, Any]] = _read_yaml(AUTOMATIONS_FILE)["automations"]
+    return found
 
 
 def flow_name(deployment: Deployment) -> str:
@@ -233,11 +103,6 @@ def flow_name(deployment: Deployment) -> str:
 def full_name(deployment: Deployment) -> str:
     """Return ``flow/deployment``, the name in Prefect's commands."""
     return f"{flow_name(deployment)}/{deployment.name}"
-
-
-def prefect_yaml(deployments: Sequence[Deployment] = DEPLOYMENTS) -> dict[str, Any]:
-    """Return the content of ``prefect.yaml`` as plain values."""
-    return {"name": POOL, "deployments": [deployment.entry() for deployment in deployments]}
 
 
 def chosen_deployments(only: Sequence[str]) -> tuple[Deployment, ...]:
@@ -291,7 +156,7 @@ class Served:
 
 def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
     """Return a deployment as Prefect serves it; its flow is imported by module path, independent of the folder."""
-    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig
     from prefect.flows import Flow
     from prefect.types.entrypoint import EntrypointType
 
@@ -303,11 +168,7 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
         parameters=served.parameters(deployment, list(flow.parameters.properties)),
         description=deployment.description,
         tags=list(deployment.tags),
-        concurrency_limit=ConcurrencyLimitConfig(
-            limit=1,
-            collision_strategy=ConcurrencyLimitStrategy(deployment.collision),
-            grace_period_seconds=GRACE_SECONDS,
-        ),
+        concurrency_limit=ConcurrencyLimitConfig.model_validate(deployment.concurrency),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     own = cast("RunnerDeployment", made)

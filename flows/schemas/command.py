@@ -9,8 +9,7 @@ from typing import Annotated
 from slackwater.flows.command import Answer, Output, option
 from slackwater.flows.show.blocks import Table, Verbatim
 
-#: Deployments and automations shipped with the program; tests compare them with
-#: `slackwater.flows.engine.serving`.
+#: Deployments and automations shipped with the program, which `slackwater.flows.engine.serving` serves.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
 AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
 #: Job file with every key, shipped with the program.

@@ -2,8 +2,8 @@
 
 ``python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
 when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`). ``python -m
-slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt. ``python -m
-slackwater.flows.schemas.tables`` prints the page of the site. A test compares both files with this module.
+slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt. A test compares both files with
+this module.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Final, Literal, get_args, get_origin
 
 from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
-from slackwater.warehouse.store.connection import Store, open_store
-from slackwater.warehouse.store.schema import TABLES, sql_literal
+from slackwater.warehouse.store.schema import sql_literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -832,7 +831,7 @@ def views() -> dict[str, Relation]:
 
 
 # ---
-# Output: SQL for every warehouse, and the page.
+# Output: SQL for every warehouse.
 
 
 def relations() -> dict[str, Relation]:
@@ -868,117 +867,6 @@ def _statements() -> Iterator[str]:
         )
 
 
-#: Example questions for the page, with the SQL that answers them; tests compare the results with
-#: the commands.
-QUESTIONS: Final[dict[str, str]] = {
-    "What does each market cost now, and what share of on-demand is that?": """
-SELECT market, source, observed_at, price_usd, price_usd / on_demand_usd AS share
-FROM market_prices
-WHERE planned
-QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC) = 1
-ORDER BY market, source""",
-    "How often were at least four instances available, by market?": """
-SELECT market, source, avg(CAST(available >= 4 AS INTEGER)) AS share, count(*) AS probes
-FROM market_counts
-GROUP BY market, source
-ORDER BY market, source""",
-    "What was a price known to be at an earlier time?": """
-SELECT market, source, observed_at, price_usd
-FROM price JOIN market_series USING (sid)
-WHERE known_at <= $known_at
-QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC, known_at DESC) = 1
-ORDER BY market, source""",
-    "Which decisions were made for a job, slot by slot, and why?": """
-SELECT slot, on_demand, spot, policy, expected_cost_usd, late_probability, reason
-FROM job_decisions
-WHERE job = $job
-ORDER BY slot""",
-    "Which jobs are expected to be late, by their newest decision?": """
-SELECT job, slot, late_probability, deadline
-FROM job_decisions
-QUALIFY row_number() OVER (PARTITION BY job ORDER BY slot DESC) = 1 AND late_probability >= 0.1
-ORDER BY late_probability DESC, job""",
-    "What was observed in the markets in the slots of the decisions?": """
-SELECT job, slot, spot, available, price_usd
-FROM job_decisions AS d
-ASOF LEFT JOIN market_counts AS c ON d.market = c.market AND d.source = c.source AND d.slot >= c.observed_at
-ASOF LEFT JOIN (FROM market_prices WHERE planned) AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
-ORDER BY job, slot""",
-    "How large were the errors of the forecasts issued in some slots, by model and lead time?": """
-SELECT market, source, model, variable, step_ahead, count(*) AS n,
-    avg(abs_error) AS mae, sqrt(avg(squared_error)) AS rmse, avg(pinball) AS pinball
-FROM forecast_errors
-WHERE issued_at >= $start AND issued_at < $stop
-GROUP BY ALL
-ORDER BY ALL""",
-    "Which model was best at each lead time in the measurements of the last turn?": """
-SELECT market, source, variable, step, arg_min(model, pinball) AS best, min(pinball) AS pinball
-FROM forecast_accuracy
-WHERE newest
-GROUP BY ALL
-ORDER BY ALL""",
-    "Which policies cost least over the ended jobs?": """
-SELECT policy, jobs, mean_cost_usd, mean_saved_usd, saved_share, on_time, mean_utility, weight
-FROM policy_ranking
-ORDER BY mean_utility DESC, policy""",
-    "How did the weights of the policies change, round by round?": """
-SELECT round, job, policy, weight
-FROM policy_weights
-ORDER BY round, weight DESC, policy""",
-    "What would each policy have cost for a job, and what was the hindsight optimum?": """
-SELECT policy, cost_usd, saved_usd, on_time, finish, utility_usd, hindsight_usd
-FROM job_outcomes
-WHERE job = $job
-ORDER BY cost_usd, policy""",
-    "Which stages failed or were run later by a backfill?": """
-SELECT logical_at, stage, status, made, reason
-FROM turn_stages
-WHERE status = 'failed' OR made = 'backfill'
-ORDER BY logical_at, stage""",
-}
-
-
-def reference() -> str:
-    """Return questions, views and tables as Markdown; the site puts them into `docs/schema.md`."""
-    with open_store(":memory:") as store:
-        store.execute(sql())
-        lines = ["## Questions", ""]
-        for question, answer in QUESTIONS.items():
-            lines += [f"**{question}**", "", "```sql", answer.strip(), "```", ""]
-        for heading, some in (("Views", views()), ("Tables", tables())):
-            lines += [f"## {heading}", "", *_index(some), ""]
-            for name, one in some.items():
-                lines += _section(store, name, one)
-        return "\n".join(lines)
-
-
-def _index(some: Mapping[str, Relation]) -> Iterator[str]:
-    yield from ("| name | key of a row | joins |", "| --- | --- | --- |")
-    for name in some:
-        joins = ", ".join(f"[{needed}](#{needed})" for needed in _joins(name))
-        yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in _key(name, some))} | {joins} |"
-
-
-def _key(name: str, some: Mapping[str, Relation]) -> tuple[str, ...]:
-    return some[name].key or TABLES[name].key
-
-
-def _joins(name: str) -> list[str]:
-    """Return the tables that the rows of a table refer to."""
-    if name in TABLES:
-        return list(TABLES[name].needs)
-    return []
-
-
-def _section(store: Store, name: str, one: Relation) -> Iterator[str]:
-    kinds: dict[str, Any] = {str(row[0]): row[1] for row in store.execute(f"DESCRIBE {name}")}
-    yield from (f"### {name}", "", one.words, "", "| column | type | meaning |", "| --- | --- | --- |")
-    for column, words in one.columns.items():
-        kind = str(kinds[column]).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
-        yield f"| `{column}` | {kind} | {words.replace('|', '/')} |"
-    yield ""
-
-
 # ---
 # The same for dbt.
 
@@ -1009,7 +897,7 @@ def dbt_sources() -> str:
     return "\n".join([*lines, ""])
 
 
-_OUTPUTS: Final = {"": reference, "sql": sql, "dbt": dbt_sources}
+_OUTPUTS: Final = {"sql": sql, "dbt": dbt_sources}
 
 if __name__ == "__main__":
     print(_OUTPUTS["".join(sys.argv[1:])](), end="")

@@ -46,7 +46,8 @@ SILENCE, MOMENTS, PATIENCE = 40, 10.0, 240.0
 SERVE = f"""
 from slackwater.flows.cli import main
 from slackwater.flows.engine import serving
-own = [serving.zombies({SILENCE}), serving.made_again()]
+own = serving.automations()
+own[0]["trigger"]["within"] = {SILENCE}
 serving.automations = lambda: own
 main()
 """

@@ -6,10 +6,17 @@ import sqlite3
 import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from slackwater.flows.engine.run import ENGINE_SETTINGS, prepare_engine
-from slackwater.flows.engine.serving import CLIENT_PASSWORD, running_server
+from slackwater.flows.engine.serving import CLIENT_PASSWORD, automations, running_server
 from slackwater.flows.paths import ALLOWED
+
+
+def zombies(silence: float | None = None) -> dict[str, Any]:
+    """Return the automation that ends runs whose process has died, after ``silence`` seconds (default: as shipped)."""
+    (found,) = (one for one in automations() if one["name"] == "slackwater-zombies")
+    return found if silence is None else {**found, "trigger": {**found["trigger"], "within": silence}}
 
 
 @contextmanager

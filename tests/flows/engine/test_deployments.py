@@ -24,17 +24,12 @@ from test_turn import AT, dump, one_turn, small_settings
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 from slackwater.flows.engine.serving import (
-    BACKFILL_QUEUE,
-    BEGUN,
     DEPLOYMENTS,
-    LIVE_QUEUE,
-    SILENCE_SECONDS,
     Served,
     automations,
     chosen_deployments,
     flow_name,
     full_name,
-    prefect_yaml,
     require_free,
     require_scheduler,
     runner_deployment,
@@ -56,13 +51,29 @@ ROOT = Path(__file__).parents[3]
 BY_NAME = {full_name(one): one for one in DEPLOYMENTS}
 
 
-def test_prefect_yaml_says_what_is_served():
-    assert yaml.safe_load((ROOT / "prefect.yaml").read_text()) == prefect_yaml()
+#: Entries of ``prefect.yaml``, as `prefect deploy` reads them, by full name.
+ENTRIES = dict(zip(BY_NAME, yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"], strict=True))
 
 
-def test_the_automation_file_says_what_is_served():
-    assert yaml.safe_load((ROOT / "automations.yaml").read_text()) == {"automations": automations()}
-    assert int(ENGINE_SETTINGS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) * 10 == SILENCE_SECONDS
+@pytest.mark.parametrize("name", ENTRIES)
+def test_runs_of_a_deployment_never_overlap_and_unknown_parameters_are_refused(name):
+    entry = ENTRIES[name]
+    assert entry["enforce_parameter_schema"] is True
+    assert entry["concurrency_limit"]["limit"] == 1
+    assert entry["concurrency_limit"]["collision_strategy"] in ("ENQUEUE", "CANCEL_NEW")
+    assert entry["work_pool"]["name"] == "slackwater"
+    assert all(one["timezone"] == "UTC" for one in entry["schedules"])
+
+
+def test_a_run_is_declared_dead_after_ten_heartbeats_without_an_event():
+    ends, repeats = (one["trigger"] for one in automations())
+    assert ends["within"] == int(ENGINE_SETTINGS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) * 10
+    assert {one["concurrency_limit"]["grace_period_seconds"] for one in ENTRIES.values()} == {ends["within"]}
+    assert repeats["expect"] == ["prefect.flow-run.Crashed"]
+    (tag,) = (one["match_related"]["prefect.resource.id"] for one in (repeats,))
+    assert [name for name, one in BY_NAME.items() if tag == f"prefect.tag.{one.tags[-1]}"] == [
+        "pipeline/every-slot"
+    ]
 
 
 def test_no_two_deployments_have_the_same_name():
@@ -124,13 +135,12 @@ def test_executors_are_named_by_the_environment():
 
 def test_a_backfill_has_a_queue_of_its_own():
     for name, one in BY_NAME.items():
-        assert one.queue == (BACKFILL_QUEUE if name.startswith("backfill/") else LIVE_QUEUE)
+        assert one.queue == ("backfill" if name.startswith("backfill/") else "default")
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_served_deployment_is_the_one_in_the_file(name):
-    one = BY_NAME[name]
-    entry = one.entry()
+    one, entry = BY_NAME[name], ENTRIES[name]
     made = runner_deployment(one, Served(db=Path("slackwater.duckdb")))
     assert f"{made.flow_name}/{made.name}" == name
     assert made.entrypoint == entry["entrypoint"]
@@ -438,7 +448,8 @@ def test_a_run_that_dies_in_any_state_between_its_begin_and_its_end_is_noticed()
     named = set(re.findall(r'Pending\(cls=cls, name="(\w+)"|type=StateType.RUNNING, name="(\w+)"', source))
     named = {one for both in named for one in both if one}
     assert named >= {"Submitting", "InfrastructurePending", "Retrying"}
-    assert named | {states.Pending().name, states.Running().name} <= set(BEGUN)
+    begun = {one.removeprefix("prefect.flow-run.") for one in automations()[0]["trigger"]["after"]}
+    assert named | {states.Pending().name, states.Running().name, "heartbeat"} <= begun
 
 
 @pytest.mark.parametrize("name", BY_NAME)

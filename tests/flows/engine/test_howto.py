@@ -12,22 +12,21 @@ from pathlib import Path
 import httpx
 import pandas as pd
 import pytest
+import yaml
 from test_turn import small_settings
 
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 from slackwater.flows.engine.serving import (
-    BACKFILL_QUEUE,
     CLIENT_PASSWORD,
     DEPLOYMENTS,
     PASSWORD_FILE,
-    POOL,
     SERVER_PASSWORD,
     free_port,
     full_name,
-    prefect_yaml,
 )
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.paths import ALLOWED
+from slackwater.flows.schemas.command import DEPLOYMENTS_FILE
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader
 
@@ -118,7 +117,8 @@ def check_deployments(shell: Shell) -> None:
     """Check that the server has exactly the deployments of the file, with the same settings."""
     found = said_by_server(shell)
     assert set(found) == {full_name(one) for one in DEPLOYMENTS}
-    for one, entry in zip(DEPLOYMENTS, prefect_yaml()["deployments"], strict=True):
+    entries = yaml.safe_load(DEPLOYMENTS_FILE.read_text())["deployments"]
+    for one, entry in zip(DEPLOYMENTS, entries, strict=True):
         known = found[full_name(one)]
         for key in ("entrypoint", "description", "parameters", "tags", "enforce_parameter_schema"):
             assert known[key] == entry[key], (full_name(one), key)
@@ -129,7 +129,7 @@ def check_deployments(shell: Shell) -> None:
         assert known["global_concurrency_limit"]["limit"] == 1
         limit = {key: value for key, value in entry["concurrency_limit"].items() if key != "limit"}
         assert known["concurrency_options"] == limit
-        assert known["work_pool_name"] == POOL
+        assert known["work_pool_name"] == entry["work_pool"]["name"]
         assert known["work_queue_name"] == entry["work_pool"]["work_queue_name"]
         folder = known["pull_steps"][0]["prefect.deployments.steps.set_working_directory"]["directory"]
         assert folder == str(shell.folder.resolve())
@@ -187,8 +187,8 @@ def test_every_deployment_runs_on_a_worker(shell):
     ended = {run["name"]: run["state"] for run in runs_of(shell)}
     assert not {name: one for name, one in ended.items() if one["type"] != "COMPLETED"}
     check_turn(shell.folder / "march.duckdb", pd.Timestamp("2026-03-10T06:00Z"))
-    queues = {one["name"] for one in asked(shell, f"work_pools/{POOL}/queues/filter")}
-    assert queues <= {"default", BACKFILL_QUEUE}
+    queues = {one["name"] for one in asked(shell, "work_pools/slackwater/queues/filter")}
+    assert queues <= {"default", "backfill"}
     assert (shell.folder / "reports" / "report.html").exists()
     assert (shell.folder / "reports" / "accuracy.html").exists()
 

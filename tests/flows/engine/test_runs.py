@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import httpx
 import pandas as pd
 import pytest
-from engine_kit import keep_tables, own_engine, own_server, process_of
+from engine_kit import keep_tables, own_engine, own_server, process_of, zombies
 from test_turn import AT, small_settings
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from slackwater.flows.engine.run import no_heartbeat
-from slackwater.flows.engine.serving import CLIENT_PASSWORD, keep_automation, zombies
+from slackwater.flows.engine.serving import CLIENT_PASSWORD, keep_automation
 from slackwater.flows.paths import ALLOWED
 from slackwater.warehouse.errors import InputError, SettingsError
 from slackwater.warehouse.issued import read_rows

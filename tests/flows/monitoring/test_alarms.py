@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import described
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -25,7 +26,6 @@ from slackwater.flows.monitoring.alarms import (
     standing_alarms,
 )
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
-from slackwater.flows.schemas import words
 from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -398,7 +398,7 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     with pytest.raises(SettingsError, match="unknown alarm 'drfit'"):
         read_settings(file)
     page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
-    document = page + words.reference()
+    document = page + described.words()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
 

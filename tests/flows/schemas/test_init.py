@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 from command_kit import call
 
 from slackwater.flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
-from slackwater.flows.engine.serving import automations, prefect_yaml
+from slackwater.flows.schemas.command import AUTOMATIONS_FILE, DEPLOYMENTS_FILE
 from slackwater.optimization.job.request import JobRequest, read_request
 
 LINES = commented_settings().splitlines()
@@ -77,8 +76,8 @@ def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):
     path, beside = tmp_path / "prefect.yaml", tmp_path / "automations.yaml"
     told = call("init", "--deployments", "--out", path, "--json").value
     assert told == {"deployments": str(path), "automations": str(beside)}
-    assert yaml.safe_load(path.read_text()) == prefect_yaml()
-    assert yaml.safe_load(beside.read_text()) == {"automations": automations()}
+    assert path.read_bytes() == DEPLOYMENTS_FILE.read_bytes()
+    assert beside.read_bytes() == AUTOMATIONS_FILE.read_bytes()
     assert call("init", "--deployments", "--out", path).code == 2
     path.unlink()
     assert call("init", "--deployments", "--out", path).code == 2, "the other one is there"

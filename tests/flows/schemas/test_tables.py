@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import described
 import duckdb
 import numpy as np
 import pandas as pd
@@ -57,7 +58,7 @@ def warehouse(tmp_path_factory):
 
 
 def answer(store, question: str, **given) -> pd.DataFrame:
-    (text,) = (sql for asked, sql in tables.QUESTIONS.items() if asked.startswith(question))
+    (text,) = (sql for asked, sql in described.QUESTIONS.items() if asked.startswith(question))
     return store.arrow(text, given).to_pandas()
 
 
@@ -336,8 +337,8 @@ def test_stages_made_afterwards_are_those_of_the_backfill(warehouse):
 
 def test_the_page_asks_what_is_tested_here():
     asked = set(re.findall(r'answer\(\s*store, "([^"]+)"', Path(__file__).read_text()))
-    assert len(asked) == len(tables.QUESTIONS) == 12
-    assert all(any(question.startswith(one) for one in asked) for question in tables.QUESTIONS)
+    assert len(asked) == len(described.QUESTIONS) == 12
+    assert all(any(question.startswith(one) for one in asked) for question in described.QUESTIONS)
 
 
 # Views and comments persist in the file.
@@ -406,7 +407,7 @@ def test_a_published_folder_is_read_with_views_and_comments(warehouse, tmp_path)
         elsewhere.execute((place / "views.sql").read_text())
         answers = {
             name: elsewhere.execute(text.replace("$job", "'nobody'")).fetchall()
-            for name, text in tables.QUESTIONS.items()
+            for name, text in described.QUESTIONS.items()
             if "$known_at" not in text and "$start" not in text
         }
     assert sum(map(bool, answers.values())) >= 6

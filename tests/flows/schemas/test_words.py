@@ -1,15 +1,16 @@
 """Everything declared is explained in the tables of the glossary page."""
 
+import described
 import pytest
 from typing_extensions import TypedDict
 
 from slackwater.flows.ledger import fields
 from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
-from slackwater.flows.schemas import forms, words
+from slackwater.flows.schemas import forms
 
 
 def test_every_key_and_heading_is_explained():
-    text = words.reference()
+    text = described.words()
     for one in (DECISION, BOARD, OUTCOME):
         for name, field in one.items():
             assert f"| `{name}` |" in text
@@ -26,17 +27,17 @@ def test_a_key_of_an_error_without_words_is_no_page():
         novelty: float
 
     with pytest.raises(KeyError, match="description"):
-        words._typed_dict_words(Wordless)
+        described._typed_dict_words(Wordless)
 
 
 def test_a_field_more_is_on_the_page(monkeypatch):
     field = Field(kind=float | None, words="Energy of the slot.", heading="energy", unit="kWh")
     monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
-    assert "| `energy_kwh` | energy, kWh | Energy of the slot. |" in words.reference()
+    assert "| `energy_kwh` | energy, kWh | Energy of the slot. |" in described.words()
 
 
 def test_columns_of_the_tables_of_errors_are_explained():
-    explained = set(words.HEADINGS)
+    explained = set(described.HEADINGS)
     measures = {"rmse", "mase", "pinball", "brier", "skill_brier", "absent", "unpredicted", "cover"}
     assert measures <= explained
     properties = (
