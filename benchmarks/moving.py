@@ -20,8 +20,10 @@ from slackwater.optimization.moving.hindsight import hindsight_over_markets
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
+from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
 from slackwater.optimization.replay.decision import Effort
+from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import world_markets
 
@@ -66,23 +68,30 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
     """Return medians of `ROUNDS` runs in milliseconds of CPU time, and sizes of the beliefs."""
     job, windows, records = world(slots, 1, restless=restless)
     mover, single = MeanField(), Stochastic()
-    view = Grounds(job, windows, records=records).view(job.begin(), 0)
+    markets = world_markets(job, on_demand_usd=[1.0] * MARKETS, slot_hours=0.5)
+    whole = Grounds(job, windows, records=records).view(job.begin(), 0)
+    readings = [
+        Readings(times=np.zeros(1), available=np.array([own.available]), price=np.array([own.price]))
+        for own in whole.views
+    ]
+    begun = WorldRun(markets, readings)
+    view = Guard.of(whole, begun).in_world()
     beliefs = [own.belief(mover.forgetting) for own in view.views]
     alone = view.views[0].belief(single.forgetting)
     futures = Effort(solver_seconds=1.0, risk_paths=100, seed=1)
-    tables, (target, _) = mover.tables(view, keep=slots), mover.decide(None, view)
-    markets = world_markets(job, on_demand_usd=[1.0] * MARKETS, slot_hours=0.5)
-    readings = [
-        Readings(times=np.zeros(1), available=np.array([own.available]), price=np.array([own.price]))
-        for own in view.views
-    ]
-    begun = WorldRun(markets, readings)
+    tables = world_tables_in_force(view, mover.forgetting, whole=True)
+    target = tables.options(view).best()[0]
+
+    def decided() -> None:
+        view.views[0].tables.clear()
+        mover.decide(None, view)
+
     return {
-        "decision_ms": milliseconds(lambda: mover.decide(None, view)),
+        "decision_ms": milliseconds(decided),
         "tables_of_one_market_ms": milliseconds(lambda: make_tables(job.job, alone, keep=1, anywhere=False)),
         "hindsight_ms": milliseconds(lambda: hindsight_over_markets(job, windows), rounds=3),
         "hundred_futures_ms": milliseconds(
-            lambda: expected_ahead(view, view, tables, begun, target, futures), rounds=5
+            lambda: expected_ahead(view, tables, begun, target, futures), rounds=5
         ),
         "count_states": float(np.mean([len(belief.counts.count) for belief in beliefs])),
         "price_levels": float(np.mean([len(belief.prices.level_usd) for belief in beliefs])),

@@ -15,13 +15,7 @@ from slackwater.optimization.fan import Fan, in_turn
 from slackwater.optimization.job.definition import Allocation, never_finishes, rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.moving.adapter import for_markets
-from slackwater.optimization.moving.decision import (
-    Tables,
-    capped_worth,
-    decide_by_tables,
-    slack_of,
-    tables_of,
-)
+from slackwater.optimization.moving.decision import capped_worth, decide_by_tables, slack_of, tables_of
 from slackwater.optimization.moving.definition import (
     IDLE,
     MarketsView,
@@ -30,6 +24,7 @@ from slackwater.optimization.moving.definition import (
     in_its_markets,
     is_multi_market,
 )
+from slackwater.optimization.moving.world_tables import WorldTables
 from slackwater.optimization.policies.contract import Policy, forgetting_of
 from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
@@ -317,7 +312,7 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
 
 
 def claims_by_tables(
-    names: Sequence[str], view: MarketsView, tables: Tables, decision: Decision
+    names: Sequence[str], view: MarketsView, tables: WorldTables, decision: Decision
 ) -> Contender:
     """Return the claims of a multi-market job: its value under every cap on the spot of each of ``names`` (M11.6)."""
     spot = decision.allocation.spot

@@ -490,13 +490,14 @@ def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -
     """Return the work left after the slot of a target, and the slots lost before it works.
 
     ``present_gain`` is the work in a slot of the instances held. The work left is infinite where
-    the guard would not allow the target.
+    the guard would not allow the target, and where new on-demand would not come by the deadline.
     """
     n, same = to.on_demand + to.spot, to.on_demand == at.on_demand and to.spot == at.spot
     lost = at.pending if same else game.restart[n]
     if to.spot > at.spot or to.on_demand > at.on_demand:
         lost = game.fresh[n] + (game.wait if to.on_demand > at.on_demand else 0.0)
-    if at.rest + (at.unsaved if same else 0.0) > most_left(game, to, at.left):
+    never = to.on_demand > at.on_demand and game.wait >= at.left
+    if never or at.rest + (at.unsaved if same else 0.0) > most_left(game, to, at.left):
         return np.inf, lost
     work = (at.share - lost) * to.gain
     if to.on_demand >= at.on_demand and to.spot >= at.spot and not same and present_gain > 0.0:

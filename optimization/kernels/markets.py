@@ -277,7 +277,8 @@ def fill_starts(
             out.held[u, c, 0], out.held[u, c, 1] = o, s
             out.held[u, c, 2] = choices.near[j] + (0 if s > 0 else on_demand_rows)
             out.terms[u, c, 0], out.terms[u, c, 1] = gain, (at.share - lost) * gain
-            out.terms[u, c, 2], out.terms[u, c, 3] = lost, most_left(game, to, at.left)
+            never = o > 0 and game.wait >= at.left
+            out.terms[u, c, 2], out.terms[u, c, 3] = lost, -np.inf if never else most_left(game, to, at.left)
             c += 1
     out.targets[u] = c
 

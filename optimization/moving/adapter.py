@@ -9,7 +9,6 @@ import numpy as np
 
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.moving.definition import (
-    IDLE,
     MarketsJob,
     MarketsView,
     MultiMarketPolicy,
@@ -56,14 +55,12 @@ class InOneMarket:
         m, own = state
         if m is None:
             m = best_alone(view)
-        if not view.seen[m] and view.committed is None:
-            return Placement(m, IDLE.allocation), (m, own)  # go there and observe the market
         allocation, own = self.policy.decide(own, view.views[m])
         held = placement(m, allocation)
         if view.place != m and view.deadline_in_reach:
             # The policy ignores the cost of moving there.
             own_net = priced_net if isinstance(self.policy, Believing) else net
-            held = own_net(replace(view, committed=m), held)
+            held = own_net(replace(view, only=m), held)
         return held, (m, own)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,8 @@ from slackwater.optimization.moving.definition import (
     checked,
 )
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.tables import MovingTables, SlotOptions
 from slackwater.optimization.moving.world_tables import WorldOptions, WorldTables, world_tables_in_force
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import Memoryless, View
 from slackwater.optimization.policies.pace import LETS_GO, given_up_text, narrate, price_text, slack_slots
 from slackwater.optimization.replay.ahead import Expected, place_and_size, run_to_end, summary
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, Reached
@@ -35,24 +34,15 @@ from slackwater.warehouse.amounts import usd
 MEAN_FIELD = MeanField()
 
 
-#: Tables of a job in several markets, in the world (M4.12) or in the slot model.
-Tables: TypeAlias = WorldTables | MovingTables
-
-
 def tables_of(
     live: LiveJob, reached: Reached, taken: Sequence[int] | None = None
-) -> tuple[MarketsView, Tables]:
-    """Return the view of the present slot and the tables of this and all later slots.
+) -> tuple[MarketsView, WorldTables]:
+    """Return the view of the present slot in the world, and the tables of this and all later slots.
 
-    In later slots other jobs take ``taken`` instances of each market first. Both are of the job in
-    the world, or as it is planned in the slot model (`LiveJob.planned_views`).
+    In later slots other jobs take ``taken`` instances of each market first.
     """
-    progress = reached.progress
-    if live.plans_in_world(MEAN_FIELD):
-        view = Guard.of(live.view(progress, live.slot), reached.run).in_world()
-        return view, world_tables_in_force(view, MEAN_FIELD.forgetting, taken=taken, whole=True)
-    (view,) = live.planned_views({live.slot: progress})
-    return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
+    view = Guard.of(live.view(reached.progress, live.slot), reached.run).in_world()
+    return view, world_tables_in_force(view, MEAN_FIELD.forgetting, taken=taken, whole=True)
 
 
 def decide_by_tables(
@@ -60,7 +50,7 @@ def decide_by_tables(
     reached: Reached,
     policy: MultiMarketPolicy[Any],
     view: MarketsView,
-    tables: Tables,
+    tables: WorldTables,
     effort: Effort,
 ) -> Decision:
     """Decide market and instances of the slot of ``view``, with the reason and the expected outcome (M11.6, M11.9).
@@ -70,15 +60,13 @@ def decide_by_tables(
     """
     progress, options, left = view.progress, tables.options(view), [own.available for own in view.views]
     before, planned = live.views_for(policy, reached.progress, reached.earlier)
-    in_world = live.plans_in_world(policy)
-    plan = view if in_world else planned.left(left)
+    plan = view if live.plans_in_world(policy) else planned.left(left)
     state = policy.start(plan.job)
-    for past in before:
+    for past in () if isinstance(policy, Memoryless) else before:
         _, state = policy.decide(state, past)
     wish = options.best()[0] if policy == MEAN_FIELD else policy.decide(state, plan)[0]
-    whole = (planned if in_world else live.view(progress, live.slot)).left(left)
-    wish = checked(wish, whole, policy.name)
-    guard = Guard.of(whole, reached.run)
+    wish = checked(wish, view, policy.name)
+    guard = Guard.of(view, reached.run)
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -91,27 +79,22 @@ def decide_by_tables(
         ),
     )
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
-    unseen = replace(
-        view,
-        seen=tuple(own.observed for own in view.views),
-        views=tuple(_as_believed(own) for own in view.views),
-    )
     return Decision(
         job=live.run.name,
         slot=live.slot,
         allocation=wish.allocation,
         policy=policy.name,
-        reason=_reason(live, whole, wish, options)
+        reason=_reason(live, view, wish, options)
         + guard.reason(wished.allocation, wish.allocation)
         + _crowded(live, view, tables),
-        expected=expected_ahead(view, whole, tables, guard.run, wish, effort),
+        expected=expected_ahead(view, tables, guard.run, wish, effort),
         solver="",
         progress=progress,
         planned=None,
         market=market,
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
-        probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
+        probe_next=tables.probe(replace(view, views=tuple(map(_as_believed, view.views)))),
         risk_known=guarded or live.run.must_finish or any(own.evidence.is_known for own in view.views),
         guarded=guarded,
         standby=None if lost is None else lost.allocation,
@@ -123,7 +106,7 @@ def decide_by_tables(
     )
 
 
-def capped_worth(view: MarketsView, tables: Tables) -> list[tuple[int | None, int, float]]:
+def capped_worth(view: MarketsView, tables: WorldTables) -> list[tuple[int | None, int, float]]:
     """Return (market, spot instances, value in USD) of the best option under each cap on the spot of a single market.
 
     All other markets have no spot. The first entry is the best option without any spot.
@@ -162,7 +145,7 @@ def _as_believed(own: View) -> View:
     return replace(own, price=float(belief.price_now @ belief.prices.level_usd))
 
 
-def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOptions | SlotOptions) -> str:
+def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOptions) -> str:
     """Return the reason for market and allocation, including that the deadline is given up where it is."""
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
@@ -184,7 +167,7 @@ def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOpt
     return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
 
 
-def _waiting(live: LiveJob, options: WorldOptions | SlotOptions) -> str:
+def _waiting(live: LiveJob, options: WorldOptions) -> str:
     """Return the total cost of the best start in this slot compared with waiting for a later slot."""
     starts = [options.in_market(m) for m in range(len(live.names))]
     m = int(np.argmax([usd for _, usd in starts]))
@@ -200,7 +183,7 @@ def _waiting(live: LiveJob, options: WorldOptions | SlotOptions) -> str:
     )
 
 
-def _crowded(live: LiveJob, view: MarketsView, tables: Tables) -> str:
+def _crowded(live: LiveJob, view: MarketsView, tables: WorldTables) -> str:
     """Return the expected later use by other jobs in the cheapest of the markets they use first."""
     sought = np.flatnonzero(tables.taken)
     if not len(sought):
@@ -227,16 +210,15 @@ def _gain(view: MarketsView, wish: Placement) -> str:
 
 
 def expected_ahead(
-    view: MarketsView, whole: MarketsView, tables: Tables, run: WorldRun, target: Placement, effort: Effort
+    view: MarketsView, tables: WorldTables, run: WorldRun, target: Placement, effort: Effort
 ) -> Expected:
     """Return the expected outcome of the job in the world, over sampled paths of its markets (M12.12).
 
     ``run`` is the job before the decision ``target``. In later slots the mean-field policy decides,
-    with the tables of the present belief, under the exact guard. ``view`` is the slot as it is
-    planned, ``whole`` as it is.
+    with the tables of the present belief, under the exact guard.
     """
     rng, many = np.random.default_rng(effort.seed), effort.risk_paths
-    seconds, later = view.slot_hours * 3600.0, whole.slots_left - 1
+    seconds, later = view.slot_hours * 3600.0, view.slots_left - 1
     sampled = [
         own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(int(taken))
         for own, taken in zip(view.views, tables.taken, strict=True)
@@ -250,18 +232,17 @@ def expected_ahead(
     paths.decide(Targets(*(np.full(many, part) for part in first)))
     wishes = _Wishes(
         view=view,
-        whole=whole,
         tables=tables,
         paths=paths,
         known=tables.read_paths(
             np.stack([one.price.T for one in sampled], axis=2),
             np.stack([one.count.T for one in sampled], axis=2),
         ),
-        always=whole.never_let_go,
+        always=view.never_let_go,
     )
-    ground = whole.job.ground([own.on_demand_usd for own in whole.views], whole.slot_hours)
+    ground = view.job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
     cost, finish, value = run_to_end(paths, wishes, ground, slot=view.slot, start=0.0, seconds=seconds)
-    return summary(whole.job.job, cost=cost, finish=finish, utility=value - cost)
+    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,13 +250,11 @@ class _Wishes:
     """Wishes of the mean-field policy on many paths, by the tables of the present belief.
 
     ``known`` are the markets as the tables read them, arrays of shape (slots, paths, M) that begin
-    with the slot after that of ``view``, the slot as it is planned; ``whole`` is the slot as it is.
-    ``always``: the guard counts in every state.
+    with the slot after that of ``view``. ``always``: the guard counts in every state.
     """
 
     view: MarketsView
-    whole: MarketsView
-    tables: Tables
+    tables: WorldTables
     paths: WorldPaths
     known: tuple[np.ndarray, ...]
     always: bool
@@ -283,7 +262,7 @@ class _Wishes:
     @property
     def job(self) -> MarketsJob:
         """The job."""
-        return self.whole.job
+        return self.view.job
 
     @property
     def sold(self) -> bool:
@@ -304,13 +283,13 @@ class _Wishes:
         for wish, guarded in zip(wished, safe, strict=True):
             changed |= wish != guarded
         place, before = place_and_size(self.job, self.paths)
-        usd, work = [each.on_demand_usd for each in self.whole.views], self.paths.work
+        usd, work = [each.on_demand_usd for each in self.view.views], self.paths.work
         kept = [
             p
             for p in np.flatnonzero(changed).tolist()
             if self.job.worth_finishing(
                 usd,
-                self.whole.slot_hours,
+                self.view.slot_hours,
                 slot,
                 Progress(done=float(work[p]), n_previous=int(before[p]), place=int(place[p])),
             )
@@ -323,13 +302,13 @@ class RankedMarket:
     """Market as seen by a multi-market job in the present slot.
 
     ``allocation`` is the best allocation there in the slot. ``dearer_usd`` is the increase of the
-    job's expected total cost over the best option of all markets, including later moves. ``chance``
-    is the probability of spot for at least the smallest size in the next slot.
+    job's expected total cost over the best option of all markets, including later moves (None:
+    nothing can run there). ``chance`` is the probability of spot for at least the smallest size in the next slot.
     """
 
     market: int
     allocation: Allocation
-    dearer_usd: float
+    dearer_usd: float | None
     move_usd: float
     price_usd: float | None
     available: int | None
@@ -342,8 +321,6 @@ def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
     view, tables = tables_of(live, live.reached())
     options = tables.options(view)
-    if isinstance(options, SlotOptions):
-        options = options.credited()
     each = [options.in_market(m) for m in range(len(view.views))]
     best = max(options.waiting_usd, *(usd for _, usd in each))
     found = []
@@ -354,7 +331,7 @@ def ranked_markets(live: LiveJob) -> list[RankedMarket]:
             RankedMarket(
                 market=m,
                 allocation=held,
-                dearer_usd=best - usd,
+                dearer_usd=best - usd if held.total else None,
                 move_usd=view.move_usd(m) if moves else 0.0,
                 price_usd=own.price if own.observed else None,
                 available=own.available if own.observed and own.availability_observed else None,
@@ -365,7 +342,7 @@ def ranked_markets(live: LiveJob) -> list[RankedMarket]:
                 reason=_why_there(live, view, m, held),
             )
         )
-    return sorted(found, key=lambda one: (one.dearer_usd, one.market))
+    return sorted(found, key=lambda one: (one.dearer_usd is None, one.dearer_usd, one.market))
 
 
 def _why_there(live: LiveJob, view: MarketsView, m: int, held: Allocation) -> str:

@@ -26,7 +26,7 @@ from slackwater.optimization.job.definition import (
     rates,
 )
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
+from slackwater.optimization.kernels.moving import Ground, arrival, ending_at
 from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
 from slackwater.optimization.moving.terms import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
@@ -130,17 +130,6 @@ class MarketsJob:
             moved=moved,
             moves=self.moving.table,
             value=self.job.worth,
-            work_now=0.0,
-        )
-
-    def promise(self, slot_hours: float) -> KeptDeadline:
-        """Return the protected deadline (as long as finishing pays) in the form of the kernels."""
-        run = self.job
-        return KeptDeadline(
-            self.pace(slot_hours).reach,
-            WORK_TOLERANCE * run.workload,
-            run.workload - needed(run.workload),
-            run.must_finish,
         )
 
     def worth_finishing(
@@ -243,11 +232,7 @@ def _pace(job: MarketsJob, slot_hours: float) -> _Pace:
 
 
 class Placement(NamedTuple):
-    """Instances of a job in a slot: ``allocation`` in ``market``, None without instances.
-
-    An empty allocation in an unobserved market means: go there, observe the market, and then choose
-    the size.
-    """
+    """Instances of a job in a slot: ``allocation`` in ``market``, None without instances."""
 
     market: int | None
     allocation: Allocation
@@ -266,17 +251,14 @@ class MarketsView:
     """All information that a multi-market policy receives in slot ``slot``.
 
     ``views`` has the view of a policy in each market; in markets other than the place of the job,
-    the previous size is 0. ``seen`` states in which markets the count of this slot is known; the
-    view of other markets shows no count. ``committed`` is a market to which the job has gone
-    without observing it: in this slot it runs there or in no market.
+    the previous size is 0. With ``only`` the options of the job are those in that market.
     """
 
     job: MarketsJob
     progress: Progress
     slot: int
     views: tuple[View, ...]
-    seen: tuple[bool, ...]
-    committed: int | None = None
+    only: int | None = None
 
     @property
     def place(self) -> int:
@@ -305,10 +287,16 @@ class MarketsView:
         )
 
     def in_world(self, running: Running, here: int) -> MarketsView:
-        """Return the view of a policy that plans in the world (M4.12): ``running`` are the instances in market ``here``."""
+        """Return the view of a policy that plans in the world (M4.12): ``running`` are the instances in market ``here``.
+
+        On-demand of a market keeps the deadline only if it is sold there.
+        """
         elsewhere = running._replace(held=NOTHING, pending_hours=0.0, saved=self.progress.done)
-        views = [replace(own, running=elsewhere) for own in self.views]
-        views[here] = replace(views[here], running=running)
+        views = []
+        for m, own in enumerate(self.views):
+            there = running if m == here else elsewhere
+            guarded = running.guarded and own.on_demand.sold
+            views.append(replace(own, running=there._replace(guarded=guarded)))
         return replace(self, views=tuple(views))
 
     @property
@@ -367,11 +355,6 @@ class MarketsView:
         return self.work_left <= float(reach) + WORK_TOLERANCE * self.job.job.workload
 
     @property
-    def promise(self) -> KeptDeadline:
-        """Protected deadline in the form of the kernels."""
-        return self.job.promise(self.slot_hours)
-
-    @property
     def worth_finishing(self) -> bool:
         """Whether M2.6, applied in this slot instead of at d, would finish the job on demand in some market."""
         if len(self.views) == 1:
@@ -388,16 +371,9 @@ class MarketsView:
         """
         return self.job.always_worth_finishing([own.on_demand_usd for own in self.views], self.slot_hours)
 
-    def may_go(self, market: int) -> bool:
-        """Return True if on-demand in ``market`` keeps the deadline within reach, whatever spot it has."""
-        sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
-        return any(
-            self.keeps_deadline(Placement(market, Allocation(n, 0))) for n in sizes
-        ) or self.keeps_deadline(IDLE)
-
     def options(self) -> list[Placement]:
         """Return all options of the job in this slot: no instances, and every size in every market it may use."""
-        markets = range(len(self.views)) if self.committed is None else [self.committed]
+        markets = range(len(self.views)) if self.only is None else [self.only]
         found = [
             self.split(m, n)
             for m in markets
@@ -415,9 +391,7 @@ def net(view: MarketsView, wish: Placement) -> Placement:
     """
     if not view.deadline_in_reach:
         return fastest_way(view)
-    if view.keeps_deadline(wish) or (
-        wish.market is not None and not view.seen[wish.market] and view.may_go(wish.market)
-    ):
+    if view.keeps_deadline(wish):
         return wish
     kept = [held for held in view.options() if view.keeps_deadline(held)]
     if not kept:
@@ -488,12 +462,10 @@ def checked(held: Placement, view: MarketsView, policy: str) -> Placement:
             raise PolicyError(
                 f"{policy} in slot {view.slot} holds {held.allocation} nowhere", expected="a market"
             )
-    elif not 0 <= held.market < len(view.views) or view.committed not in (None, held.market):
+    elif not 0 <= held.market < len(view.views):
         raise PolicyError(
             f"{policy} in slot {view.slot} asks for market {held.market}",
-            expected=f"one of {len(view.views)}"
-            if view.committed is None
-            else f"market {view.committed}, where it went",
+            expected=f"one of {len(view.views)}",
         )
     else:
         held = placement(held.market, legal(held.allocation, view.views[held.market], policy))
@@ -577,12 +549,3 @@ class KnowsOneMarket(Protocol):
 def in_its_markets(policy: Any, markets: int) -> Any:
     """Return the policy that decides a job in a number of markets: in one, that of a multi-market policy which has one."""
     return policy.alone if markets == 1 and isinstance(policy, KnowsOneMarket) else policy
-
-
-@runtime_checkable
-class Probing(Protocol):
-    """Multi-market policy that can name the market to observe next."""
-
-    def probe(self, state: Any, view: MarketsView) -> int | None:
-        """Return the market whose count has the highest information value now, or None."""
-        ...

@@ -5,11 +5,8 @@ They are ours unless a source is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
-
-import numpy as np
 
 from slackwater.optimization.kernels.rules import after_growing, on_demand_stays, spot_held
 from slackwater.optimization.market.belief import Forgetting
@@ -24,8 +21,7 @@ from slackwater.optimization.moving.definition import (
     placement,
     priced_net,
 )
-from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
-from slackwater.optimization.moving.world_tables import world_tables_in_force
+from slackwater.optimization.moving.world_tables import DRAWS, world_tables_in_force
 from slackwater.optimization.policies.baselines import behind, changeovers, previous_on_demand
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
 from slackwater.optimization.policies.stochastic import Stochastic
@@ -37,6 +33,7 @@ class OneStep:
     """One-step lookahead on the tables of single markets: choose the market of highest value if the job then stayed (M11.6)."""
 
     multi_market: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True
     name: str = field(default="OneStep", init=False)
 
     def start(self, job: MarketsJob) -> None:
@@ -64,6 +61,7 @@ class MeanField:
     """Policy that values later moves: the mean-field program on the beliefs of all markets (M11.6)."""
 
     multi_market: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True
     half_life_hours: float = Forgetting().own_hours
     draws: int = DRAWS
     name: str = field(default="MeanField", init=False)
@@ -82,61 +80,15 @@ class MeanField:
     def start(self, job: MarketsJob) -> None:
         """Return no state: all information is in the view."""
 
-    def tables(self, view: MarketsView, keep: int = 1, taken: Sequence[int] | None = None) -> MovingTables:
-        """Compute the tables of the slot and of ``keep`` - 1 later slots, on the beliefs of all markets in the slot.
-
-        Other jobs take ``taken`` instances of each market first in every later slot (None: none).
-        """
-        fastest = (
-            max(float(run.throughput.rate(n)) for run in view.job.runs for n in (run.n_min, run.n_max))
-            * view.slot_hours
-        )
-        job = view.job.job
-        ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * job.workload
-        return make_moving_tables(
-            view.job,
-            [own.belief(self.forgetting) for own in view.views],
-            slot=view.slot,
-            begun=view.never_let_go and view.deadline_in_reach and not ahead,
-            draws=self.draws,
-            keep=keep,
-            taken=taken,
-            certain_now=not any(own.availability_observed for own in view.views),
-        )
-
     def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
-        """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
-        if view.instances is not None and len(view.views) == 1:
-            return placement(0, self.alone.decide(None, view.views[0])[0]), None
-        if view.instances is not None:
-            return world_tables_in_force(view, self.forgetting, draws=self.draws).options(view).best()[
-                0
-            ], None
-        tables = self.tables(view)
-        m, n = tables.best(view, tables.worth(view)[0])
-        if m == view.job.nowhere:
-            return IDLE, None
-        if not n and not view.seen[m]:
-            return Placement(m, IDLE.allocation), None
-        return view.split(m, n), None
+        """Return the market and instances of highest value; in one market the decision of the plan there.
 
-    def probe(self, state: None, view: MarketsView) -> int | None:
-        """Return the market whose count has the highest information value in this slot; None if no count can change the decision.
-
-        The information value is the expected maximum of the best known option and the best option
-        in that market, minus the former.
+        Raises `PolicyError` for a view of several markets without the instances in the world.
         """
-        if all(view.seen):
-            return None
-        tables = self.tables(view)
-        worth, by_state = tables.worth(view)
-        known = float(worth[[*(m for m, seen in enumerate(view.seen) if seen), len(view.seen)]].max())
-        gains = [
-            -np.inf if view.seen[m] else float(now @ np.maximum(by_state[m, : len(now)] - known, 0.0))
-            for m, now in enumerate(tables.now)
-        ]
-        m = int(np.argmax(gains))
-        return m if gains[m] > ROUNDING * view.job.job.value else None
+        if len(view.views) == 1:
+            return placement(0, self.alone.decide(None, view.views[0])[0]), None
+        tables = world_tables_in_force(view, self.forgetting, draws=self.draws)
+        return tables.options(view).best()[0], None
 
 
 # ---
@@ -261,6 +213,7 @@ class GreedySpot:
     """Cheapest available spot of all markets; of equal prices the place of the job, then the most instances (M11.5)."""
 
     multi_market: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True
     name: str = field(default="Greedy", init=False)
 
     def start(self, job: MarketsJob) -> None:
@@ -287,6 +240,7 @@ class DeadlinePressure:
     """
 
     multi_market: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True
     forgetting: Forgetting = field(default_factory=Forgetting)
     name: str = field(default="Pressure", init=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,10 +14,9 @@ from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
-from slackwater.optimization.market.belief import Belief, Forgetting
+from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, marginals
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
-from slackwater.optimization.moving.tables import DRAWS, MOST_CELLS, MOST_POINTS, lumped, sampled_states
 from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.grids import FEWEST_POINTS, TableGrid, band, table_grid, work_grid
 from slackwater.optimization.policies.holding import held_game
@@ -28,6 +28,12 @@ from slackwater.optimization.world.paths import WorldPaths
 from slackwater.optimization.world.simulation import Targets
 from slackwater.warehouse.errors import PolicyError
 
+#: Number of draws of the other markets in each later slot; more draws change no result measurably.
+DRAWS = 6
+#: Maximal number of cells of an induction, over all markets and slots; longer jobs and more markets
+#: get a coarser grid of work left.
+MOST_CELLS = 24_000_000
+MOST_POINTS = 240
 #: Slots without a loss that a market begins with (`share_that_stands`).
 STANDS_WHOLE = 4.0
 
@@ -103,15 +109,41 @@ class WorldTables:
         anew = self._granted(view.in_world(held._replace(held=Allocation(0, 0), pending_hours=0.0), here))
         worth, again = found.worth.copy(), max(anew.worth[view.job.nowhere], float(anew.worth[here]))
         for m, own in enumerate(view.views):
-            if m == here or own.availability_observed:
-                continue
-            counts = zip(self.grids[m].counts.count.tolist(), self.now[m].tolist(), strict=True)
-            each = [
-                share * max(again, float(self._granted(_with_count(view, m, count)).worth[m]))
-                for count, share in counts
-            ]
-            worth[m] = min(worth[m], sum(each))
+            if m != here and not own.availability_observed:
+                granted = self._by_count(view, m, own.available)
+                worth[m] = min(worth[m], float(self.now[m] @ np.maximum(granted, again)))
         return replace(found, worth=worth)
+
+    def probe(self, view: MarketsView) -> int | None:
+        """Return the unobserved market whose count has the highest information value in the slot of ``view`` (M11.4).
+
+        The information value is the expected maximum of the best known option and the best option
+        in that market, minus the former. None if no count can change the decision.
+        """
+        unknown = [m for m, own in enumerate(view.views) if not own.observed]
+        if not unknown:
+            return None
+        known = float(np.delete(self._granted(view).worth, unknown).max())
+
+        def informed_usd(m: int) -> float:
+            return float(self.now[m] @ np.maximum(self._by_count(view, m, view.job.runs[m].n_max), known))
+
+        usd, m = max((informed_usd(m), -m) for m in unknown)
+        return -m if usd > known + self.tie_usd else None
+
+    def _by_count(self, view: MarketsView, m: int, most: int) -> np.ndarray:
+        """Return the value of market ``m`` in each of its states (S,), of which at most ``most`` instances are granted."""
+        each = []
+        for count in self.grids[m].counts.count.tolist():
+            views = list(view.views)
+            views[m] = replace(views[m], available=min(count, most))
+            each.append(float(self._granted(replace(view, views=tuple(views))).worth[m]))
+        return np.array(each)
+
+    @property
+    def tie_usd(self) -> float:
+        """Difference of two values that is a tie, USD."""
+        return TIE * abs(self.job.job.worth.usd)
 
     def _granted(self, view: MarketsView) -> WorldOptions:
         """Return the options if each market grants what the view shows."""
@@ -141,7 +173,7 @@ class WorldTables:
             worth=worth[0],
             here=here,
             wait_usd=WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours,
-            tie_usd=TIE * abs(self.job.job.worth.usd),
+            tie_usd=self.tie_usd,
         )
 
     def read_paths(self, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -218,13 +250,6 @@ class WorldTables:
         )
 
 
-def _with_count(view: MarketsView, market: int, count: int) -> MarketsView:
-    """Return a view with at most ``count`` available instances in a market."""
-    views = list(view.views)
-    views[market] = replace(views[market], available=min(count, views[market].available))
-    return replace(view, views=tuple(views))
-
-
 def instances_of(view: MarketsView) -> tuple[int, Running]:
     """Return the market of the instances and themselves; raises `PolicyError` in the slot model."""
     found = view.instances
@@ -236,11 +261,13 @@ def instances_of(view: MarketsView) -> tuple[int, Running]:
 
 
 def in_time_somewhere(view: MarketsView) -> bool:
-    """Return whether on-demand meets the deadline from now on: the instances held, or the fastest size anew in any market."""
+    """Return whether on-demand meets the deadline from now on: the instances held, or the fastest size anew where it is sold."""
     (here, running), job = instances_of(view), view.job
     rest, left = needed(job.job.workload) - view.progress.done, view.views[0].hours_left
     most = 0.0
-    for m, run in enumerate(job.runs):
+    for m, (run, own) in enumerate(zip(job.runs, view.views, strict=True)):
+        if not own.on_demand.sold:
+            continue
         times, speeds = times_of(run, view.slot_hours), rates(run.throughput, run.n_max)
         speeds = np.where(np.arange(run.n_max + 1) >= run.n_min, speeds, 0.0)
         lost = times.new_seconds(int(speeds.argmax())) / 3600.0
@@ -294,7 +321,9 @@ def world_tables_in_force(
     _, running = instances_of(view)
     found = [belief_in_force(own, forgetting, 0) for own in view.views]
     beliefs, keep = [belief for belief, _ in found], found[0][1]
-    guarded = running.guarded and in_time_somewhere(view)
+    sold = tuple(own.on_demand.sold for own in view.views)
+    is_guarded = any(own.running is not None and own.running.guarded for own in view.views)
+    guarded = is_guarded and in_time_somewhere(view)
     gap = running.gap_hours / view.slot_hours
     ahead = all(is_ahead(own, view.progress.done) for own in view.views)
     gone = tuple(taken or (0,) * len(beliefs))
@@ -303,7 +332,7 @@ def world_tables_in_force(
         share_that_stands(run, own.past, view.slot_hours, forgetting.own_hours)
         for run, own in zip(view.job.runs, view.views, strict=True)
     )
-    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone, stands)
+    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone, stands, sold)
     # Only the newest: those of all markets and slots would fill the memory.
     cache, place = view.views[0].tables, ("tables of all markets",)
     known = cache.get(place)
@@ -319,6 +348,7 @@ def world_tables_in_force(
         draws=draws,
         taken=gone,
         stands=stands,
+        sold=sold,
     )
     cache[place] = (key, tables)
     return tables
@@ -335,14 +365,16 @@ def make_world_tables(
     draws: int = DRAWS,
     taken: Sequence[int] | None = None,
     stands: Sequence[float] | None = None,
+    sold: Sequence[bool] | None = None,
 ) -> WorldTables:
     """Compute the tables of all markets by backward induction from the deadline to the slot of ``beliefs``.
 
     ``keep``, ``guarded``, ``gap`` and ``ahead`` are those of `make_held_tables`, ``draws`` the number
     of draws of the other markets in each later slot. In each market spot does the share ``stands`` of
-    its work (None: all).
+    its work (None: all). On-demand is ``sold`` in these markets (None: in all).
     """
     gone, stand = taken or (0,) * len(beliefs), stands or (1.0,) * len(beliefs)
+    are_sold = np.ones(len(beliefs), dtype=bool) if sold is None else np.array(sold, dtype=bool)
     slots, hours = job.job.deadline_slots - beliefs[0].slot, beliefs[0].slot_hours
     grids = [
         table_grid(run, belief, holdings=2, taken=few)
@@ -362,18 +394,24 @@ def make_world_tables(
         held_game(run, times_of(run, hours), belief, grid, guarded=guarded, gap=gap, stands=share)
         for run, belief, grid, share in zip(job.runs, beliefs, grids, stand, strict=True)
     ]
-    fastest = int(np.argmax([grid.gain.max() for grid in grids]))
+    games = [
+        # On-demand that is not sold never comes.
+        game if is_sold else game._replace(wait=float(job.job.late_limit + job.job.deadline_slots))
+        for game, is_sold in zip(games, are_sold.tolist(), strict=True)
+    ]
+    gains = np.array([grid.gain.max() for grid in grids])
+    fastest = int(np.argmax(np.where(are_sold, gains, 0.0)))
     most = grids[fastest].sizes[grids[fastest].gain.argmax()]
     other_wait = job.moving.taken + games[fastest].fresh[most] + games[fastest].wait
     games = [
         game
         if m == fastest
-        else game._replace(other_gain=float(grids[fastest].gain.max()), other_wait=float(other_wait))
+        else game._replace(other_gain=float(gains[fastest]), other_wait=float(other_wait))
         for m, game in enumerate(games)
     ]
     low, high = np.zeros(slots + 1, np.int64), np.full(slots + 1, points)
     if guarded:
-        low, high = band(job.job, games[fastest])
+        low, high = band(job.job, games[int(gains.argmax())])
         low = np.zeros_like(low) if ahead else low
     markets = listed(
         [
@@ -392,7 +430,6 @@ def make_world_tables(
         [game.chain for game in games],
         slots,
         draws,
-        False,
     )
     moves = job.moving.table
     after, alone = induct_markets(markets, states, moves, min(keep, slots), low, high, fastest)
@@ -405,3 +442,56 @@ def make_world_tables(
         taken=np.array(gone, np.int64),
         now=tuple(count_now),
     )
+
+
+def lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
+    """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
+    found = np.zeros(len(chain.count))
+    np.add.at(found, chain.indices(counts), now)
+    return found
+
+
+def sampled_states(
+    price_now: list[np.ndarray],
+    count_now: list[np.ndarray],
+    price_steps: list[np.ndarray],
+    count_steps: list[np.ndarray],
+    slots: int,
+    draws: int,
+) -> np.ndarray:
+    """Draw count and price states of every market in each slot by Latin hypercube sampling (T, R, M, 2).
+
+    Per market, the arguments are the present distributions over count and price states, (S,) and
+    (K,), and the transitions into each slot. With ``median_prices`` every draw has the median
+    price.
+    """
+    markets = len(count_now)
+    found = np.zeros((slots, draws, markets, 2), np.int64)
+    strata = _strata(slots, draws, markets)
+    for m in range(markets):
+        for column, (law, steps) in enumerate(
+            ((count_now[m], count_steps[m]), (price_now[m], price_steps[m]))
+        ):
+            upto = np.cumsum(marginals(law, np.asarray(steps[: slots - 1], np.float64)), axis=1)
+            at = strata[1:, :, m, column] * upto[:, -1:]
+            below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
+            found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _strata(slots: int, draws: int, markets: int) -> np.ndarray:
+    """Return the midpoints of the strata in the order in which each slot, market and variable uses them, (T, R, M, 2).
+
+    The order comes from a generator with a fixed seed, equal for every job, so that results are
+    reproducible.
+    """
+    rng = np.random.default_rng(20_512)
+    found = np.zeros((slots, draws, markets, 2))
+    middles = (np.arange(draws) + 0.5) / draws
+    for m in range(markets):
+        for i in range(1, slots):
+            for column in range(2):
+                found[i, :, m, column] = rng.permutation(middles)
+    found.flags.writeable = False
+    return found

@@ -72,7 +72,7 @@ DRAWN = 10  # Number of belief variants among which the paths are divided, if th
 class Present:
     """A running job at its decision: policy and state, view, run in the world, and the target decided there.
 
-    ``plan`` is the view by which the policy plans (`LiveJob.planned_views`), ``standby`` the target if
+    ``plan`` is the view by which the policy plans (`LiveJob.views_for`), ``standby`` the target if
     there is no spot. The decision is ``elapsed`` seconds after the start of its slot.
     """
 

@@ -298,30 +298,25 @@ class LiveJob:
             progress = self._reach(world, self.moment)
         return Reached(progress=progress, earlier=before, run=world)
 
-    def planned_views(self, progress: Mapping[int, Progress]) -> list[MarketsView]:
-        """Return the views of slots as policies plan the job: due a slot earlier where it is guarded (M12.11)."""
-        early, last = due_a_slot_earlier(self.job, self.seen), self.run.deadline_slots - 1
-        return [
-            self.view(at, slot)
-            if early is None or slot >= last
-            else markets_view(*early, at, slot, self._newest(slot))
-            for slot, at in progress.items()
-        ]
-
     def plans_in_world(self, policy: object) -> bool:
-        """Whether a policy plans the job in the world (M4.12): it can, and on-demand is sold in all markets or in none."""
-        sold = {seen.on_demand.sold for seen in self.seen}
-        return plans_in_world(policy) and math.isinf(self.run.budget_usd) and len(sold) == 1
+        """Whether a policy plans the job in the world (M4.12): it can, and in one market there is no budget."""
+        return plans_in_world(policy) and (len(self.seen) > 1 or math.isinf(self.run.budget_usd))
 
     def views_for(
         self, policy: object, progress: Progress, earlier: Mapping[int, Progress]
     ) -> tuple[list[MarketsView], MarketsView]:
-        """Return what a policy sees of the earlier slots and of the slot to decide, from the progress at their starts."""
-        known = {**earlier, self.slot: progress}
-        if isinstance(policy, OnDemandOnly) or self.plans_in_world(policy):
-            views = [self.view(at, slot) for slot, at in known.items()]
-        else:
-            views = self.planned_views(known)
+        """Return what a policy sees of the earlier slots and of the slot to decide, from the progress at their starts.
+
+        A policy of the slot model sees the job due a slot earlier where it is guarded (M12.11).
+        """
+        whole = isinstance(policy, OnDemandOnly) or self.plans_in_world(policy)
+        early = None if whole else due_a_slot_earlier(self.job, self.seen)
+        views = [
+            self.view(at, slot)
+            if early is None or slot >= self.run.deadline_slots - 1
+            else markets_view(*early, at, slot, self._newest(slot))
+            for slot, at in {**earlier, self.slot: progress}.items()
+        ]
         return views[:-1], views[-1]
 
     def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
@@ -414,11 +409,7 @@ class LiveJob:
         return self.so_far()[0]
 
     def view(self, progress: Progress, slot: int) -> MarketsView:
-        """Return the view of a policy in ``slot``; markets of unknown count are beliefs with an age.
-
-        All markets count as seen: a running job cannot observe a market and decide again within the
-        slot. A market without observations promises no spot.
-        """
+        """Return the view of a policy in ``slot``; a market without observations in it promises no spot."""
         return markets_view(self.job, self.seen, progress, slot, self._newest(slot))
 
     @property

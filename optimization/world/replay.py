@@ -20,7 +20,7 @@ from slackwater.optimization.moving.definition import (
     is_multi_market,
     placement,
 )
-from slackwater.optimization.moving.sight import Grounds, Sight, always_kept
+from slackwater.optimization.moving.sight import Grounds, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, plans_in_world
 from slackwater.optimization.policies.pace import worth_finishing
@@ -87,14 +87,13 @@ class WorldCase:
         job = in_one_market(case.job, sold=case.window.on_demand.sold)
         return cls(job=job, cases=(case,), readings=(readings,))
 
-    def grounds(self, *, sight: Sight = Sight.ALL, memo: PlanMemo | None = None) -> Grounds:
+    def grounds(self, *, memo: PlanMemo | None = None) -> Grounds:
         """Return the observations of the markets for a policy."""
         return Grounds(
             self.job,
             [case.window for case in self.cases],
             records=[case.record for case in self.cases],
             forecasts=[case.forecasts for case in self.cases],
-            sight=sight,
             memo=memo,
             launches=[case.launches for case in self.cases],
         )
@@ -133,17 +132,15 @@ def replay_in_world(
     *,
     launcher: Launcher = Launcher.READINGS,
     guard: bool = True,
-    sight: Sight = Sight.ALL,
     memo: PlanMemo | None = None,
     grounds: Grounds | None = None,
 ) -> list[WorldOutcome]:
     """Replay every policy on a job in the world, under the exact guard (M12.7) unless ``guard`` is False.
 
-    A policy that knows one market is lifted to several (`for_markets`). ``sight`` limits the counts
-    that policies observe. ``memo`` shares plans and tables with other replays of the same case,
-    ``grounds`` those of another job in the same markets. Raises `MarketError` for windows that are
-    too short, `PolicyError` for an illegal allocation (M2.3), `JobError` if a policy may not run the
-    job (M2.7), and the errors of `world_markets`.
+    A policy that knows one market is lifted to several (`for_markets`). ``memo`` shares plans and
+    tables with other replays of the same case, ``grounds`` those of another job in the same markets.
+    Raises `MarketError` for windows that are too short, `PolicyError` for an illegal allocation
+    (M2.3), `JobError` if a policy may not run the job (M2.7), and the errors of `world_markets`.
     """
     memo = memo or PlanMemo()
     job, windows = case.job, [one.window for one in case.cases]
@@ -158,8 +155,8 @@ def replay_in_world(
     )
     outcomes = []
     for policy in policies:
-        if grounds is None or sight is not Sight.ALL:
-            grounds = case.grounds(sight=sight, memo=memo)
+        if grounds is None:
+            grounds = case.grounds(memo=memo)
         ahead = guard and launcher is Launcher.SLOTS and not isinstance(policy, OnDemandOnly)
         if ahead:
             grounds.plan_a_slot_ahead()
@@ -188,7 +185,7 @@ def _run_policy(
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
-    in_world = guard and plans_in_world(policy) and not budget and grounds.in_world
+    in_world = plans_in_world(policy) and (len(seen) > 1 or (guard and not budget))
     movable = for_markets(policy, of=len(seen))
     before = state = movable.start(job) if alone is None else alone.start(job.job)
     present, targets = -1, list[Placement]()
@@ -198,7 +195,7 @@ def _run_policy(
             before, present = state, slot
         progress = progress_at(job, run, at)
         newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
-        running = run.running(next_at=next_at, guarded=always) if in_world else None
+        running = run.running(next_at=next_at, guarded=guard and always) if in_world else None
         if alone is not None:
             wish, state, own = grounds.decide_alone(
                 alone, before, progress, slot, newest[0], planned=ahead, running=running

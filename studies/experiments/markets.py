@@ -27,7 +27,7 @@ from slackwater.optimization.market.window import (
 from slackwater.optimization.moving.adapter import InOneMarket, best_alone
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
-from slackwater.optimization.moving.sight import Grounds, Sight
+from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.contract import Policy
@@ -79,7 +79,7 @@ SINGLES: dict[str, Policy[Any]] = {
     "MSU-trim": MaximalSpot(trim=True),
     "Stochastic": Stochastic(),
 }
-CENTRE, MOVES, SMALL, MARKETS, PLACE, SIGHT = "centre", "moves", "N_max 1", "markets", "place", "sight"
+CENTRE, MOVES, SMALL, MARKETS, PLACE = "centre", "moves", "N_max 1", "markets", "place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,6 @@ class Variation:
     taken: float = TAKEN
     markets: int = 0
     located: bool = False
-    sight: Sight = Sight.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,10 +284,6 @@ def design_of(worlds: Sequence[World], *, fast: bool) -> Design:
             if k < len(world.counts)
         ]
         own.append(Variation(axis=PLACE, value="located", usd=middle, located=True))
-        own += [
-            Variation(axis=SIGHT, value=sight.value, usd=middle, sight=sight)
-            for sight in (Sight.PROBE, Sight.OWN)[: 1 if fast else 2]
-        ]
         cells.append(tuple(own))
         small.append(
             tuple(
@@ -478,21 +473,13 @@ def _bound(name: str, case: WorldCase, unit: float, told: Any) -> MoverRun:
 def outcomes_of(
     case: WorldCase, cell: Variation, grounds: Grounds, draw: DrawnJob, at_start: int
 ) -> Iterator[tuple[str, WorldOutcome]]:
-    """Return the outcome of each policy for a job in a cell; with partial sight only MeanField runs, besides the references.
-
-    MeanField is the only multi-market policy that decides which markets to probe.
-    """
+    """Return the outcome of each policy for a job in a cell."""
     alone = {START: InOneMarket(policy=SINGLES["Stochastic"], market=at_start)}
     if cell.located:
         alone[HOME] = InOneMarket(policy=SINGLES["Stochastic"], market=draw.home)
-    movers: dict[str, MultiMarketPolicy[Any]] = dict(alone)
-    if cell.sight is Sight.ALL:
-        movers |= {mover.name: mover for mover in MULTI_MARKET_POLICIES}
+    movers: dict[str, MultiMarketPolicy[Any]] = alone | {mover.name: mover for mover in MULTI_MARKET_POLICIES}
     replayed = replay_in_world(list(movers.values()), case, launcher=Launcher.SLOTS, grounds=grounds)
     yield from zip(movers, replayed, strict=True)
-    if cell.sight is not Sight.ALL:
-        (seeing,) = replay_in_world([MeanField()], case, launcher=Launcher.SLOTS, sight=cell.sight)
-        yield MEAN_FIELD, seeing
 
 
 def _singles(case: WorldCase, scene: Scene, grounds: Grounds, told: Any, at_start: int) -> list[MoverRun]:
@@ -563,7 +550,7 @@ def _world_answer(runs: pd.DataFrame, world: World, zones: Sequence[Tape], *, se
     rows = partial(mover_rows, seed=seed)
     axes: dict[str, list[tuple[str, pd.DataFrame]]] = {
         MOVES: [(move_name(TAKEN, usd[1]), varied)], MARKETS: [(str(len(world.counts)), varied)],
-        PLACE: [("free", varied)], SIGHT: [(Sight.ALL.value, varied)], SMALL: [],
+        PLACE: [("free", varied)], SMALL: [],
     }  # fmt: skip
     for (axis, value), own in runs[runs["axis"] != CENTRE].groupby(["axis", "value"], sort=False):
         axes[str(axis)].append((str(value), own))
@@ -682,11 +669,6 @@ def findings(world: Mapping[str, Any]) -> list[str]:
         f"{name}, a job whose data are in one market at first: staying there costs {home['cost']:.4f}, MeanField "
         f"{located['cost']:.4f}, bound {seer['cost']:.4f}: {_captured(located)} of the way."
     )
-    sights = [
-        f"{value} {_captured(row_of(cells[SIGHT], MEAN_FIELD, value))}"
-        for value in dict.fromkeys(row["value"] for row in cells[SIGHT])
-    ]
-    said.append(f"{name}, captured by MeanField by what is seen of counts: {'; '.join(sights)}.")
     worst = max(
         (row for row in (*cells[MOVES], *cells[SMALL]) if row["mover"] == MEAN_FIELD),
         key=lambda row: row["dearer"],
@@ -710,7 +692,7 @@ def _all_rows(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the rows of the centre and of every other cell, without repeating the centre."""
     again = {
         (MOVES, move_name(world["move"]["taken"], world["move"]["usd"])), (MARKETS, str(len(world["markets"]))),
-        (PLACE, "free"), (SIGHT, Sight.ALL.value),
+        (PLACE, "free"),
     }  # fmt: skip
     return [
         *world["movers"],
@@ -721,7 +703,7 @@ def _all_rows(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _losses(world: Mapping[str, Any]) -> list[str]:
     """Return sentences on the cells where a feasible policy is cheaper than MeanField in the mean, and whether significantly."""
     cells = [("load", world["by_load"]), ("N_max", world["by_size"])]
-    cells += [(axis, rows) for axis, rows in world["cells"].items() if axis != SIGHT]
+    cells += list(world["cells"].items())
     told: dict[bool, list[str]] = {True: [], False: []}
     for axis, rows in cells:
         for value in dict.fromkeys(row["value"] for row in rows):
@@ -787,7 +769,6 @@ def _world_sections(world: Mapping[str, Any], anchor: str) -> list[Section]:
     )
     names = {
         MOVES: "costs of moves", SMALL: "costs of moves, N_max 1", MARKETS: "number of markets", PLACE: "where data are at first",
-        SIGHT: "what is seen of counts",
     }  # fmt: skip
     words = _WORDS | _DEARER
     return [

@@ -145,7 +145,7 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     if view.progress.done or view.progress.n_previous:
         run.report(now, work=view.progress.done, size=view.progress.n_previous)
     whole = MarketsView(
-        job=in_one_market(view.job, sold=sold), progress=view.progress, slot=view.slot, views=(view,), seen=(True,)
+        job=in_one_market(view.job, sold=sold), progress=view.progress, slot=view.slot, views=(view,)
     )  # fmt: skip
     guard, plan = Guard.of(whole, run), view
     if plans_in_world(policy):

@@ -25,7 +25,6 @@ from slackwater.studies.experiments.markets import (
     MOVES,
     ONE_MARKET,
     PLACE,
-    SIGHT,
     SMALL,
     START,
     design_of,
@@ -281,7 +280,6 @@ def test_the_rows_are_those_of_the_runs(runs, answer):
         cells = world["cells"]
         assert {row["mover"] for row in cells[MOVES]} == set(EVERYWHERE)
         assert {row["value"] for row in cells[MARKETS]} == {"2", "3"}
-        assert {row["mover"] for row in cells[SIGHT] if row["value"] == "probe"} == {START, BOUND, MEAN_FIELD}
         assert row_of(cells[PLACE], MEAN_FIELD, "located")["over"] == HOME
         assert bool(cells[SMALL]) == (world["capacity"] > 1)
         assert row_of(world["movers"], BOUND)["captured"] == pytest.approx(1.0, nan_ok=True)
