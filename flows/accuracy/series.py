@@ -277,7 +277,7 @@ def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Time
     return places[series.newest[places] >= 0] if places.size else places
 
 
-def _tallies(store: Store, issued: Issued, told: Callable[[int], None]) -> Iterator[Tally]:
+def _tallies(store: Store, issued: Issued, progressed: Callable[[int], None]) -> Iterator[Tally]:
     done = 0
     for number, panel in enumerate(issued.panels):
         for which, series in enumerate(panel.series):
@@ -293,7 +293,7 @@ def _tallies(store: Store, issued: Issued, told: Callable[[int], None]) -> Itera
                 if block is not None:
                     yield tally(block, issued)
             done += 1
-            told(done)
+            progressed(done)
 
 
 def _block(

@@ -132,7 +132,7 @@ class Driver(Protocol):
         """
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
-        """Return what `bring` would do, as commands or requests that a person reads; nothing is called."""
+        """Return the calls that `bring` would make, as commands or requests for a person to read; makes none."""
 
 
 def workload_name(job: str, market: str, kind: Kind) -> str:

@@ -93,8 +93,10 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
     if places[0].at < job.start:
         histories = read_all(turn, [(one, one.at) for one in places])
         runs = job_in_markets(request, histories).runs
-        told = [shortfall_words(one, job.start, histories[0].step) for one in runs]
-        return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
+        shortfalls = [shortfall_words(one, job.start, histories[0].step) for one in runs]
+        return UnderTerms(
+            job=runs[0], progress=Progress(), shortfall=shortfalls[0] if all(shortfalls) else ""
+        )
     running = open_placed_job(turn, (job, places), ledger=ledger)
     progress = running.live.progress()
     there = running.in_market(progress.place)

@@ -17,7 +17,7 @@ from slackwater.flows.monitoring.completeness import (
     expected_updates,
     feed_freshness,
     freshness,
-    told_span,
+    span_text,
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
@@ -170,8 +170,8 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
             yield Finding(
                 subject=f"{row['market']}@{row['source']} {row['kind']}",
                 since=row["newest"] + row["max_age"],
-                text=f"the newest {row['kind']} is of {_minute(row['newest'])}, {told_span(facts.at - row['newest'])} old; "
-                f"expected at most {told_span(row['max_age'])}; check whether its source still responds and is still ingested",
+                text=f"the newest {row['kind']} is of {_minute(row['newest'])}, {span_text(facts.at - row['newest'])} old; "
+                f"expected at most {span_text(row['max_age'])}; check whether its source still responds and is still ingested",
             )
 
 
@@ -192,7 +192,7 @@ def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
         subject="ingest",
         since=since,
         text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_minute(since)} added nothing; the newest count "
-        f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {told_span(gap)}; "
+        f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {span_text(gap)}; "
         "check the source and its credentials",
     )
 
@@ -213,8 +213,8 @@ def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
             yield Finding(subject=name, since=row["failing_since"], text=text)
         elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
             text = (
-                f"last fetched {_minute(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
-                f"{told_span(row['every'])}; check that the schedule is running"
+                f"last fetched {_minute(row['fetched'])}, {span_text(facts.at - row['fetched'])} ago; expected every "
+                f"{span_text(row['every'])}; check that the schedule is running"
             )
             yield Finding(subject=name, since=row["expected_by"], text=text)
         elif status == "never fetched" and len(facts.ingests):
@@ -246,8 +246,8 @@ def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
         yield Finding(
             subject=f"{one.subject} {one.kind}",
             since=_time(row["since_us"]),
-            text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of {int(row['stretches'])} "
-            f"earlier constant stretches lasted {told_span(before)}; check whether the source repeats an old answer",
+            text=f"the {one.kind} has been {row['value']:g} for {span_text(now)}; the longest of {int(row['stretches'])} "
+            f"earlier constant stretches lasted {span_text(before)}; check whether the source repeats an old answer",
         )
 
 
@@ -345,8 +345,8 @@ def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
 def _with_observations(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
     """Return the forecasts with an observation for their slot, with the observed value."""
     column = history.frame[PRICE if variable == "price" else AVAILABLE]
-    came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
-    scored: pd.DataFrame = own.assign(came=came)[~np.isnan(came)].sort_values("slot")
+    observed = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
+    scored: pd.DataFrame = own.assign(came=observed)[~np.isnan(observed)].sort_values("slot")
     return scored
 
 

@@ -274,16 +274,16 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
     if not names_file(job):
         stored = turn.read(find_job, job, known_at=turn.terms_at)
         return _query_of_file(turn, stored, market, is_stored=True)
-    request, told = read_request(Path(job)), ""
+    request, note_of_choice = read_request(Path(job)), ""
     known = {one.request.name: one for one in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
         return _query_of_file(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
-        request, told = proposed(turn, request)
+        request, note_of_choice = proposed(turn, request)
     placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
-    return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
+    return AskedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)
 
 
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:

@@ -104,9 +104,9 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     offers = _offers(turn, found, left_out)
     kept = offers if asked else cheapest_offers(offers, left_out)
     if not kept:
-        told = f": {'; '.join(left_out[:3])}" if left_out else ""
+        reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
-            f"no market with a known GPU has a record at {turn.at}{told}",
+            f"no market with a known GPU has a record at {turn.at}{reasons}",
             expected="a market of an instance type whose GPU is known",
             remedy="ingest one, or choose another --at; `slackwater catalogue` lists the instance types",
         )
@@ -631,16 +631,16 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
-    mine = rows[0]
+    first = rows[0]
     alone = ran.scored.ledger[0].on_demand_only_usd if ran.scored.on_demand_known else None
     return {
         "from": ended.start,
         "deadline": ended.start + ended.run.deadline_slots * step,
-        "outcome": mine,
+        "outcome": first,
         "on_demand_only_usd": alone,
-        "saved_share": None if not alone else 1.0 - mine["cost_usd"] / alone,
+        "saved_share": None if not alone else 1.0 - first["cost_usd"] / alone,
         "expected_cost_usd": expected.cost_usd,
-        "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
+        "expected_inside": expected.cost_p10_usd - 1e-9 <= first["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,
         "hindsight": {
             "low": ran.scored.hindsight_low if valued else None,
@@ -659,8 +659,8 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
             }
             for one, decided, other in ran.others
         ],
-        "regret_usd": mine["cost_usd"]
-        - min([mine["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
+        "regret_usd": first["cost_usd"]
+        - min([first["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
         "gaps": int((~ended.windows[0].observed).sum()),
         "synthetic": list(ended.assumptions),
         "allocations": _slots(ran.scored, step),

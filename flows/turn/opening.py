@@ -94,8 +94,8 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     lacking: dict[FollowedMarket, set[pd.Timestamp]] = {}
     for job, markets in jobs:
         for one in markets:
-            own = known.setdefault(one, {})
-            own |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
+            by_slot = known.setdefault(one, {})
+            by_slot |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
             needed = [one.at] if job.request.may_move else pd.date_range(job.start, one.at, freq=step)
             lacking.setdefault(one, set()).update(needed)
     origins = {one: sorted(slots - set(known[one])) for one, slots in lacking.items()}

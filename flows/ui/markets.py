@@ -204,7 +204,7 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
 
 def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
     """Return a row per slot ahead: quantiles of price and count, and the observations (None: missing or still to come)."""
-    came = history.frame.reindex(forecast.slots)
+    actual = history.frame.reindex(forecast.slots)
     places = {name: int(np.argmin(np.abs(LEVELS - level))) for name, level in _BANDS.items()}
     rows = []
     for i, slot in enumerate(forecast.slots):
@@ -214,7 +214,7 @@ def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
             row[variable] = {name: float(q[place]) for name, place in places.items()}
             row[variable]["mean"] = float(forecast.mean("price" if variable == "price" else "count")[i])
             observed = variable == "price" or history.availability_observed
-            row[variable]["came"] = as_number(came[column].iloc[i]) if observed else None
+            row[variable]["came"] = as_number(actual[column].iloc[i]) if observed else None
         rows.append(row)
     return rows
 

@@ -124,9 +124,9 @@ def _weigh(
             if not (np.isnan(other) or np.isnan(values[s])):
                 far = abs(x - other)
                 if before > 0.0 and s > 0:
-                    gone = previous[i] - values[s - 1]
-                    if not np.isnan(gone):
-                        far += before * abs(gone)
+                    forgotten = previous[i] - values[s - 1]
+                    if not np.isnan(forgotten):
+                        far += before * abs(forgotten)
                 alike[s] = np.exp(-far * scale[i])
                 if x != other and (edge or other == 0 or other == cap):
                     alike[s] *= _ACROSS_A_BOUND

@@ -67,8 +67,10 @@ def stream_of(
     rng: np.random.Generator,
 ) -> Stream:
     """Return the stream of the given arrival ``times`` of each type, in [0, ``hours``), with drawn sizes."""
-    size = [kind.mean_hours * sizes.draw(rng, len(own)) for kind, own in zip(types, times, strict=True)]
-    index = np.repeat(np.arange(len(types)), [len(own) for own in times])
+    size = [
+        kind.mean_hours * sizes.draw(rng, len(arrivals)) for kind, arrivals in zip(types, times, strict=True)
+    ]
+    index = np.repeat(np.arange(len(types)), [len(arrivals) for arrivals in times])
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
     return Stream(time=joined[order], kind=index[order], size=np.concatenate(size)[order], hours=hours)
@@ -95,8 +97,8 @@ def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.nda
     """Return s(width) of each job, shape (n,)."""
     found = np.empty(len(width))
     for i, kind in enumerate(types):
-        for own in np.unique(width[stream.kind == i]).tolist():
-            found[(stream.kind == i) & (width == own)] = kind.speedup.at(own)
+        for size in np.unique(width[stream.kind == i]).tolist():
+            found[(stream.kind == i) & (width == size)] = kind.speedup.at(size)
     return found
 
 
@@ -311,17 +313,17 @@ def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Renta
     chosen = []
     for kind in types:
         least = float(getattr(kind.speedup, "gpus", (1,))[0])
-        own = min(max(width, least), kind.speedup.most)
-        pace = shared_pace(kind.speedup, own)
+        clipped = min(max(width, least), kind.speedup.most)
+        pace = shared_pace(kind.speedup, clipped)
         response = kind.mean_hours / pace
         loss = float(kind.delay.expected(np.array([response]))[0])
         chosen.append(
             TypeRental(
                 kind=kind,
-                shares=(Share(width=own, probability=1.0),),
+                shares=(Share(width=clipped, probability=1.0),),
                 response_hours=response,
-                gpus=kind.load * own / pace,
-                spend=kind.load * own / pace,
+                gpus=kind.load * clipped / pace,
+                spend=kind.load * clipped / pace,
                 loss_per_hour=kind.rate_per_hour * loss,
             )
         )

@@ -324,11 +324,11 @@ def losers_of(
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
     losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
-    told = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
+    reported = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
     for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
         kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
-        if kind not in told:
-            told.add(kind)
+        if kind not in reported:
+            reported.add(kind)
             losers.append(Loser(screened=one, planned=None, why=_why_not_planned(winner, one, step)))
     return losers[:MOST_TOLD]
 
@@ -344,13 +344,13 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
     cost = "the same" if more == 0.0 else cost
     when = f"{duration(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
     when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
-    told = f"is expected to cost {cost} and finish {when}"
+    text = f"is expected to cost {cost} and finish {when}"
     if _order(asked, other)[0] > (1.0 + ALIKE) * _order(asked, winner)[0]:
-        return told
+        return text
     if spread(other) > spread(winner):
-        mine, its = spread(winner), spread(other)
-        return f"{told}: no difference, but its throughput is less sure, high over low {its:.1f} against {mine:.1f}"
-    return f"{told}: no difference by which it would win"
+        range_of_winner, its = spread(winner), spread(other)
+        return f"{text}: no difference, but its throughput is less sure, high over low {its:.1f} against {range_of_winner:.1f}"
+    return f"{text}: no difference by which it would win"
 
 
 def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) -> str:

@@ -148,15 +148,15 @@ class Ec2Driver:
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the equivalent calls of the AWS command line."""
         region = Market.parse(order.market).region if order.market else ""
-        told = [
+        calls = [
             f"aws ec2 terminate-instances --region {Market.parse(one.market).region} --instance-ids {one.id}"
             for one in surplus(order, held)
         ]
         for kind in KINDS:
             for index in _indices(order, held, kind):
                 sent = json.dumps(self.request(order, kind, index))
-                told.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
-        return told
+                calls.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
+        return calls
 
     def request(self, order: Order, kind: Kind, index: int) -> dict[str, Any]:
         """Return the ``RunInstances`` request of one instance of an order."""
@@ -226,8 +226,8 @@ def _driver_errors(region: str) -> Iterator[None]:
     try:
         yield
     except faults.ClientError as error:
-        told = error.response["Error"]
-        raise DriverError(f"EC2 in {region}: {told.get('Code')}: {told.get('Message')}") from error
+        details = error.response["Error"]
+        raise DriverError(f"EC2 in {region}: {details.get('Code')}: {details.get('Message')}") from error
     except (faults.BotoCoreError, import_module("botocore.parsers").ResponseParserError) as error:
         raise DriverError(f"EC2 in {region}: {error}") from error
 
@@ -260,8 +260,8 @@ def _instance(
 
 def _ended(found: Mapping[str, Any]) -> datetime | None:
     """Return the time in EC2's text on the end of an instance, None without a time."""
-    told = _TIME.search(found.get("StateTransitionReason", ""))
-    return None if told is None else datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+    stated = _TIME.search(found.get("StateTransitionReason", ""))
+    return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
 
 
 def _is_interrupted(found: Mapping[str, Any]) -> bool:
