@@ -140,7 +140,7 @@ class Cohort:
     @cached_property
     def observed(self) -> np.ndarray:
         """Slots at which any of the series has a value, ascending."""
-        slots = [one.first_slot + np.flatnonzero(~np.isnan(one.values)) for one in self.series]
+        slots = [series.first_slot + np.flatnonzero(~np.isnan(series.values)) for series in self.series]
         return np.unique(np.concatenate(slots))
 
     def fit_slots(self, origins: np.ndarray) -> np.ndarray:
@@ -380,7 +380,7 @@ def backtest(
     the number of forecasts of each completed batch.
     """
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
-    wanted = origins if isinstance(origins, Mapping) else {key_of(one): origins for one in histories}
+    wanted = origins if isinstance(origins, Mapping) else {key_of(history): origins for history in histories}
     made: dict[str, list[Forecast]] = {key: [] for key in wanted}
     groups = [list(histories)] if model.pooled else [[one] for one in histories]
     for group in groups:
@@ -427,7 +427,7 @@ def estimations(
 
 def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
     (cohort,) = cohorts_of(
-        [series_of(one, variable) for one in histories], timetable.of(variable), pooled=True
+        [series_of(history, variable) for history in histories], timetable.of(variable), pooled=True
     )
     return cohort
 

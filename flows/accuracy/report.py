@@ -127,7 +127,7 @@ def earlier_course(course: BacktestPlan) -> BacktestPlan:
         Panel(series=tuple(one.part(0, len(one) // 2) for one in panel.series))
         for panel in course.rolling.panels
     )
-    origins = tuple(tuple(second_half(one) for one in panel.series) for panel in panels)
+    origins = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
     return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 

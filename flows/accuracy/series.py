@@ -247,7 +247,7 @@ def accuracy_of_vintages(
     these series.
     """
     origins = tuple(
-        tuple(_origins(store, one, models, since) for one in panel.series) for panel in measured.panels
+        tuple(_origins(store, series, models, since) for series in panel.series) for panel in measured.panels
     )
     issued = Issued(
         panels=measured.panels, origins=origins, models=tuple(models), horizon=horizon, timetable=timetable
@@ -302,7 +302,7 @@ def _block(
     """Return the stored forecasts of a variable of a market by a model with a sufficient horizon."""
     variable, horizon = series.variable, issued.horizon
     wanted = set(issued.origins[place[0]][place[1]].tolist())
-    at = {slot_at(one.issued_at, series.step) - series.first_slot: one for one in forecasts}
+    at = {slot_at(forecast.issued_at, series.step) - series.first_slot: forecast for forecast in forecasts}
     there = sorted(spot for spot, one in at.items() if spot in wanted and one.horizon >= horizon)
     if not there:
         return None

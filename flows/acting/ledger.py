@@ -61,7 +61,7 @@ class InstancesChanged(FrozenModel):
     @property
     def lost(self) -> list[Instance]:
         """The instances that the provider took."""
-        return [one for one in self.instances if one.end == "lost"]
+        return [instance for instance in self.instances if instance.end == "lost"]
 
 
 class Revised(FrozenModel):
@@ -158,7 +158,7 @@ class JobLaunches:
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
             self.refused = entry.refused
         elif isinstance(entry, InstancesChanged):
-            self.instances |= {one.id: one for one in entry.instances}
+            self.instances |= {instance.id: instance for instance in entry.instances}
             self.markets |= {one.market for one in entry.instances}
             if lost_spot := [one for one in entry.lost if one.kind == "spot"]:
                 newest = max(lost_spot, key=lambda one: one.ended or entry.at)

@@ -276,7 +276,9 @@ class Acting:
         changed = changes(launches, listed, now, driver.settle_seconds)
         if changed:
             key = _key_in_force(job, launches, changed)
-            kept = {one.id: one for one in launches.instances.values()} | {one.id: one for one in changed}
+            kept = {instance.id: instance for instance in launches.instances.values()} | {
+                one.id: one for one in changed
+            }
             left = count_by_kind(kept.values())["spot"]
             self.ledger.add(
                 InstancesChanged(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
@@ -305,7 +307,7 @@ class Acting:
             target=target,
             held=tuple(launches.held),
             paid_usd=paid_usd(launches.instances.values(), prices, now),
-            lost=sum(one.end == "lost" for one in launches.instances.values()),
+            lost=sum(instance.end == "lost" for instance in launches.instances.values()),
             settled=launches.is_settled(now, driver.settle_seconds),
             refused=launches.refused,
         )

@@ -93,7 +93,9 @@ def rehearse_turn(
         issued_now = [
             row for job_rows in rows.values() for row in job_rows if pd.Timestamp(row["slot"]) == at
         ]
-        (made,) = decide_together([(0, one) for one in states], [issued_now], effort_of(settings), turn.fan)
+        (made,) = decide_together(
+            [(0, state) for state in states], [issued_now], effort_of(settings), turn.fan
+        )
         save_decisions(store, [(turn.run_id, row) for row in made.values() if not isinstance(row, str)])
 
 
@@ -273,7 +275,7 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
     for entry in entries:
         if isinstance(entry, InstancesChanged):
             for word, chosen in (
-                ("lost", [one for one in entry.instances if one.end == "lost"]),
+                ("lost", [instance for instance in entry.instances if instance.end == "lost"]),
                 ("stopped", [one for one in entry.instances if one.end == "stopped"]),
                 ("finished:", [one for one in entry.instances if one.end == "finished"]),
                 ("launched", [one for one in entry.instances if one.end is None]),
@@ -294,9 +296,9 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
 
 
 def _time(instances: Sequence[Instance], at: datetime) -> datetime:
-    return max((one.ended or one.since for one in instances), default=at)
+    return max((instance.ended or instance.since for instance in instances), default=at)
 
 
 def _count_words(instances: Sequence[Instance]) -> str:
-    counts = {kind: sum(one.kind == kind for one in instances) for kind in ("on_demand", "spot")}
+    counts = {kind: sum(instance.kind == kind for instance in instances) for kind in ("on_demand", "spot")}
     return " and ".join(f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n)

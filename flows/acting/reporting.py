@@ -68,7 +68,9 @@ def _measured(db: Path, job: str, found: TrainerProgress) -> dict[str, float]:
         measured["checkpoint_minutes"] = round(found.checkpoint_minutes, 3)
     if found.started_at is not None and ledger_file(db).exists():
         launches = LaunchLedger(ledger_file(db), read_only=True).job(job)
-        granted = [one.since for one in launches.instances.values() if one.since <= found.started_at]
+        granted = [
+            instance.since for instance in launches.instances.values() if instance.since <= found.started_at
+        ]
         if granted:
             minutes = (found.started_at - max(granted)).total_seconds() / 60.0
             measured["boot_minutes"] = round(minutes, 3)

@@ -81,7 +81,7 @@ def _targets(running: OpenJob, launches: JobLaunches, slot: pd.Timestamp) -> lis
 
 def _work(running: OpenJob, reports: Sequence[Report], slot: pd.Timestamp) -> tuple[float, float] | None:
     """Return the newest work reported within the slot: the second in the slot, and the work in work units."""
-    reported = [one for one in reports if one.progress is not None and one.reported_at > slot]
+    reported = [report for report in reports if report.progress is not None and report.reported_at > slot]
     if not reported or reported[-1].progress is None:
         return None
     done = reported[-1].progress / running.request.workload.amount * running.live.run.workload

@@ -124,7 +124,7 @@ class ActedWarehouse:
                 job,
                 rows.get(job.request.name),
                 markets[job.request.name],
-                counting((one for one in reports if one.job == job.request.name), known_at=at),
+                counting((report for report in reports if report.job == job.request.name), known_at=at),
             )
             for job in jobs
         ]
@@ -292,7 +292,7 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     changes = _changes(entries, launches.recorded_at, at)
     refused = [one.refused for one in entries if isinstance(one, Answered) and one.refused]
     found: list[Report] = []
-    for when in sorted({one.at for one in changes if one.at < at}):
+    for when in sorted({change.at for change in changes if change.at < at}):
         changed = [one for one in changes if one.at == when]
         held = alive_at(launches.instances.values(), when)
         market = held[-1].market if held else changed[-1].instance.market
@@ -308,12 +308,12 @@ def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timesta
     least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
     found: dict[tuple[str, str], _Change] = {}
     for entry in (one for one in entries if isinstance(one, InstancesChanged)):
-        for one in entry.instances:
-            times = {"granted": one.since} if one.ended is None or one.since > least else {}
-            times |= {} if one.ended is None else {str(one.end): one.ended}
+        for instance in entry.instances:
+            times = {"granted": instance.since} if instance.ended is None or instance.since > least else {}
+            times |= {} if instance.ended is None else {str(instance.end): instance.ended}
             for word, when in times.items():
-                change = _Change(min(at, max(least, pd.Timestamp(when))), word, one, entry.spot_left)
-                found.setdefault((one.id, word), change)
+                change = _Change(min(at, max(least, pd.Timestamp(when))), word, instance, entry.spot_left)
+                found.setdefault((instance.id, word), change)
     return list(found.values())
 
 
@@ -323,7 +323,7 @@ def _market_now(launches: JobLaunches, changes: Sequence[_Change]) -> str | None
         return launches.held[-1].market
     if launches.last is not None and launches.spot_asked:
         return launches.last.order.market
-    return next((one.instance.market for one in reversed(changes) if _is_lost_spot(one)), None)
+    return next((change.instance.market for change in reversed(changes) if _is_lost_spot(change)), None)
 
 
 def _is_lost_spot(change: _Change) -> bool:
@@ -357,7 +357,7 @@ def _reports(
             market=there,
             note=f"lost {len(losses)} spot",
             lost=len(losses),
-            held_minutes=_minutes_held([one.instance for one in losses], at),
+            held_minutes=_minutes_held([loss.instance for loss in losses], at),
         )
         for when, (there, losses) in zip(moments, lost.items(), strict=False)
     ] + [
@@ -379,7 +379,7 @@ def _reports(
 
 def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
     """Return how long the newest of some instances was held by a time, in minutes."""
-    newest = max((one.since for one in instances), default=at)
+    newest = max((instance.since for instance in instances), default=at)
     return min(MOST_HELD, round((at - newest) / pd.Timedelta(minutes=1), 3))
 
 
@@ -391,7 +391,7 @@ def describe_changes(changes: Sequence[_Change], refused: Sequence[str]) -> str:
     """
     parts = []
     for word in ("granted", "lost", "stopped", "finished"):
-        kinds = [one.instance.kind for one in changes if one.word == word]
+        kinds = [change.instance.kind for change in changes if change.word == word]
         shown = [f"{n} {kind.replace('_', '-')}" for kind in KINDS if (n := kinds.count(kind))]
         parts += [f"{word} {' and '.join(shown)}"] if shown else []
     return "; ".join([*parts, *(f"refused: {why}" for why in dict.fromkeys(refused))])

@@ -132,7 +132,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = Freshness(clock=clock if moment.own_end else None).stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
-    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
+    names = [f"{row['market']}@{row['source']}" for row in ranked] or [place.key for place in places]
     value = {
         "job": run.name,
         "added": bool(added),

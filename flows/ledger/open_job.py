@@ -146,7 +146,7 @@ class OpenJob:
     @property
     def progress_report(self) -> Report | None:
         """The newest report with progress, None if progress is computed from the decisions alone."""
-        with_progress = [one for one in self.reports if one.finished or one.progress is not None]
+        with_progress = [report for report in self.reports if report.finished or report.progress is not None]
         return with_progress[-1] if with_progress else None
 
 

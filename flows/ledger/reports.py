@@ -338,7 +338,7 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         known = every_report(store, [report.job])
         counts = counting(known)
         check_report(report, stored, counts)
-        same = next((one for one in counts if one.reported_at == report.reported_at), None)
+        same = next((count for count in counts if count.reported_at == report.reported_at), None)
         if same is not None and same.says() == report.says():
             return same, False
         after = [one.known_at for one in known if one.reported_at == report.reported_at]

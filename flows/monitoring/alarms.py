@@ -65,8 +65,10 @@ class AlarmFacts:
         """Return the facts without simulated markets: a generator neither repeats old responses nor changes its distribution."""
         return replace(
             self,
-            promises=tuple(one for one in self.promises if not one.source.startswith(SIMULATED)),
-            histories=tuple(one for one in self.histories if not one.source.startswith(SIMULATED)),
+            promises=tuple(promise for promise in self.promises if not promise.source.startswith(SIMULATED)),
+            histories=tuple(
+                history for history in self.histories if not history.source.startswith(SIMULATED)
+            ),
         )
 
 
@@ -77,7 +79,7 @@ def read_alarm_facts(
     rules = settings.alarms
     promises = expected_updates(store, markets, at=at, step=step_of(settings))
     recent = at - pd.Timedelta(hours=rules.recent_hours)
-    known = {"sid": [one.sid for one in promises], "known_at": moment(at, "at")}
+    known = {"sid": [promise.sid for promise in promises], "known_at": moment(at, "at")}
     priced = {**known, "sid": [one.sid for one in promises if one.kind == "price"]}
     priced |= {"recent_us": microseconds(recent, "recent"), "times": rules.price_times_on_demand}
     return AlarmFacts(
@@ -147,7 +149,7 @@ def _histories(
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
     followed = (FollowedMarket(market=Market.parse(key), source=source, at=slot) for key, source in markets)
     requests = [history_request(one, settings, start=slot - days * _DAY) for one in followed]
-    return tuple(one for one in Reads(store).histories(requests) if isinstance(one, History))
+    return tuple(history for history in Reads(store).histories(requests) if isinstance(history, History))
 
 
 def _time(us: Any) -> pd.Timestamp:
@@ -177,13 +179,17 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
 
 def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield a finding if the recent ingests added nothing although every market with counts is overdue by several gaps."""
-    counts = [one for one in facts.promises if one.kind == "count" and one.newest is not None and one.every]
+    counts = [
+        promise
+        for promise in facts.promises
+        if promise.kind == "count" and promise.newest is not None and promise.every
+    ]
     if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
         return
     slot = facts.ingests["slot"].iloc[-1]
     fed = facts.ingests[facts.ingests["added"] > 0]
     empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
-    youngest = max(one.newest for one in counts if one.newest is not None)
+    youngest = max(count.newest for count in counts if count.newest is not None)
     gap = max(one.every for one in counts if one.every is not None)
     if slot - youngest <= facts.rules.empty_gaps * gap:
         return
@@ -235,25 +241,29 @@ def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
     second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
     kept = _by_sid(facts.runs)
-    for one in facts.promises:
-        if one.sid not in kept:
+    for promise in facts.promises:
+        if promise.sid not in kept:
             continue
-        row = kept[one.sid]
+        row = kept[promise.sid]
         lasted, longest = int(row["newest_us"]) - int(row["since_us"]), int(row["longest_us"])
         if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
             continue
         now, before = pd.Timedelta(lasted, unit="us"), pd.Timedelta(longest, unit="us")
         yield Finding(
-            subject=f"{one.subject} {one.kind}",
+            subject=f"{promise.subject} {promise.kind}",
             since=_time(row["since_us"]),
-            text=f"the {one.kind} has been {row['value']:g} for {span_text(now)}; the longest of {int(row['stretches'])} "
+            text=f"the {promise.kind} has been {row['value']:g} for {span_text(now)}; the longest of {int(row['stretches'])} "
             f"earlier constant stretches lasted {span_text(before)}; check whether the source repeats an old answer",
         )
 
 
 def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
     rows = _by_sid(facts.prices)
-    return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
+    return [
+        (promise, rows[promise.sid])
+        for promise in facts.promises
+        if promise.kind == "price" and promise.sid in rows
+    ]
 
 
 def impossible_prices(facts: AlarmFacts) -> Iterator[Finding]:
@@ -310,7 +320,7 @@ _MOST_CARRIED = 0.95
 
 def drifts(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
-    series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
+    series = [series_of(history, variable) for history in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
     for one in series:
         marks = drift_table([one])
@@ -453,7 +463,7 @@ def alarms_of(
 ) -> list[Alarm]:
     """Return the alarms at ``at`` about jobs, some markets (key, source) and ingest, most serious first; writes nothing."""
     facts = read_alarm_facts(store, settings, markets, at=at)
-    standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
+    standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
     found = {(kind, one.subject): one for kind, one in job_findings(store, settings, at=at)}
     for kind, check in CHECKS.items():
         for one in check(facts):

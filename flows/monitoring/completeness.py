@@ -108,18 +108,18 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
     """
     counts = {one.subject: one for one in promises if one.kind == "count"}
     rows = []
-    for one in promises:
-        newest, every, limit = one.newest, one.every, one.max_age
-        mate = counts.get(one.subject)
-        if one.kind == "price" and one.probed and mate is not None and mate.newest is not None:
+    for promise in promises:
+        newest, every, limit = promise.newest, promise.every, promise.max_age
+        mate = counts.get(promise.subject)
+        if promise.kind == "price" and promise.probed and mate is not None and mate.newest is not None:
             every, limit = mate.every, mate.max_age
             newest = mate.newest if newest is None else max(newest, mate.newest)
-        expected = None if newest is None or one.constant else newest + (every or limit)
+        expected = None if newest is None or promise.constant else newest + (every or limit)
         rows.append(
             {
-                "market": one.market,
-                "source": one.source,
-                "kind": one.kind,
+                "market": promise.market,
+                "source": promise.source,
+                "kind": promise.kind,
                 "newest": newest,
                 "age": None if newest is None else at - newest,
                 "every": every,

@@ -80,7 +80,11 @@ def status(
     when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:
         found = status_of(reader, chosen, at=when)
-    if any(one.raised_at is None for one in found.alarms) or found.gone or (found.alarms and chosen.alerts):
+    if (
+        any(alarm.raised_at is None for alarm in found.alarms)
+        or found.gone
+        or (found.alarms and chosen.alerts)
+    ):
         with open_store(db, say=say) as store:
             emit_alarms(settle_alarms(store, found.alarms, at=when))
             send_alerts(store, chosen.alerts, standing_alarms(store, at=when), at=when, say=say)

@@ -115,7 +115,7 @@ class Status:
             "doubtful": rows_of(done.stretches(("stale", "fallback"))),
             "freshness": [_minutes(row) for row in rows_of(self.freshness)],
             "feeds": [_minutes(row) for row in rows_of(self.feeds)],
-            "alarms": [one.row() for one in self.alarms],
+            "alarms": [alarm.row() for alarm in self.alarms],
         }
 
 
@@ -163,7 +163,9 @@ def status_of(
         freshness=freshness(facts.promises, at=at),
         feeds=feed_freshness(store, settings, at=at),
         alarms=tuple(found),
-        gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
+        gone=tuple(
+            alarm for alarm in standing_alarms(store, at=at) if (alarm.kind, alarm.subject) not in stand
+        ),
         note=note,
         unreadable=(
             *unreadable_rows(store, measured_since=(at - RECENT).to_pydatetime()),
@@ -282,7 +284,7 @@ def unreadable_blocks(found: Status) -> list[Block]:
 
 def alarms_section(found: Status) -> Section:
     """Return the section of the active alarms."""
-    rows = [one.row() for one in found.alarms]
+    rows = [alarm.row() for alarm in found.alarms]
     columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
         "text": Column(heading="problem and remedy")
     }

@@ -100,7 +100,7 @@ def usual_moment(
     step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
     slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
-    wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
+    wanted = [request for request in requests if any(_is_open(request, slot) for slot in slots)] or requests
     ends = {one.name: _record_end(one, rows) for one in wanted}
     seen = max((end for end in ends.values() if end is not None), default=last)
     is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
@@ -164,7 +164,7 @@ def start_note(
     known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
-    keys = {(one.market.key, one.source) for one in places}
+    keys = {(place.market.key, place.source) for place in places}
     seen = [
         pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
     ]

@@ -122,11 +122,11 @@ def accuracy_blocks(
     """Return a section per variable, ``markets`` with the tables by market, and the explanation of the measures."""
     sections: list[Block] = [
         Section(
-            TITLES[one.variable],
-            [*variable_blocks(one, markets=markets), *(more or {}).get(one.variable, ())],
-            f"accuracy-{one.variable}",
+            TITLES[score.variable],
+            [*variable_blocks(score, markets=markets), *(more or {}).get(score.variable, ())],
+            f"accuracy-{score.variable}",
         )
-        for one in scores
+        for score in scores
     ]
     return [*sections, ABOUT]
 

@@ -180,7 +180,9 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
     stored, markets = job
     name = stored.request.name
     known = tuple(
-        one for one in markets if any(made.issued_at == one.at for made in forecasts.get((name, one.key), ()))
+        market
+        for market in markets
+        if any(made.issued_at == market.at for made in forecasts.get((name, market.key), ()))
     )
     homeless = stored.request.may_move and stored.request.market is None
     return (stored, known) if known and (homeless or markets[0] in known) else job
@@ -196,7 +198,9 @@ def _open_states(
     """Return the state of each job that lacks a decision, as known at its turn's time, or the error; turns ascend."""
     if not lacking:
         return []
-    newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}
+    newest = {
+        (job.request.name, market.key): (job, market) for _, (job, markets) in lacking for market in markets
+    }
     forecasts = planned_forecasts(turns[-1], list(newest.values()), planned)
     deciding = pool.deciders([turn.at for turn in turns])
     opened: list[OpenJob | Exception] = []

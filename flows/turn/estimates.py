@@ -117,8 +117,8 @@ def read_estimations(
     """
     needed = _needed_estimations(turn, histories, missing)
     groups: dict[tuple[str, pd.Timestamp], list[Estimation]] = {}
-    for one in _all_estimations(needed):
-        groups.setdefault((one.model, one.time), []).append(one)
+    for estimation in _all_estimations(needed):
+        groups.setdefault((estimation.model, estimation.time), []).append(estimation)
     found: dict[Estimation, FittedPredictor] = {}
     unreadable: list[FittedState] = []
     for (model, at), asked in groups.items():
@@ -144,7 +144,11 @@ def read_estimations(
 
 def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Estimation, str]:
     """Return the required estimates that are not stored, from ``before`` or newly computed."""
-    lacking = [one for one in _all_estimations(estimations.needed) if one not in estimations.fitted]
+    lacking = [
+        estimation
+        for estimation in _all_estimations(estimations.needed)
+        if estimation not in estimations.fitted
+    ]
     fresh = _estimate_all(turn, [one for one in lacking if one not in before])
     return {one: before[one] if one in before else fresh[one] for one in lacking}
 
@@ -234,7 +238,8 @@ def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable,
     timetable = timetable_of(settings)
     return {
         variable: Cohort(
-            series=tuple(series_of(one, variable) for one in histories), cadence=timetable.of(variable)
+            series=tuple(series_of(history, variable) for history in histories),
+            cadence=timetable.of(variable),
         )
         for variable in VARIABLES
     }
@@ -242,7 +247,7 @@ def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable,
 
 def panel_name(histories: Sequence[History]) -> str:
     """Return ``source:hash``, where the hash identifies the set of markets: another set is another panel."""
-    keys = sorted((one.market.key, one.source) for one in histories)
+    keys = sorted((history.market.key, history.source) for history in histories)
     return f"{keys[0][1]}:{_short([f'{market}@{source}' for market, source in keys])}"
 
 

@@ -152,7 +152,7 @@ class LackingTurn:
 
     def by_place(self) -> dict[Place, FollowedMarket]:
         """Return the followed markets by market and source."""
-        return {(one.market, one.source): one for one in self.work.markets}
+        return {(market.market, market.source): market for market in self.work.markets}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +184,13 @@ def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origin
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
-        one: _lacking_origins(
-            [asked.missing[index[one.market, one.source]] for asked, index in zip(group, at, strict=True)]
+        market: _lacking_origins(
+            [
+                asked.missing[index[market.market, market.source]]
+                for asked, index in zip(group, at, strict=True)
+            ]
         )
-        for one in group[-1].work.markets
+        for market in group[-1].work.markets
     }
 
 
@@ -335,7 +338,7 @@ def forecast_group(
     group = facts.turns
     last = group[-1]
     turn, markets = last.turn, last.work.markets
-    places = [(one.market, one.source) for one in markets]
+    places = [(market.market, market.source) for market in markets]
     at = [asked.by_place() for asked in group]
     prepared = prepare(turn, facts.estimations, ahead)
     calls = [
@@ -524,7 +527,9 @@ def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
             continue
         before = by_time
         for place, forecasts in by_time.items():
-            found.setdefault(place, {}).update(((one.issued_at, one.step), one) for one in forecasts)
+            found.setdefault(place, {}).update(
+                ((forecast.issued_at, forecast.step), forecast) for forecast in forecasts
+            )
     return {place: [by_time[key] for key in sorted(by_time)] for place, by_time in found.items()}
 
 

@@ -284,7 +284,7 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
     except SlackwaterError:
         return None
     first = min(job.start, turn.at - ROUTE_SLOTS * job.step)
-    histories = try_histories(turn, [(one, first) for one in places])
+    histories = try_histories(turn, [(place, first) for place in places])
     panels = [
         panel(history, None)
         for history in histories
@@ -444,8 +444,10 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
     done = [before[k].done if k in before else job.workload for k in range(slot)] + [now.done]
     grid = pd.date_range(live.start, periods=all_slots, freq=live.step)
     tables = [
-        (one.frame if one.availability_observed else one.frame.assign(available=np.nan)).reindex(grid)
-        for one in running.histories
+        (history.frame if history.availability_observed else history.frame.assign(available=np.nan)).reindex(
+            grid
+        )
+        for history in running.histories
     ]
     # The market of each slot: the only market, else the market of the decision.
     at = dict.fromkeys(range(all_slots), 0)
@@ -476,7 +478,7 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         )
     expected = min(1.0, slot / all_slots)
     ended = [k for k, work in enumerate(done) if finished(work, job.workload)]
-    with_progress = [one for one in running.reports if one.finished or one.progress is not None]
+    with_progress = [report for report in running.reports if report.finished or report.progress is not None]
     return {
         "slots": slots,
         "deadline_slots": all_slots,

@@ -127,11 +127,11 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
 def _alarm_findings(alarms: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [
         _finding(
-            "act" if one["severity"] == "serious" else "look",
-            f"{one['kind']}, {one['subject']}: {one['text']} (since {utc(one['since'])})",
+            "act" if alarm["severity"] == "serious" else "look",
+            f"{alarm['kind']}, {alarm['subject']}: {alarm['text']} (since {utc(alarm['since'])})",
             "/completeness",
         )
-        for one in alarms
+        for alarm in alarms
     ]
 
 

@@ -45,7 +45,7 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
     """Return errors by market, variable, model and step and pooled over markets, 80 % coverage, and the times of measurement."""
     table, times = accuracy_table(reading, at), measured_times(reading)
     scores = recent_scores(table, reading.settings.planner)
-    by_variable = {one.variable: one for one in scores}
+    by_variable = {score.variable: score for score in scores}
     when = None if table.empty else pd.Timestamp(table["measured_at"].max())
     value = {
         "at": reading.at,

@@ -83,7 +83,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
     """Return the alarms active at the newest turn, serious alarms first."""
     if reading.at is None:
         return []
-    rows = [one.row() for one in standing_alarms(reading.store, at=reading.at)]
+    rows = [alarm.row() for alarm in standing_alarms(reading.store, at=reading.at)]
     return sorted(rows, key=lambda row: row["severity"] != "serious")
 
 

@@ -322,10 +322,10 @@ def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None
     error before the first origin. ``fallback_share`` is the share of forecasts of a fallback model. Undefined values are NaN, never
     infinite. Raises `ForecastError` on a forecast of another market or step.
     """
-    for one in forecasts:
-        if one.market != actual.market or one.step != actual.step:
+    for forecast in forecasts:
+        if forecast.market != actual.market or forecast.step != actual.step:
             raise ForecastError(
-                f"forecast of {one.market.key} every {one.step} scored on {actual.market.key} every {actual.step}",
+                f"forecast of {forecast.market.key} every {forecast.step} scored on {actual.market.key} every {actual.step}",
                 expected="forecasts of the history's own market and step",
             )
     if not forecasts:

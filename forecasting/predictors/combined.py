@@ -321,7 +321,7 @@ class StackedCount:
             end=end,
             expected=expected,
             trees=trees,
-            last={one.key: LastValue().fit(one) for one in panel.series if self.second_level},
+            last={series.key: LastValue().fit(series) for series in panel.series if self.second_level},
         )
 
 
@@ -760,7 +760,7 @@ class CombinedPrice:
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weight members estimated without the newest days on those days, and estimate them again on all data."""
-        begins = [one.first_slot for one in panel.series if len(one)]
+        begins = [series.first_slot for series in panel.series if len(series)]
         end = max((one.end for one in panel.series), default=0)
         fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
         if not begins:

@@ -353,7 +353,7 @@ def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float =
 def _tracks(at: Situation) -> list[Track]:
     """Return the tracks of the series and its phases, with the observed values as score."""
     own = Track(values=at.series.values, score=at.present)
-    return [own, *(Track(values=one.values, score=one.values) for one in at.phases)]
+    return [own, *(Track(values=phase.values, score=phase.values) for phase in at.phases)]
 
 
 def _alike_expected(at: Situation) -> np.ndarray:

@@ -72,7 +72,7 @@ class Remembered(Generic[T]):
 
 def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
     digest = hashlib.blake2b(digest_size=20)
-    for array in (*(one for series in panel.series for one in _parts(series)), *beside):
+    for array in (*(part for series in panel.series for part in _parts(series)), *beside):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.digest()
@@ -287,7 +287,7 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     ]
     if not lessons:
         return CountTrees(boosters=())
-    known = np.concatenate([one.known for one in lessons])
+    known = np.concatenate([lesson.known for lesson in lessons])
     boosters = []
     for j in range(COUNT_STEPS.size):
         hit = np.concatenate([one.hit[:, j] for one in lessons])
@@ -472,7 +472,7 @@ class Moves:
 
 def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     """Return training pairs of observed origins at which the price moves with drawn steps; None if the panel has too few."""
-    states = [price_state(one) for one in panel.series]
+    states = [price_state(series) for series in panel.series]
     places = [
         np.flatnonzero(state.moves & (one.newest == np.arange(len(one))))
         for one, state in zip(panel.series, states, strict=True)
@@ -638,7 +638,7 @@ class FittedBoostedPrice:
         """Return the log size at `SIZE_LEVELS` of a move in direction ``way``, shape (pairs, levels)."""
         rows = np.hstack([pairs.rows, np.full((pairs.rows.shape[0], 1), float(way))])
         shift = np.stack(
-            [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
+            [np.asarray(size.predict(rows, raw_score=True, num_threads=1)) for size in self.sizes], axis=1
         )
         return np.sort(pairs.sizes[:, int(way == ONWARDS)] + shift, axis=1)
 

@@ -312,7 +312,7 @@ class ChangeProcess:
 
     def fit(self, panel: Panel) -> FittedChangeProcess:
         """Estimate hazards from the ages with and without a change, and the distribution of the next changes."""
-        pairs = [(one, price_state(one)) for one in panel.series]
+        pairs = [(series, price_state(series)) for series in panel.series]
         markets = [(one, state) for one, state in pairs if state.when.size > 1]
         nothing = np.zeros(EDGES.size + 1)
         if sum(state.when.size for _, state in markets) < FEWEST_CHANGES:

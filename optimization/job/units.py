@@ -91,7 +91,7 @@ def has_gpu(wanted: str, gpu_model: str) -> bool:
 
 def check_gpu(wanted: str) -> None:
     """Raise `JobError` if no known instance type has the GPU ``wanted``."""
-    known = sorted({one.gpu_model for one in gpu_types()})
+    known = sorted({kind.gpu_model for kind in gpu_types()})
     if not any(has_gpu(wanted, model) for model in known):
         raise JobError(
             f"gpu_type {wanted!r}",

@@ -79,7 +79,7 @@ def stream_of(
 def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np.ndarray:
     """Draw a width for each job by the shares of its type, shape (n,)."""
     ticket = rng.random(len(stream.time))
-    first = np.array([one.shares[0].width for one in rental.types])
+    first = np.array([kind.shares[0].width for kind in rental.types])
     last = np.array([one.shares[-1].width for one in rental.types])
     chance = np.array([one.shares[0].probability for one in rental.types])
     return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
@@ -292,7 +292,7 @@ def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
     """
 
     def used(width: float) -> float:
-        return sum(one.gpus for one in fixed_rental(types, width, budget).types)
+        return sum(kind.gpus for kind in fixed_rental(types, width, budget).types)
 
     if used(1.0) > budget:
         raise SettingsError(

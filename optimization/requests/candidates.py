@@ -260,7 +260,9 @@ def _no_width(instances: int, reason: str) -> Width:
 
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
     """Return the longest run of consecutive n (M2.3) that surely run, the later of equals; if none, of n that run."""
-    return _stretch(widths, [one.sure for one in widths]) or _stretch(widths, [one.runs for one in widths])
+    return _stretch(widths, [width.sure for width in widths]) or _stretch(
+        widths, [one.runs for one in widths]
+    )
 
 
 def _stretch(widths: Sequence[Width], wanted: Sequence[bool]) -> tuple[Width, ...]:

@@ -106,7 +106,10 @@ class Ec2Driver:
                     for one in reservation["Instances"]
                 ]
             self._read_interruptions(region, instances)
-            found += [_instance(one, job, now, self._ended.get(one["InstanceId"])) for one in instances]
+            found += [
+                _instance(instance, job, now, self._ended.get(instance["InstanceId"]))
+                for instance in instances
+            ]
         return found
 
     def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
@@ -114,7 +117,7 @@ class Ec2Driver:
 
         Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
         """
-        ids = [one["InstanceId"] for one in instances if _is_interrupted(one)]
+        ids = [instance["InstanceId"] for instance in instances if _is_interrupted(instance)]
         new = [name for name in ids if name not in self._ended]
         if not new:
             return
@@ -203,7 +206,7 @@ class Ec2Driver:
         return _instance(answer["Instances"][0], order.job, now)
 
     def _terminate(self, instances: Sequence[Instance]) -> None:
-        for region in sorted({Market.parse(one.market).region for one in instances}):
+        for region in sorted({Market.parse(instance.market).region for instance in instances}):
             ids = [one.id for one in instances if Market.parse(one.market).region == region]
             with _driver_errors(region):
                 self._client(region).terminate_instances(InstanceIds=ids)

@@ -246,7 +246,7 @@ def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _ended(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
     """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
-    stated = [one.get("lastTransitionTime") for one in _disruptions(status)]
+    stated = [disruption.get("lastTransitionTime") for disruption in _disruptions(status)]
     if not any(stated) and status.get("phase") in ENDED:
         ends = [one.get("state", {}).get("terminated") or {} for one in status.get("containerStatuses", ())]
         stated = [one.get("finishedAt") for one in ends]

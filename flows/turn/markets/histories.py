@@ -66,7 +66,7 @@ class Reads:
             except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
-            return [self._histories[one] for one in requests]
+            return [self._histories[request] for request in requests]
 
     def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
         return load_histories(self._store, requests, reader=self._reader)

@@ -144,7 +144,7 @@ def places_of(
             f"{'is' if most - (home is not None) == 1 else 'are'} cheapest on demand; name fewer in its file to choose others"
         )
     places = tuple(fitting[:most])
-    check_types(request, [one.market for one in places])
+    check_types(request, [place.market for place in places])
     return places
 
 
