@@ -59,7 +59,7 @@ def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
     (True, False)
     """
     name = host_name(header)
-    if name in LOOPBACK_NAMES or name in {bound.lower(), *(one.lower() for one in names)}:
+    if name in LOOPBACK_NAMES or name in {bound.lower(), *(name.lower() for name in names)}:
         return True
     try:
         return ip_address(name).is_loopback or not is_loopback(bound)

@@ -135,7 +135,11 @@ class Cohort:
     @cached_property
     def ordered(self) -> tuple[Series, ...]:
         """The series sorted by market and source."""
-        return tuple(sorted(self.series, key=lambda one: (one.market.key if one.market else "", one.source)))
+        return tuple(
+            sorted(
+                self.series, key=lambda series: (series.market.key if series.market else "", series.source)
+            )
+        )
 
     @cached_property
     def observed(self) -> np.ndarray:
@@ -382,7 +386,7 @@ def backtest(
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
     wanted = origins if isinstance(origins, Mapping) else {key_of(history): origins for history in histories}
     made: dict[str, list[Forecast]] = {key: [] for key in wanted}
-    groups = [list(histories)] if model.pooled else [[one] for one in histories]
+    groups = [list(histories)] if model.pooled else [[history] for history in histories]
     for group in groups:
         cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
         needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}

@@ -363,8 +363,8 @@ def join_outlooks(parts: Sequence[Outlook]) -> Outlook:
     """Return the forecasts of several outlooks one after another, without their `Outlook.law`."""
     return Outlook(
         quantiles=np.concatenate([part.quantiles for part in parts]),
-        mean=np.concatenate([one.mean for one in parts]),
-        reasons=tuple(reason for one in parts for reason in one.reasons),
+        mean=np.concatenate([part.mean for part in parts]),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
     )
 
 

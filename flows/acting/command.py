@@ -108,7 +108,7 @@ class _Drivers:
         known = session.config.drivers
         self._rules = [one for one in known if named in (None, one.name)]
         if named is not None and self._rules:
-            self._rules = [one.model_copy(update={"jobs": ("*",)}) for one in self._rules]
+            self._rules = [rule.model_copy(update={"jobs": ("*",)}) for rule in self._rules]
         elif named is not None:
             self._rules = [DriverSettings(name="given", kind=named, jobs=("*",))]
         if not self._rules:
@@ -129,7 +129,7 @@ class _Drivers:
         """Return the first driver whose patterns fit a job, None if no driver does."""
         from slackwater.flows.acting.drivers import DRIVERS, Place
 
-        rule = next((one for one in self._rules if any(fnmatchcase(job, p) for p in one.jobs)), None)
+        rule = next((rule for rule in self._rules if any(fnmatchcase(job, p) for p in rule.jobs)), None)
         if rule is None:
             self.without.add(job)
             return None

@@ -149,7 +149,8 @@ def workload_name(job: str, market: str, kind: Kind) -> str:
 def alive(instances: Collection[Instance]) -> list[Instance]:
     """Return the instances that are held, oldest first."""
     return sorted(
-        (instance for instance in instances if instance.ended is None), key=lambda one: (one.since, one.id)
+        (instance for instance in instances if instance.ended is None),
+        key=lambda instance: (instance.since, instance.id),
     )
 
 

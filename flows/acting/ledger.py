@@ -159,7 +159,7 @@ class JobLaunches:
             self.refused = entry.refused
         elif isinstance(entry, InstancesChanged):
             self.instances |= {instance.id: instance for instance in entry.instances}
-            self.markets |= {one.market for one in entry.instances}
+            self.markets |= {instance.market for instance in entry.instances}
             if lost_spot := [one for one in entry.lost if one.kind == "spot"]:
                 newest = max(lost_spot, key=lambda one: one.ended or entry.at)
                 self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)

@@ -88,7 +88,7 @@ def rehearse_turn(
         if policy is not None:
             by = type(by)(in_one_market=(policy, "asked for"), among_markets=by.among_markets)
         states = [
-            one for one in open_jobs(turn, lacking, forecasts={}, by=by) if not isinstance(one, Exception)
+            job for job in open_jobs(turn, lacking, forecasts={}, by=by) if not isinstance(job, Exception)
         ]
         issued_now = [
             row for job_rows in rows.values() for row in job_rows if pd.Timestamp(row["slot"]) == at
@@ -276,9 +276,9 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
         if isinstance(entry, InstancesChanged):
             for word, chosen in (
                 ("lost", [instance for instance in entry.instances if instance.end == "lost"]),
-                ("stopped", [one for one in entry.instances if one.end == "stopped"]),
-                ("finished:", [one for one in entry.instances if one.end == "finished"]),
-                ("launched", [one for one in entry.instances if one.end is None]),
+                ("stopped", [instance for instance in entry.instances if instance.end == "stopped"]),
+                ("finished:", [instance for instance in entry.instances if instance.end == "finished"]),
+                ("launched", [instance for instance in entry.instances if instance.end is None]),
             ):
                 if chosen:
                     found.append((_time(chosen, entry.at), f"{word} {_count_words(chosen)}"))

@@ -290,14 +290,14 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     job, entries, launches = new.job, new.entries, new.launches
     at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
     changes = _changes(entries, launches.recorded_at, at)
-    refused = [one.refused for one in entries if isinstance(one, Answered) and one.refused]
+    refused = [entry.refused for entry in entries if isinstance(entry, Answered) and entry.refused]
     found: list[Report] = []
     for when in sorted({change.at for change in changes if change.at < at}):
-        changed = [one for one in changes if one.at == when]
+        changed = [change for change in changes if change.at == when]
         held = alive_at(launches.instances.values(), when)
         market = held[-1].market if held else changed[-1].instance.market
         found += _reports(job, when, changed, held, market)
-    changed, asked = [one for one in changes if one.at == at], launches.spot_asked
+    changed, asked = [change for change in changes if change.at == at], launches.spot_asked
     place = _market_now(launches, changed)
     found += _reports(job, at, changed, launches.held, place, asked=asked, refused=refused)
     return [replace(one, known_at=max(one.reported_at, pd.Timestamp(now).floor("us"))) for one in found]
@@ -307,7 +307,7 @@ def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timesta
     """Return the instances that were granted or ended in some entries, with their times between ``after`` and ``at``."""
     least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
     found: dict[tuple[str, str], _Change] = {}
-    for entry in (one for one in entries if isinstance(one, InstancesChanged)):
+    for entry in (entry for entry in entries if isinstance(entry, InstancesChanged)):
         for instance in entry.instances:
             times = {"granted": instance.since} if instance.ended is None or instance.since > least else {}
             times |= {} if instance.ended is None else {str(instance.end): instance.ended}

@@ -123,13 +123,16 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         if request.names_no_market and market is None:
             request, note_of_choice = proposed(known, request)
         placed, places = placed_in(known, request, market=market)
-        histories = read_all(known, [(one, one.at) for one in places])
+        histories = read_all(known, [(place, place.at) for place in places])
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if note_of_choice and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(known, placed.name)
         note = "" if session.time is not None else start_note(known, placed, places, clock=clock)
-    newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
+    newest = max(
+        histories,
+        key=lambda history: history.newest_count or history.newest_price or pd.Timestamp(0, tz="UTC"),
+    )
     old = Freshness(clock=clock if moment.own_end else None).stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [place.key for place in places]
@@ -145,7 +148,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         **_units_of(placed, runs, markets),
         "value_usd": request.value_usd,
         "must_finish": run.must_finish,
-        "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
+        "infeasible_by_slots": min(infeasible_by(run, slot_hours=histories[0].slot_hours) for run in runs),
         **(
             {"move_usd_most": moves(placed, markets, step=step_of(settings)).most_usd}
             if placed.may_move
@@ -162,7 +165,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "times": times_rows(placed),
     }
     short: list[str] = [
-        shortfall_words(one, first_slot(placed, histories[0].step), histories[0].step) for one in runs
+        shortfall_words(run, first_slot(placed, histories[0].step), histories[0].step) for run in runs
     ]
     cannot = short[0] if all(short) else ""
     value |= {"shortfall": cannot or None, "stale": old}

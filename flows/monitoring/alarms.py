@@ -80,7 +80,7 @@ def read_alarm_facts(
     promises = expected_updates(store, markets, at=at, step=step_of(settings))
     recent = at - pd.Timedelta(hours=rules.recent_hours)
     known = {"sid": [promise.sid for promise in promises], "known_at": moment(at, "at")}
-    priced = {**known, "sid": [one.sid for one in promises if one.kind == "price"]}
+    priced = {**known, "sid": [promise.sid for promise in promises if promise.kind == "price"]}
     priced |= {"recent_us": microseconds(recent, "recent"), "times": rules.price_times_on_demand}
     return AlarmFacts(
         at=at,
@@ -190,7 +190,7 @@ def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
     fed = facts.ingests[facts.ingests["added"] > 0]
     empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
     youngest = max(count.newest for count in counts if count.newest is not None)
-    gap = max(one.every for one in counts if one.every is not None)
+    gap = max(count.every for count in counts if count.every is not None)
     if slot - youngest <= facts.rules.empty_gaps * gap:
         return
     since = empty["slot"].iloc[0]
@@ -341,7 +341,7 @@ def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
     more than 80 %, equally improbable. Intervals of zero width are correct for a constant value, so they do
     not count as too wide. Rounding to integers alone makes 80 % intervals of counts contain more than 80 %.
     """
-    actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
+    actual = {f"{history.market.key}@{history.source}": history for history in facts.histories}
     for (market, source, variable), own in facts.issued.groupby(["market", "source", "variable"], sort=True):
         history = actual.get(f"{market}@{source}")
         if history is None:
@@ -521,7 +521,7 @@ def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> 
         (latest,) = store.execute("SELECT epoch_us(greatest(max(raised_at), max(cleared_at))) FROM alarms")[0]
         if latest is not None and pd.Timestamp(latest, unit="us", tz="UTC") > at:
             return Settled()
-        standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
+        standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
         now = {(one.kind, one.subject): one for one in found}
         raised = [one for key, one in now.items() if key not in standing]
         cleared = [one for key, one in standing.items() if key not in now]

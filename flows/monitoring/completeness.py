@@ -106,7 +106,7 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
     Counts are expected a nominal gap after the newest observation, prices within their maximum age. A price
     read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing is late.
     """
-    counts = {one.subject: one for one in promises if one.kind == "count"}
+    counts = {promise.subject: promise for promise in promises if promise.kind == "count"}
     rows = []
     for promise in promises:
         newest, every, limit = promise.newest, promise.every, promise.max_age
@@ -440,7 +440,7 @@ def staleness(facts: Facts) -> np.ndarray:
     """Return why the newest observation of each row is too old (M1.3), "" if it is recent enough, shape (rows,)."""
     seen = facts.seen.reset_index(drop=True)
     out = np.full(len(seen), "", dtype=object)
-    limits = {(one.market, one.source, one.kind): one for one in facts.promises}
+    limits = {(promise.market, promise.source, promise.kind): promise for promise in facts.promises}
     for (market, source), own in seen.groupby(["market", "source"], sort=False):
         rows = own.index.to_numpy()
         count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))

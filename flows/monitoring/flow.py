@@ -94,7 +94,7 @@ def status(
     create_markdown_artifact(
         key=artifact_key(db, "status"),
         markdown="\n".join(
-            [f"**{found.sentence()}**", "", *(f"* {one.kind}: {one.text}" for one in found.alarms)]
+            [f"**{found.sentence()}**", "", *(f"* {alarm.kind}: {alarm.text}" for alarm in found.alarms)]
         ),
         description=f"status at {when:%Y-%m-%d %H:%M} UTC",
     )

@@ -370,7 +370,7 @@ def stage_cells(summary: pd.DataFrame) -> list[dict[str, str]]:
         good = int(row["done"] + row["fallback"])
         own[row["stage"]] = ", ".join([f"{good} of {due}", *others]) if due else "-"
     return [
-        {"market": one["market"], **{stage: one.get(stage, "-") for stage in STAGES}} for one in rows.values()
+        {"market": row["market"], **{stage: row.get(stage, "-") for stage in STAGES}} for row in rows.values()
     ]
 
 

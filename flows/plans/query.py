@@ -197,7 +197,7 @@ def named_moment(
         raise _no_observations()
     if names_file(job):
         request = read_request(Path(job))
-        stored = next((one for one in stored_jobs(store) if _is_same(request, one)), None)
+        stored = next((job for job in stored_jobs(store) if _is_same(request, job)), None)
     else:
         stored = find_job(store, job)
         request = stored.request
@@ -275,7 +275,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         stored = turn.read(find_job, job, known_at=turn.terms_at)
         return _query_of_file(turn, stored, market, is_stored=True)
     request, note_of_choice = read_request(Path(job)), ""
-    known = {one.request.name: one for one in turn.jobs()}
+    known = {job.request.name: job for job in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
         return _query_of_file(turn, same, None, is_stored=True)

@@ -371,7 +371,7 @@ def forecast_group(
             (source, tuple(forecast for _, forecast in own))
             for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0])
         ),
-        assumed=tuple(last.histories[one] for one in markets),
+        assumed=tuple(last.histories[market] for market in markets),
         accuracy=tuple((asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)),
         runs=tuple(_run_row(asked, done, left_out) for asked in group),
     )
@@ -463,7 +463,7 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
 
 def _run_row(asked: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in asked.by_place().items() if place in done]
-    made = sum(len(slots) for one in places for slots in asked.missing[one].values())
+    made = sum(len(slots) for place in places for slots in asked.missing[place].values())
     messages = [*asked.work.left_out, *left_out]
     details = {"markets": len(places), "forecasts": made, "left_out": messages}
     turn = asked.turn

@@ -59,10 +59,10 @@ def open_jobs(
             found.append(
                 open_job(
                     job.request,
-                    [one for one in histories if isinstance(one, History)],
+                    [history for history in histories if isinstance(history, History)],
                     decided=placements_of(ledger.decisions.get(name, ())),
-                    forecasts=[(forecasts or {}).get((name, one.key), ()) for one in markets],
-                    peers=[peers.get(one, ()) for one in markets],
+                    forecasts=[(forecasts or {}).get((name, market.key), ()) for market in markets],
+                    peers=[peers.get(market, ()) for market in markets],
                     reports=ledger.reports.get(name, ()),
                     revisions=ledger.revisions.get(name, ()),
                     by=(None, "") if by is None else by.of(job.request),
@@ -89,7 +89,7 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     present slot. Nothing is stored.
     """
     planner, step = turn.settings.planner, step_of(turn.settings)
-    issued = planned_forecasts(turn, [(job, one) for job, markets in jobs for one in markets])
+    issued = planned_forecasts(turn, [(job, market) for job, markets in jobs for market in markets])
     known: dict[FollowedMarket, dict[pd.Timestamp, Forecast]] = {}
     lacking: dict[FollowedMarket, set[pd.Timestamp]] = {}
     for job, markets in jobs:

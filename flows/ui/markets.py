@@ -231,7 +231,7 @@ def nearest_market(reading: Reading, key: str) -> list[str]:
     except SlackwaterError:
         kind = ""
     keys = [f"{row['market']}@{row['source']}" for row in rows_of(listing)]
-    return [one for one in keys if kind and one.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
+    return [key for key in keys if kind and key.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
 
 
 def market_values(view: MarketView, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "made": " and ".join(made),
         "missing": [name for name, status in statuses.items() if status == "missing"],
         "reasons": [f"{name}: {one['reason']}" for name, one in stages.items() if one["reason"]],
-        "left_out": list(dict.fromkeys(text for one in stages.values() for text in one["left_out"])),
+        "left_out": list(dict.fromkeys(text for stage in stages.values() for text in stage["left_out"])),
     }
 
 

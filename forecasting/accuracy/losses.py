@@ -330,8 +330,8 @@ def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None
             )
     if not forecasts:
         return pd.DataFrame(columns=SCORE_COLUMNS)
-    issued = [one.issued_at for one in forecasts]
-    reach = min(max(one.horizon for one in forecasts), horizon or np.iinfo(int).max)
+    issued = [forecast.issued_at for forecast in forecasts]
+    reach = min(max(forecast.horizon for forecast in forecasts), horizon or np.iinfo(int).max)
     end = max(issued) + (reach + 1) * actual.step
     windows = Windows(presents=(end,), origins=int((end - min(issued)) // actual.step), horizon=reach)
     return window_scores(forecasts, actual, windows).drop(columns="measured_at")
@@ -532,6 +532,6 @@ def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Wi
             first = slot_at(origin, actual.step)
             if first not in found:
                 scales = [scale_of(one, first, windows.start(one, first)) for one in series]
-                found[first] = [(one.change, one.unit) for one in scales]
+                found[first] = [(scale.change, scale.unit) for scale in scales]
             scale[i] = found[first]
     return scale

@@ -761,7 +761,7 @@ class CombinedPrice:
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weight members estimated without the newest days on those days, and estimate them again on all data."""
         begins = [series.first_slot for series in panel.series if len(series)]
-        end = max((one.end for one in panel.series), default=0)
+        end = max((series.end for series in panel.series), default=0)
         fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
         if not begins:
             return FittedCombinedPrice(members=fitted, kept={}, prior=_even(len(fitted)), end=end)

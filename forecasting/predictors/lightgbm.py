@@ -290,12 +290,14 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     known = np.concatenate([lesson.known for lesson in lessons])
     boosters = []
     for j in range(COUNT_STEPS.size):
-        hit = np.concatenate([one.hit[:, j] for one in lessons])
+        hit = np.concatenate([lesson.hit[:, j] for lesson in lessons])
         use = np.flatnonzero(~np.isnan(hit))
         if use.size < FEWEST_ROWS or hit[use].min() == hit[use].max():
             return CountTrees(boosters=())
-        rows = np.concatenate([known, np.concatenate([one.members[:, j] for one in lessons])], axis=1)[use]
-        start = np.concatenate([one.start[:, j] for one in lessons])[use]
+        rows = np.concatenate([known, np.concatenate([lesson.members[:, j] for lesson in lessons])], axis=1)[
+            use
+        ]
+        start = np.concatenate([lesson.start[:, j] for lesson in lessons])[use]
         data = lightgbm.Dataset(rows, hit[use], init_score=start)
         boosters.append(lightgbm.train(COUNT_SETTINGS, data, COUNT_ROUNDS).model_to_string())
     return CountTrees(boosters=tuple(boosters))
@@ -481,7 +483,7 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     if total < FEWEST_PAIRS or not process.sizes:
         return None
     every = -(-total // MOST_PAIRS)
-    end = max(one.end for one in panel.series)
+    end = max(series.end for series in panel.series)
     rng = np.random.default_rng(SEED)
     parts = []
     for one, state, place in zip(panel.series, states, places, strict=True):

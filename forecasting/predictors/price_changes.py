@@ -317,7 +317,7 @@ class ChangeProcess:
         nothing = np.zeros(EDGES.size + 1)
         if sum(state.when.size for _, state in markets) < FEWEST_CHANGES:
             return FittedChangeProcess(usual=_INTERVALS[1], rate=nothing, own={}, sizes=())
-        end = max(one.end for one in panel.series)
+        end = max(series.end for series in panel.series)
         spans = np.concatenate([np.diff(state.when) for _, state in markets])
         usual = float(np.clip(np.mean(spans), *_INTERVALS))
         exposure, events, own = nothing.copy(), nothing.copy(), {}

@@ -264,7 +264,9 @@ def named_types(request: JobRequest, providers: Collection[str] = ()) -> list[Ma
         Market(provider=provider, region="*", zone="*", instance_type=parts[3])
         for parts in named
         if len(parts) == 4 and not set("*?[") & set(parts[3])
-        for provider in sorted({one for one in providers if fnmatchcase(one, parts[0])} or {parts[0]})
+        for provider in sorted(
+            {provider for provider in providers if fnmatchcase(provider, parts[0])} or {parts[0]}
+        )
     ]
 
 

@@ -80,8 +80,8 @@ def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np
     """Draw a width for each job by the shares of its type, shape (n,)."""
     ticket = rng.random(len(stream.time))
     first = np.array([kind.shares[0].width for kind in rental.types])
-    last = np.array([one.shares[-1].width for one in rental.types])
-    chance = np.array([one.shares[0].probability for one in rental.types])
+    last = np.array([kind.shares[-1].width for kind in rental.types])
+    chance = np.array([kind.shares[0].probability for kind in rental.types])
     return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
 
 
@@ -176,7 +176,7 @@ def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int
     if streams < 2:
         raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
     seeds = np.random.SeedSequence(seed).spawn(streams)
-    found = [play(np.random.default_rng(one)) for one in seeds]
+    found = [play(np.random.default_rng(seed)) for seed in seeds]
     response = np.array([one.response_hours for one in found])
     gpus = np.array([one.gpus for one in found])
     root = float(np.sqrt(streams))

@@ -261,7 +261,7 @@ def _no_width(instances: int, reason: str) -> Width:
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
     """Return the longest run of consecutive n (M2.3) that surely run, the later of equals; if none, of n that run."""
     return _stretch(widths, [width.sure for width in widths]) or _stretch(
-        widths, [one.runs for one in widths]
+        widths, [width.runs for width in widths]
     )
 
 
@@ -469,13 +469,13 @@ def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfigura
         tokens_per_sample=terms.tokens_per_sample,
         batch_size=terms.batch_size,
         torch_dtype=terms.torch_dtype,
-        tokens_per_second=tuple(one.tokens_per_second if one else 0.0 for one in widths),
-        low=tuple(one.low if one else 0.0 for one in widths),
-        high=tuple(one.high if one else 0.0 for one in widths),
+        tokens_per_second=tuple(width.tokens_per_second if width else 0.0 for width in widths),
+        low=tuple(width.low if width else 0.0 for width in widths),
+        high=tuple(width.high if width else 0.0 for width in widths),
         round_samples=tuple(
-            one.configuration.batch_size if one and one.configuration else 0 for one in widths
+            width.configuration.batch_size if width and width.configuration else 0 for width in widths
         ),
-        rounds=tuple(one.rounds if one else 0 for one in widths),
+        rounds=tuple(width.rounds if width else 0 for width in widths),
     )
 
 

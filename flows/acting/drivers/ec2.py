@@ -207,7 +207,7 @@ class Ec2Driver:
 
     def _terminate(self, instances: Sequence[Instance]) -> None:
         for region in sorted({Market.parse(instance.market).region for instance in instances}):
-            ids = [one.id for one in instances if Market.parse(one.market).region == region]
+            ids = [instance.id for instance in instances if Market.parse(instance.market).region == region]
             with _driver_errors(region):
                 self._client(region).terminate_instances(InstanceIds=ids)
 
