@@ -45,8 +45,8 @@ def catalogue(
     ]
     if sources := sorted({f"{row.source}" for row in found}):
         more = len(sources) - MOST_SOURCES
-        told = sources[:MOST_SOURCES] + ([f"{more} more; --json has all"] if more > 0 else [])
-        blocks.append(Notes([f"Sources: {'; '.join(told)}"]))
+        shown_sources = sources[:MOST_SOURCES] + ([f"{more} more; --json has all"] if more > 0 else [])
+        blocks.append(Notes([f"Sources: {'; '.join(shown_sources)}"]))
     if not patterns:
         blocks.append(
             Notes(["name a provider, region, type or GPU to see fewer: slackwater catalogue aws H100"])

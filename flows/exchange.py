@@ -361,9 +361,9 @@ def import_(
         columns |= {"rows": Column(heading="rows", format=whole)}
         blocks.append(Table("Rejected rows, by reason", reasons, columns))
     if any(one.brought_up for one in done.values()):
-        told = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
+        upgrades = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
         blocks.append(
-            f"The folder is of an older version. Rows converted to this version, with the same meaning: {told}. Work given in "
+            f"The folder is of an older version. Rows converted to this version, with the same meaning: {upgrades}. Work given in "
             '"gpu_hours" was in instance-hours; its unit is now "instance_hours".'
         )
     if any(manifest.tables[name].rows for name in NOT_IMPORTED if name in manifest.tables):

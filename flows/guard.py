@@ -59,7 +59,7 @@ def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
     (True, False)
     """
     name = host_name(header)
-    if name in LOOPBACK_NAMES or name in {bound.lower(), *(one.lower() for one in names)}:
+    if name in LOOPBACK_NAMES or name in {bound.lower(), *(name.lower() for name in names)}:
         return True
     try:
         return ip_address(name).is_loopback or not is_loopback(bound)
@@ -136,7 +136,7 @@ class Guard:
                 "This address is not served under that host name. Use localhost, or start with --allow-host NAME.\n",
                 status_code=421,
             )
-        if not all(is_same_origin(one, hosts[0]) for one in origins):
+        if not all(is_same_origin(origin, hosts[0]) for origin in origins):
             return PlainTextResponse("Requests from pages of other sites are refused.\n", status_code=403)
         if scope["type"] == "http" and self.methods and scope["method"] not in self.methods:
             return PlainTextResponse(

@@ -53,7 +53,7 @@ def begun(db: Path) -> bool:
 
 def _console() -> PrefectConsoleHandler | None:
     handlers = logging.getLogger().handlers
-    return next((one for one in handlers if isinstance(one, PrefectConsoleHandler)), None)
+    return next((handler for handler in handlers if isinstance(handler, PrefectConsoleHandler)), None)
 
 
 def log(text: str) -> bool | None:

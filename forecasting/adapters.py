@@ -48,7 +48,7 @@ class Past:
     slots_per_day: int
 
     def until(self, place: int) -> Past:
-        """Return the values up to and including the one with this index."""
+        """Return the values up to and including index ``place``."""
         return replace(self, values=self.values[: place + 1])
 
     @property

@@ -28,10 +28,14 @@ def of_histories(histories: Sequence[History]) -> pd.DataFrame:
     """Return the observed values: columns `unique_id`, `ds` (start of the slot), `y`. Gaps are left out, never filled."""
     parts = [
         pd.DataFrame(
-            {"unique_id": _series_name(one.source, one.market.key, variable), "ds": one.slots, "y": values}
+            {
+                "unique_id": _series_name(history.source, history.market.key, variable),
+                "ds": history.slots,
+                "y": values,
+            }
         )
-        for one in histories
-        for variable, values in zip(VARIABLES, (one.price, one.available), strict=True)
+        for history in histories
+        for variable, values in zip(VARIABLES, (history.price, history.available), strict=True)
     ]
     columns = pd.DataFrame({"unique_id": pd.Series(dtype=str), "ds": pd.Series(dtype="datetime64[us, UTC]")})
     found = pd.concat(parts, ignore_index=True) if parts else columns.assign(y=0.0)
@@ -55,20 +59,20 @@ def of_forecasts(
         raise ForecastError(f"level {wrong[0]}", expected="10, 20, ... 90, as the stored quantiles allow")
     keys = ["unique_id", "ds", "cutoff"]
     tables: dict[str, list[pd.DataFrame]] = {}
-    for one in forecasts:
+    for forecast in forecasts:
         for variable in VARIABLES:
-            quantiles = one.quantiles(variable)
+            quantiles = forecast.quantiles(variable)
             columns: dict[str, Any] = {
-                "unique_id": _series_name(source, one.market.key, variable),
-                "ds": one.slots,
-                "cutoff": one.issued_at,
-                one.predictor: one.median(variable),
+                "unique_id": _series_name(source, forecast.market.key, variable),
+                "ds": forecast.slots,
+                "cutoff": forecast.issued_at,
+                forecast.predictor: forecast.median(variable),
             }
             for width in level:
                 half = width // 10
-                columns[f"{one.predictor}-lo-{width}"] = quantiles[:, 9 - half]
-                columns[f"{one.predictor}-hi-{width}"] = quantiles[:, 9 + half]
-            tables.setdefault(one.predictor, []).append(pd.DataFrame(columns))
+                columns[f"{forecast.predictor}-lo-{width}"] = quantiles[:, 9 - half]
+                columns[f"{forecast.predictor}-hi-{width}"] = quantiles[:, 9 + half]
+            tables.setdefault(forecast.predictor, []).append(pd.DataFrame(columns))
     found = pd.DataFrame(columns=keys)
     for parts in tables.values():
         table = pd.concat(parts, ignore_index=True)
@@ -100,7 +104,7 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
         name,
         *(f"{name}-hi-{level}" for level in levels),
     ]
-    points = [*shares, 0.5, *(1 - one for one in reversed(shares))]
+    points = [*shares, 0.5, *(1 - share for share in reversed(shares))]
     known = table[columns].to_numpy(dtype=float)
     quantiles = np.array([np.interp(LEVELS, points, row) for row in np.maximum.accumulate(known, axis=1)])
     rows: dict[str, dict[tuple[str, int], dict[int, np.ndarray]]] = {variable: {} for variable in VARIABLES}

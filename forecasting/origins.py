@@ -135,12 +135,16 @@ class Cohort:
     @cached_property
     def ordered(self) -> tuple[Series, ...]:
         """The series sorted by market and source."""
-        return tuple(sorted(self.series, key=lambda one: (one.market.key if one.market else "", one.source)))
+        return tuple(
+            sorted(
+                self.series, key=lambda series: (series.market.key if series.market else "", series.source)
+            )
+        )
 
     @cached_property
     def observed(self) -> np.ndarray:
         """Slots at which any of the series has a value, ascending."""
-        slots = [one.first_slot + np.flatnonzero(~np.isnan(one.values)) for one in self.series]
+        slots = [series.first_slot + np.flatnonzero(~np.isnan(series.values)) for series in self.series]
         return np.unique(np.concatenate(slots))
 
     def fit_slots(self, origins: np.ndarray) -> np.ndarray:
@@ -231,28 +235,30 @@ def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> O
     return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
 
 
-def _finite(given: Outlook, series: Series, origins: np.ndarray, horizon: int, basis: Basis) -> Outlook:
+def _finite(outlook: Outlook, series: Series, origins: np.ndarray, horizon: int, basis: Basis) -> Outlook:
     """Check the shape of an outlook and replace forecasts that are not finite by last value."""
     shape = (origins.size, horizon)
     if (
-        given.quantiles.shape != (*shape, LEVELS.size)
-        or given.mean.shape != shape
-        or len(given.reasons) != shape[0]
+        outlook.quantiles.shape != (*shape, LEVELS.size)
+        or outlook.mean.shape != shape
+        or len(outlook.reasons) != shape[0]
     ):
         raise ForecastError(
-            f"{basis.predictor} on {series.key}: quantiles of shape {given.quantiles.shape}, mean {given.mean.shape}, "
-            f"{len(given.reasons)} reasons",
+            f"{basis.predictor} on {series.key}: quantiles of shape {outlook.quantiles.shape}, mean {outlook.mean.shape}, "
+            f"{len(outlook.reasons)} reasons",
             expected=f"{(*shape, LEVELS.size)}, {shape} and {shape[0]}",
         )
-    lost = ~(np.isfinite(given.quantiles).all(axis=(1, 2)) & np.isfinite(given.mean).all(axis=1))
-    if not lost.any():
-        return given
+    not_finite = ~(np.isfinite(outlook.quantiles).all(axis=(1, 2)) & np.isfinite(outlook.mean).all(axis=1))
+    if not not_finite.any():
+        return outlook
     simpler = LastValue().fit(series.until(basis.at)).outlook(series, origins, horizon)
     return replace(
-        given,
-        quantiles=np.where(lost[:, None, None], simpler.quantiles, given.quantiles),
-        mean=np.where(lost[:, None], simpler.mean, given.mean),
-        reasons=tuple(NO_NUMBER if gone else why for gone, why in zip(lost, given.reasons, strict=True)),
+        outlook,
+        quantiles=np.where(not_finite[:, None, None], simpler.quantiles, outlook.quantiles),
+        mean=np.where(not_finite[:, None], simpler.mean, outlook.mean),
+        reasons=tuple(
+            NO_NUMBER if replaced else why for replaced, why in zip(not_finite, outlook.reasons, strict=True)
+        ),
     )
 
 
@@ -296,11 +302,11 @@ def forecasts_from(
     first = series["price"].first_slot
     places = np.asarray(slots.searchsorted(at, side="right")) - 1
     numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
-    told = {
+    outlooks = {
         variable: outlook_from(batch.basis[variable], one, numbers, horizon)
         for variable, one in series.items()
     }
-    price, count = told["price"], told["count"]
+    price, count = outlooks["price"], outlooks["count"]
     out = []
     for i, (origin, place, number) in enumerate(zip(at, places, numbers, strict=True)):
         begun = place >= 0
@@ -378,9 +384,9 @@ def backtest(
     the number of forecasts of each completed batch.
     """
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
-    wanted = origins if isinstance(origins, Mapping) else {key_of(one): origins for one in histories}
+    wanted = origins if isinstance(origins, Mapping) else {key_of(history): origins for history in histories}
     made: dict[str, list[Forecast]] = {key: [] for key in wanted}
-    groups = [list(histories)] if model.pooled else [[one] for one in histories]
+    groups = [list(histories)] if model.pooled else [[history] for history in histories]
     for group in groups:
         cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
         needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}
@@ -425,7 +431,7 @@ def estimations(
 
 def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
     (cohort,) = cohorts_of(
-        [series_of(one, variable) for one in histories], timetable.of(variable), pooled=True
+        [series_of(history, variable) for history in histories], timetable.of(variable), pooled=True
     )
     return cohort
 

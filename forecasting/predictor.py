@@ -203,7 +203,7 @@ class Panel:
     series: tuple[Series, ...]
 
     def __post_init__(self) -> None:
-        kinds = {(one.variable, one.step) for one in self.series}
+        kinds = {(series.variable, series.step) for series in self.series}
         if len(kinds) > 1 or len(self.places) < len(self.series):
             raise ForecastError(
                 f"panel of {len(self.series)} series: {len(kinds)} kinds (variable, step), {len(self.places)} names",
@@ -227,7 +227,7 @@ class Panel:
 
     def until(self, slot: int) -> Panel:
         """Cut every series after a slot, given by its number since the epoch; series that begin later become empty."""
-        return Panel(series=tuple(one.until(slot) for one in self.series))
+        return Panel(series=tuple(series.until(slot) for series in self.series))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +329,7 @@ class EachAlone:
     def fit(self, panel: Panel) -> FittedEachAlone:
         """Estimate the model on every series."""
         return FittedEachAlone(
-            model=self.model, fitted={one.key: self.model.fit(one) for one in panel.series}
+            model=self.model, fitted={series.key: self.model.fit(series) for series in panel.series}
         )
 
 
@@ -362,9 +362,9 @@ class FittedEachAlone:
 def join_outlooks(parts: Sequence[Outlook]) -> Outlook:
     """Return the forecasts of several outlooks one after another, without their `Outlook.law`."""
     return Outlook(
-        quantiles=np.concatenate([one.quantiles for one in parts]),
-        mean=np.concatenate([one.mean for one in parts]),
-        reasons=tuple(reason for one in parts for reason in one.reasons),
+        quantiles=np.concatenate([part.quantiles for part in parts]),
+        mean=np.concatenate([part.mean for part in parts]),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
     )
 
 

@@ -113,17 +113,17 @@ class Series:
         newest = np.maximum.accumulate(self.learned)
         return np.asarray(newest[np.clip(slots - self.first_slot, 0, len(self) - 1)] > slots)
 
-    def _blank(self, gone: np.ndarray) -> Series:
+    def _blank(self, blank: np.ndarray) -> Series:
         """Replace these rows by gaps and drop `learned`."""
         on_time = np.zeros(0, dtype=np.int64)
-        if not gone.any():
+        if not blank.any():
             return replace(self, learned=on_time)
-        values = np.where(gone, np.nan, self.values)
+        values = np.where(blank, np.nan, self.values)
         return replace(
             self,
             values=values,
-            companion=np.where(gone, np.nan, self.companion),
-            within=np.where(gone[:, None], np.nan, self.within),
+            companion=np.where(blank, np.nan, self.companion),
+            within=np.where(blank[:, None], np.nan, self.within),
             newest=newest_observed(values),
             upper=self._bounds(values),
             learned=on_time,

@@ -186,22 +186,22 @@ COUNTS_APART = 2
 
 def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> tuple[str, ...]:
     """Return a sentence for each source whose newest values contradict those of the source in use; stale values are ignored."""
-    own = {
+    used_series = {
         kind: mine
         for kind in ("price", "availability")
         if (mine := pick_product(_fresh(known, kind, used, grid))) is not None
     }
-    told = []
+    sentences = []
     for source in sorted({one.source for one in known} - {used}):
         apart = []
-        for kind, mine in own.items():
+        for kind, mine in used_series.items():
             other = pick_product(_fresh(known, kind, source, grid))
             if other is not None and _contradict(mine, other):
                 apart.append((_value_words(mine), _value_words(other)))
         if apart:
             mine_told, other_told = (" and ".join(parts) for parts in zip(*apart, strict=True))
-            told.append(f"{used}, which is used, has {mine_told}; {source} has {other_told}")
-    return tuple(told)
+            sentences.append(f"{used}, which is used, has {mine_told}; {source} has {other_told}")
+    return tuple(sentences)
 
 
 def contradicting_sources(
@@ -215,7 +215,7 @@ def contradicting_sources(
     last_us, step_us = microseconds(at, "time"), microseconds(step, "step")
     grid = SlotGrid(first_us=None, last_us=last_us, step_us=step_us, known_at=moment(at, "time"))
     markets = [Market(provider=p, region=r, zone=z, instance_type=t) for p, r, z, t, _ in rows]
-    told = []
+    sentences = []
     for market, known in zip(
         markets, known_series(store, [(market, grid) for market in markets]), strict=True
     ):
@@ -226,8 +226,8 @@ def contradicting_sources(
         }
         if fresh:
             used = min(fresh, key=lambda source: trust_rank(source, trust))
-            told += [f"{market.key}: {text}" for text in contradictions(known, grid, used)]
-    return told
+            sentences += [f"{market.key}: {text}" for text in contradictions(known, grid, used)]
+    return sentences
 
 
 def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid) -> list[KnownSeries]:

@@ -273,15 +273,15 @@ def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) ->
 
 def unreadable_rows(store: Store, *, measured_since: datetime) -> list[str]:
     """Return messages on stored rows with unreadable JSON; of the millions of errors only since ``measured_since``."""
-    told = []
+    messages = []
     for (table, column), form in JSON_COLUMNS.items():
         kind = "OBJECT" if form is dict else "ARRAY"
-        recent, given = ("measured_at >= ? AND ", [measured_since]) if table == "accuracy" else ("", [])
+        recent, parameters = ("measured_at >= ? AND ", [measured_since]) if table == "accuracy" else ("", [])
         ((count,),) = store.execute(
             f"SELECT count(*) FROM {table} WHERE {recent}{column} <> '' "
             f"AND NOT coalesce(CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' END, FALSE)",
-            given,
+            parameters,
         )
         if count:
-            told.append(f"{count:,} rows of {table} are left out: {column} cannot be read")
-    return told
+            messages.append(f"{count:,} rows of {table} are left out: {column} cannot be read")
+    return messages

@@ -188,15 +188,15 @@ def save_fitted(store: Store, states: Iterable[FittedState]) -> AddedRows:
     """Store fitted states; a stored state with the same predictor, variable, panel, step and fit time remains unchanged."""
     rows = [
         {
-            "predictor": one.predictor,
-            "variable": one.variable,
-            "panel": one.panel,
-            "step_seconds": int(one.step.total_seconds()),
-            "fitted_at": moment(one.fitted_at, "fitted_at"),
-            "known_at": moment(one.known_at, "known_at"),
-            "state": one.state,
+            "predictor": state.predictor,
+            "variable": state.variable,
+            "panel": state.panel,
+            "step_seconds": int(state.step.total_seconds()),
+            "fitted_at": moment(state.fitted_at, "fitted_at"),
+            "known_at": moment(state.known_at, "known_at"),
+            "state": state.state,
         }
-        for one in states
+        for state in states
     ]
     return write_rows(store, "fitted", rows)
 
@@ -204,16 +204,16 @@ def save_fitted(store: Store, states: Iterable[FittedState]) -> AddedRows:
 def forget_fitted(store: Store, states: Iterable[FittedState]) -> None:
     """Delete stored states of the same predictor, variable, panel, step and fit time, because they are no longer readable."""
     with store.transaction():
-        for one in states:
+        for state in states:
             store.execute(
                 "DELETE FROM fitted WHERE predictor = ? AND variable = ? AND panel = ? AND step_seconds = ? "
                 "AND fitted_at = ?",
                 [
-                    one.predictor,
-                    one.variable,
-                    one.panel,
-                    int(one.step.total_seconds()),
-                    moment(one.fitted_at, "fitted_at"),
+                    state.predictor,
+                    state.variable,
+                    state.panel,
+                    int(state.step.total_seconds()),
+                    moment(state.fitted_at, "fitted_at"),
                 ],
             )
 

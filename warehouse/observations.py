@@ -139,11 +139,11 @@ class Bounds:
 USUAL = Bounds()
 
 
-def places_sql(variable: Variable, schema: pa.Schema, *, told: bool = True) -> str:
+def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = True) -> str:
     """Return a SELECT over ``found_places`` with one row per series of the batch: pid, raw_* columns, identity, reason.
 
     A batch has few series: trimming and checking each once, not in every row, makes casting three
-    times as fast. ``told`` as in `cast_sql`.
+    times as fast. ``with_reason`` as in `cast_sql`.
     """
     found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
@@ -156,17 +156,19 @@ def places_sql(variable: Variable, schema: pa.Schema, *, told: bool = True) -> s
     columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
     tests = _tests(found, columns_of(variable.kind, "identity"), USUAL)
     return (
-        f"SELECT *, {_case(tests, told=told)} AS reason "
+        f"SELECT *, {_case(tests, with_reason=with_reason)} AS reason "
         f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
 
 
-def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, told: bool = True) -> str:
+def cast_sql(
+    variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, with_reason: bool = True
+) -> str:
     """Return a SELECT over ``incoming`` and ``places`` that casts and checks the rows.
 
     Its columns: n, pid, tsid, line, times, stored columns, reason (null if usable), raw (JSON). The
     reason is a struct of its code and parameters (`REASONS`). ``incoming`` has the columns of the
-    schema, n (row number) and pid (number of the row's series). With ``told`` False, the reason is
+    schema, n (row number) and pid (number of the row's series). With ``with_reason`` False, the reason is
     a text without content and raw is left out, which halves the statement.
     """
     found = _ColumnSql(schema)
@@ -178,12 +180,12 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
         *(f"{found.cast(column)} AS {column.alias}" for column in checked),
     ]
     tests = [("place_reason IS NOT NULL", "place_reason"), *_tests(found, checked, bounds)]
-    case = _case(tests, told=told)
+    case = _case(tests, with_reason=with_reason)
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     found_as = (
         f", CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw"
-        if told
+        if with_reason
         else ""
     )
     typed = ", ".join(f"{_typed_sql(column)} AS {column.name}" for column in stored)
@@ -284,9 +286,9 @@ def _place_columns(schema: pa.Schema) -> list[str]:
     return [name for name in ("file", *IDENTITY) if name in schema.names]
 
 
-def _case(tests: Sequence[tuple[str, str]], *, told: bool = True) -> str:
-    """Return SQL for the value of the first true test (an empty text unless ``told``), null if none is true."""
-    if not told:
+def _case(tests: Sequence[tuple[str, str]], *, with_reason: bool = True) -> str:
+    """Return SQL for the value of the first true test (an empty text unless ``with_reason``), null if none is true."""
+    if not with_reason:
         return f"CASE WHEN {' OR '.join(f'({test})' for test, _ in tests)} THEN '' END"
     return "CASE " + " ".join(f"WHEN {test} THEN {value}" for test, value in tests) + " END"
 
@@ -521,7 +523,7 @@ class Stage:
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
         table = table.append_column("n", numbers).append_column("pid", pid)
         with store.registered("found_places", places), store.registered("incoming", table):
-            self._place(variable, schema, told=False)
+            self._place(variable, schema, with_reason=False)
             store.execute(
                 f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind FROM places WHERE reason IS NULL",
                 {"kind": variable.kind},
@@ -529,12 +531,12 @@ class Stage:
             ((usable,),) = store.execute(
                 f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
                 f"coalesce(stated_known_at, {self._rule}), {', '.join(variable.columns)} "
-                f"FROM ({cast_sql(variable, schema, self._bounds, told=False)}) WHERE reason IS NULL"
+                f"FROM ({cast_sql(variable, schema, self._bounds, with_reason=False)}) WHERE reason IS NULL"
             )
             # A second cast for batches with rejected rows: the reasons and original columns are read
             # for these rows only.
             if usable < table.num_rows:
-                self._place(variable, schema, told=True)
+                self._place(variable, schema, with_reason=True)
                 store.execute(
                     "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason.code, c.reason.found, c.reason.more "
                     f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
@@ -544,11 +546,11 @@ class Stage:
                     self._count_set_aside(schema, column, column.set_aside)
         self._places += places.num_rows
 
-    def _place(self, variable: Variable, schema: pa.Schema, *, told: bool) -> None:
+    def _place(self, variable: Variable, schema: pa.Schema, *, with_reason: bool) -> None:
         """Create ``places``: the series of a batch with their numbers, their reasons (`places_sql`) and list prices."""
         self._store.execute(
             f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, pid + {self._places} AS tsid "
-            f"FROM ({places_sql(variable, schema, told=told)})"
+            f"FROM ({places_sql(variable, schema, with_reason=with_reason)})"
         )
         if variable is PRICE:
             self._list_prices()

@@ -53,9 +53,9 @@ def report_blocks(
     accuracy: Accuracy, *, data: str, notes: Sequence[str], background: Background | None = None
 ) -> list[Block]:
     """Return the answer of a backtest; ``background`` adds folded tables that only a page shows."""
-    told = Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True)
+    notes_fold = Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True)
     if accuracy.scores.empty:
-        return ["No forecast can be scored: none of the slots ahead was observed.", told]
+        return ["No forecast can be scored: none of the slots ahead was observed.", notes_fold]
     more = {
         variable: [
             *class_tables(accuracy.classes, accuracy.default, variable),
@@ -65,7 +65,7 @@ def report_blocks(
         ]
         for variable in UNITS
     }
-    return [Notes(facts_of(accuracy, data)), *accuracy_blocks(scores_of(accuracy), more), told]
+    return [Notes(facts_of(accuracy, data)), *accuracy_blocks(scores_of(accuracy), more), notes_fold]
 
 
 def facts_of(accuracy: Accuracy, data: str) -> list[str]:

@@ -91,7 +91,7 @@ def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[
 
 def background_of(course: BacktestPlan) -> Background:
     """Return the predictability, the changes and the alternating probes of the measured series."""
-    series = [one for panel in course.rolling.panels for one in panel.series]
+    series = [series for panel in course.rolling.panels for series in panel.series]
     return Background(
         predictability=predictability(series, horizon=course.rolling.horizon),
         drift=drift_table(series),
@@ -124,10 +124,10 @@ def earlier_course(course: BacktestPlan) -> BacktestPlan:
     use their own halves.
     """
     panels = tuple(
-        Panel(series=tuple(one.part(0, len(one) // 2) for one in panel.series))
+        Panel(series=tuple(series.part(0, len(series) // 2) for series in panel.series))
         for panel in course.rolling.panels
     )
-    origins = tuple(tuple(second_half(one) for one in panel.series) for panel in panels)
+    origins = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
     return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 

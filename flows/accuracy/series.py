@@ -247,7 +247,7 @@ def accuracy_of_vintages(
     these series.
     """
     origins = tuple(
-        tuple(_origins(store, one, models, since) for one in panel.series) for panel in measured.panels
+        tuple(_origins(store, series, models, since) for series in panel.series) for panel in measured.panels
     )
     issued = Issued(
         panels=measured.panels, origins=origins, models=tuple(models), horizon=horizon, timetable=timetable
@@ -277,7 +277,7 @@ def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Time
     return places[series.newest[places] >= 0] if places.size else places
 
 
-def _tallies(store: Store, issued: Issued, told: Callable[[int], None]) -> Iterator[Tally]:
+def _tallies(store: Store, issued: Issued, progressed: Callable[[int], None]) -> Iterator[Tally]:
     done = 0
     for number, panel in enumerate(issued.panels):
         for which, series in enumerate(panel.series):
@@ -293,7 +293,7 @@ def _tallies(store: Store, issued: Issued, told: Callable[[int], None]) -> Itera
                 if block is not None:
                     yield tally(block, issued)
             done += 1
-            told(done)
+            progressed(done)
 
 
 def _block(
@@ -302,7 +302,7 @@ def _block(
     """Return the stored forecasts of a variable of a market by a model with a sufficient horizon."""
     variable, horizon = series.variable, issued.horizon
     wanted = set(issued.origins[place[0]][place[1]].tolist())
-    at = {slot_at(one.issued_at, series.step) - series.first_slot: one for one in forecasts}
+    at = {slot_at(forecast.issued_at, series.step) - series.first_slot: forecast for forecast in forecasts}
     there = sorted(spot for spot, one in at.items() if spot in wanted and one.horizon >= horizon)
     if not there:
         return None

@@ -97,7 +97,7 @@ def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
 
 @contextmanager
 def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
-    """Yield a function that stores a block; the file appears at an end without error. Raises `InputError` if not writable."""
+    """Yield a function that stores a block; the file exists only after an end without error. Raises `InputError` if unwritable."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -280,13 +280,13 @@ def accuracy_from(
     course: BacktestPlan, scored: Iterator[UnitScores], *, notes: tuple[str, ...] = ()
 ) -> Accuracy:
     """Return the tables of the scored units, which must be in the order of `units_of`."""
-    said: list[str] = []
+    lines: list[str] = []
 
     def tallies() -> Iterator[Tally]:
         for one in scored:
             if one.note:
-                said.append(one.note)
+                lines.append(one.note)
             yield from one.tallies
 
     made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
-    return replace(made, notes=(*made.notes, *said))
+    return replace(made, notes=(*made.notes, *lines))

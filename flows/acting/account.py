@@ -40,4 +40,6 @@ class MarketPrices:
 
 def paid_usd(instances: Iterable[Instance], prices: Mapping[str, MarketPrices], now: datetime) -> float:
     """Return the USD paid for instances by a time; those of a market without known prices are left out."""
-    return sum(prices[one.market].usd(one, now) for one in instances if one.market in prices)
+    return sum(
+        prices[instance.market].usd(instance, now) for instance in instances if instance.market in prices
+    )

@@ -92,8 +92,8 @@ def act(
     answer = _answer(passes, clock(), dry_run, drivers.without)
     if not interrupted:
         return answer
-    told = RUN_ON if any(one.held for one in passes) else NOTHING_RUNS
-    return replace(answer, exit_code=STOPPED, notes=[told, *answer.notes])
+    note = RUN_ON if any(one.held for one in passes) else NOTHING_RUNS
+    return replace(answer, exit_code=STOPPED, notes=[note, *answer.notes])
 
 
 class _Drivers:
@@ -108,7 +108,7 @@ class _Drivers:
         known = session.config.drivers
         self._rules = [one for one in known if named in (None, one.name)]
         if named is not None and self._rules:
-            self._rules = [one.model_copy(update={"jobs": ("*",)}) for one in self._rules]
+            self._rules = [rule.model_copy(update={"jobs": ("*",)}) for rule in self._rules]
         elif named is not None:
             self._rules = [DriverSettings(name="given", kind=named, jobs=("*",))]
         if not self._rules:
@@ -129,7 +129,7 @@ class _Drivers:
         """Return the first driver whose patterns fit a job, None if no driver does."""
         from slackwater.flows.acting.drivers import DRIVERS, Place
 
-        rule = next((one for one in self._rules if any(fnmatchcase(job, p) for p in one.jobs)), None)
+        rule = next((rule for rule in self._rules if any(fnmatchcase(job, p) for p in rule.jobs)), None)
         if rule is None:
             self.without.add(job)
             return None
@@ -195,8 +195,8 @@ def _count(counts: Mapping[Any, int]) -> str:
     >>> _count({"on_demand": 2, "spot": 1}), _count({"on_demand": 0, "spot": 0})
     ('2 on-demand and 1 spot', 'nothing')
     """
-    told = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
-    return " and ".join(told) or "nothing"
+    texts = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
+    return " and ".join(texts) or "nothing"
 
 
 def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str]) -> Answer:
@@ -253,9 +253,9 @@ def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
         return "No open job: nothing runs and nothing is launched."
     spot, on_demand = (sum(row[kind] for row in rows) for kind in ("spot", "on_demand"))
     paid = sum(row["paid_usd"] for row in rows)
-    told = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."
+    text = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."
     calls = sum(len(row["commands"]) for row in rows)
-    return f"{told} Dry run: {plural(calls, 'call')} would be made." if dry else told
+    return f"{text} Dry run: {plural(calls, 'call')} would be made." if dry else text
 
 
 def progress(
@@ -287,10 +287,10 @@ def progress(
         clock = (now() if at is None else at).to_pydatetime()
         found = read_progress(watch)
         row = None if found is None else report_progress(session.db, job, found, clock)
-        told = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
         if once or at is not None or (found is not None and found.is_finished):
-            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": told}, about=told)
-        if told != shown:
-            say(told)
-            shown = told
+            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": text}, about=text)
+        if text != shown:
+            say(text)
+            shown = text
         _sleep(pause)

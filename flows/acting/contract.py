@@ -132,7 +132,7 @@ class Driver(Protocol):
         """
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
-        """Return what `bring` would do, as commands or requests that a person reads; nothing is called."""
+        """Return the calls that `bring` would make, as commands or requests for a person to read; makes none."""
 
 
 def workload_name(job: str, market: str, kind: Kind) -> str:
@@ -148,12 +148,15 @@ def workload_name(job: str, market: str, kind: Kind) -> str:
 
 def alive(instances: Collection[Instance]) -> list[Instance]:
     """Return the instances that are held, oldest first."""
-    return sorted((one for one in instances if one.ended is None), key=lambda one: (one.since, one.id))
+    return sorted(
+        (instance for instance in instances if instance.ended is None),
+        key=lambda instance: (instance.since, instance.id),
+    )
 
 
 def alive_at(instances: Collection[Instance], at: datetime) -> list[Instance]:
     """Return the instances that were held at a time, as they were then, oldest first."""
-    known = [one for one in instances if one.since <= at]
+    known = [instance for instance in instances if instance.since <= at]
     later = {"ended": None, "end": None}
     return alive(
         [one if one.ended is None or one.ended <= at else one.model_copy(update=later) for one in known]
@@ -162,7 +165,11 @@ def alive_at(instances: Collection[Instance], at: datetime) -> list[Instance]:
 
 def count_by_kind(instances: Collection[Instance], market: str | None = None) -> dict[Kind, int]:
     """Return the number of held instances by kind, in all markets or in one."""
-    found = [one.kind for one in instances if one.ended is None and market in (None, one.market)]
+    found = [
+        instance.kind
+        for instance in instances
+        if instance.ended is None and market in (None, instance.market)
+    ]
     return {kind: found.count(kind) for kind in KINDS}
 
 

@@ -45,7 +45,7 @@ class Answered(FrozenModel):
     refused: str = ""
 
 
-class Seen(FrozenModel):
+class InstancesChanged(FrozenModel):
     """A change of the instances of a job: those that are new or ended since the last entry.
 
     ``key`` is the decision in force, ``spot_left`` the number of spot instances that are still held.
@@ -61,7 +61,7 @@ class Seen(FrozenModel):
     @property
     def lost(self) -> list[Instance]:
         """The instances that the provider took."""
-        return [one for one in self.instances if one.end == "lost"]
+        return [instance for instance in self.instances if instance.end == "lost"]
 
 
 class Revised(FrozenModel):
@@ -88,7 +88,7 @@ class Recorded(FrozenModel):
 
 
 #: Entries that become evidence in the warehouse, and all entries.
-Evidence = Ordered | Answered | Seen | Revised
+Evidence = Ordered | Answered | InstancesChanged | Revised
 AnyEntry = Evidence | Recorded
 _ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="event")])
 
@@ -157,11 +157,11 @@ class JobLaunches:
         elif isinstance(entry, Answered):
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
             self.refused = entry.refused
-        elif isinstance(entry, Seen):
-            self.instances |= {one.id: one for one in entry.instances}
-            self.markets |= {one.market for one in entry.instances}
-            if gone := [one for one in entry.lost if one.kind == "spot"]:
-                newest = max(gone, key=lambda one: one.ended or entry.at)
+        elif isinstance(entry, InstancesChanged):
+            self.instances |= {instance.id: instance for instance in entry.instances}
+            self.markets |= {instance.market for instance in entry.instances}
+            if lost_spot := [one for one in entry.lost if one.kind == "spot"]:
+                newest = max(lost_spot, key=lambda one: one.ended or entry.at)
                 self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)
         elif isinstance(entry, Revised):
             self.revision = entry
@@ -248,7 +248,7 @@ class LaunchLedger:
 
     def busy(self) -> Collection[str]:
         """Return the jobs with instances, or with an order whose outcome is unknown."""
-        return [name for name, own in self.jobs.items() if own.held or not own.answered]
+        return [name for name, launches in self.jobs.items() if launches.held or not launches.answered]
 
     def close(self) -> None:
         """Close the file and let other processes act."""

@@ -20,12 +20,12 @@ from slackwater.flows.acting.contract import (
 from slackwater.flows.acting.ledger import (
     Answered,
     Evidence,
+    InstancesChanged,
     JobLaunches,
     LaunchLedger,
     Ordered,
     Recorded,
     Revised,
-    Seen,
 )
 from slackwater.flows.acting.targets import (
     ActedJob,
@@ -45,7 +45,7 @@ class World(Protocol):
         """Return the jobs that are open at a time and those named, with their newest decisions."""
 
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
-        """Return until when on-demand alone meets the deadline of a job from its state at a slot, None if it is not sold."""
+        """Return the latest start of on-demand that meets a job's deadline from its state at a slot; None if none is sold."""
 
     def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Mapping[str, Any] | str:
         """Return a decision for the rest of the slot after the loss of spot under ``job.decision``, or why there is none.
@@ -114,7 +114,7 @@ class Acting:
         if not dry:  # what an earlier pass could not store; alone, so that a repetition adds nothing
             self.record(now, kept=False)
         busy = self.ledger.busy()
-        found: dict[str, JobPass] = {}
+        passes: dict[str, JobPass] = {}
         lost: list[tuple[ActedJob, Driver]] = []
         for job in self.world.jobs(busy, now):
             driver = self.driver_of(job.name)
@@ -124,14 +124,14 @@ class Acting:
             if done is None:
                 lost.append((job, driver))
             else:
-                found[job.name] = done
+                passes[job.name] = done
         for job, driver in lost:  # after all others, which do not wait for their decisions
-            told = self._revise(job, now)
+            note = self._revise(job, now)
             if (again := self._try(job, driver, now, dry)) is not None:
-                found[job.name] = replace(again, note=told)
+                passes[job.name] = replace(again, note=note)
         if not dry:
             self.record(now)
-        return list(found.values())
+        return list(passes.values())
 
     def _try(
         self, job: ActedJob, driver: Driver, now: datetime, dry: bool, *, waits: bool = False
@@ -164,11 +164,15 @@ class Acting:
 
     def _revise(self, job: ActedJob, now: datetime) -> str:
         """Store a decision for the rest of the slot; return why there is none, "" if there is."""
-        own, before = self.ledger.job(job.name), job.decision
-        row = self.world.revise(self._in_slot(job), own, now)
+        launches, before = self.ledger.job(job.name), job.decision
+        row = self.world.revise(self._in_slot(job), launches, now)
         if isinstance(row, str) or before is None:
             return str(row)
-        known = own.revision if own.revision is not None and own.revision.of == before.key else None
+        known = (
+            launches.revision
+            if launches.revision is not None and launches.revision.of == before.key
+            else None
+        )
         number = 1 if known is None else int(known.key.rpartition("-r")[2]) + 1
         self.ledger.add(
             Revised(at=now, job=job.name, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
@@ -180,20 +184,20 @@ class Acting:
 
         There is evidence after every change, and, with ``kept``, once under each order that holds instances.
         """
-        found: list[NewEvidence] = []
+        evidence: list[NewEvidence] = []
         keys: dict[str, str] = {}
-        for name, own in self.ledger.jobs.items():
+        for name, launches in self.ledger.jobs.items():
             if self.only and name not in self.only:
                 continue
-            key = "" if own.last is None else own.last.order.key
+            key = "" if launches.last is None else launches.last.order.key
             keys[name] = self._in_force.get(name, key)
-            if own.unrecorded or (kept and own.held and keys[name] != own.recorded_key):
-                found.append(NewEvidence(job=name, entries=tuple(own.unrecorded), launches=own))
-        if not found:
+            if launches.unrecorded or (kept and launches.held and keys[name] != launches.recorded_key):
+                evidence.append(NewEvidence(job=name, entries=tuple(launches.unrecorded), launches=launches))
+        if not evidence:
             return True
-        if not self.world.record(found, now):
+        if not self.world.record(evidence, now):
             return False
-        for one in found:
+        for one in evidence:
             newest = max((entry.at for entry in one.entries), default=now)
             self.ledger.add(Recorded(at=newest, job=one.job, key=keys[one.job]))
         return True
@@ -205,8 +209,8 @@ class Acting:
             driver = self.driver_of(name)
             if driver is None:
                 continue
-            own = self.ledger.job(name)
-            market = own.last.order.market if own.last is not None else ""
+            launches = self.ledger.job(name)
+            market = launches.last.order.market if launches.last is not None else ""
             target = Target(market=market, on_demand=0, spot=0, why=why, final=True)
             job = ActedJob(name=name, deadline=now, step=timedelta(hours=1))
             try:
@@ -235,22 +239,28 @@ class Acting:
         return found
 
     def _as_held(self, job: str, why: str) -> Target:
-        own = self.ledger.job(job)
-        market = own.held[-1].market if own.held else "" if own.last is None else own.last.order.market
-        held = count_by_kind(own.held)
+        launches = self.ledger.job(job)
+        market = (
+            launches.held[-1].market
+            if launches.held
+            else ""
+            if launches.last is None
+            else launches.last.order.market
+        )
+        held = count_by_kind(launches.held)
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
-        job, own = self._in_slot(job), self.ledger.job(job.name)
+        job, launches = self._in_slot(job), self.ledger.job(job.name)
         if job.decision is not None:
             self._in_force[job.name] = job.decision.key
-        prices = self.world.prices(job.name, own.markets | set(job.markets), now)
+        prices = self.world.prices(job.name, launches.markets | set(job.markets), now)
         target = target_of(
             job,
-            own,
+            launches,
             now,
             self.limits,
-            spent_usd=paid_usd(own.instances.values(), prices, now),
+            spent_usd=paid_usd(launches.instances.values(), prices, now),
             usd_per_hour=lambda counts, market: prices[market].rate(counts, now) if market in prices else 0.0,
             last_start=lambda slot: self.world.last_start(job.name, slot),
         )
@@ -258,26 +268,30 @@ class Acting:
 
     def _observe(self, job: ActedJob, driver: Driver, now: datetime) -> None:
         """Compare the instances that are listed with those of the ledger, and add the changes to it."""
-        own = self.ledger.job(job.name)
-        markets = own.markets | set(job.markets)
+        launches = self.ledger.job(job.name)
+        markets = launches.markets | set(job.markets)
         if not markets:
             return
         listed = driver.listed(job.name, markets, now)
-        changed = changes(own, listed, now, driver.settle_seconds)
+        changed = changes(launches, listed, now, driver.settle_seconds)
         if changed:
-            key = _key_in_force(job, own, changed)
-            kept = {one.id: one for one in own.instances.values()} | {one.id: one for one in changed}
+            key = _key_in_force(job, launches, changed)
+            kept = {instance.id: instance for instance in launches.instances.values()} | {
+                one.id: one for one in changed
+            }
             left = count_by_kind(kept.values())["spot"]
-            self.ledger.add(Seen(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left))
+            self.ledger.add(
+                InstancesChanged(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
+            )
 
     def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
-        own = self.ledger.job(job.name)
+        launches = self.ledger.job(job.name)
         on_demand, spot = driver.fitted(target.on_demand, target.spot)
         target = replace(target, on_demand=on_demand, spot=spot)
-        order, commands = order_for(job, own, target, now), tuple[str, ...]()
-        needed = self._needs_order(own, driver, order, now)
+        order, commands = order_for(job, launches, target, now), tuple[str, ...]()
+        needed = self._needs_order(launches, driver, order, now)
         if needed and dry:
-            commands = tuple(driver.commands(order, own.held))
+            commands = tuple(driver.commands(order, launches.held))
         elif needed:
             self._call(driver, order, target, now)
             self._observe(job, driver, now)
@@ -285,50 +299,52 @@ class Acting:
         return replace(result, order=order if needed else None, commands=commands)
 
     def _result(self, job: ActedJob, driver: Driver, target: Target, now: datetime) -> JobPass:
-        own = self.ledger.job(job.name)
-        prices = self.world.prices(job.name, own.markets, now)
+        launches = self.ledger.job(job.name)
+        prices = self.world.prices(job.name, launches.markets, now)
         return JobPass(
             job=job.name,
             driver=driver.name,
             target=target,
-            held=tuple(own.held),
-            paid_usd=paid_usd(own.instances.values(), prices, now),
-            lost=sum(one.end == "lost" for one in own.instances.values()),
-            settled=own.is_settled(now, driver.settle_seconds),
-            refused=own.refused,
+            held=tuple(launches.held),
+            paid_usd=paid_usd(launches.instances.values(), prices, now),
+            lost=sum(instance.end == "lost" for instance in launches.instances.values()),
+            settled=launches.is_settled(now, driver.settle_seconds),
+            refused=launches.refused,
         )
 
     def _call(self, driver: Driver, order: Order, target: Target, now: datetime) -> None:
         """Store the order, call the driver, and store the outcome."""
         self.ledger.add(Ordered(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
         brought = driver.bring(order, now)
-        own = self.ledger.job(order.job)
-        if new := tuple(one for one in brought.launched if one.id not in own.instances):
-            left = count_by_kind([*own.held, *new])["spot"]
-            self.ledger.add(Seen(at=now, job=order.job, key=order.key, instances=new, spot_left=left))
+        launches = self.ledger.job(order.job)
+        if new := tuple(one for one in brought.launched if one.id not in launches.instances):
+            left = count_by_kind([*launches.held, *new])["spot"]
+            self.ledger.add(
+                InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
+            )
         self.ledger.add(Answered(at=now, job=order.job, token=order.token, refused=brought.refused))
 
-    def _needs_order(self, own: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
+    def _needs_order(self, launches: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
         """Return whether the driver must be called for an order.
 
         An order whose call was interrupted is repeated; another order waits until the instances of
         the interrupted call are listed. An order that was granted in part is repeated after a while.
         """
-        last = own.last
-        if last is not None and not own.answered:
+        last = launches.last
+        if last is not None and not launches.answered:
             if order.token == last.order.token:
                 return True
-            if not own.is_settled(now, driver.settle_seconds):
+            if not launches.is_settled(now, driver.settle_seconds):
                 return False
         if (
             last is not None
             and not same_target(last.order, order)
-            and any(lacking(last.order, own.held).values())
+            and any(lacking(last.order, launches.held).values())
         ):
             return True  # the driver may still request what is missing
-        if not any(lacking(order, own.held).values()):
-            return bool(surplus(order, own.held))
-        if last is None or surplus(order, own.held) or not same_target(last.order, order):
+        if not any(lacking(order, launches.held).values()):
+            return bool(surplus(order, launches.held))
+        if last is None or surplus(order, launches.held) or not same_target(last.order, order):
             return True
         return (now - last.at).total_seconds() >= driver.retry_seconds
 
@@ -337,9 +353,9 @@ class Acting:
         return replace(self._result(job, driver, target, now), error=error)
 
 
-def _key_in_force(job: ActedJob, own: JobLaunches, changed: Sequence[Instance]) -> str:
+def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:
     """Return the key of the decision under which instances changed: a loss before its slot belongs to the previous decision."""
-    before = "" if own.last is None else own.last.order.key
+    before = "" if launches.last is None else launches.last.order.key
     if job.decision is None or any(
         one.ended is not None and one.ended <= job.decision.slot for one in changed
     ):
@@ -348,7 +364,7 @@ def _key_in_force(job: ActedJob, own: JobLaunches, changed: Sequence[Instance]) 
 
 
 def changes(
-    own: JobLaunches, listed: Sequence[Instance], now: datetime, settle_seconds: float
+    launches: JobLaunches, listed: Sequence[Instance], now: datetime, settle_seconds: float
 ) -> list[Instance]:
     """Return the instances that are new or ended since the last entry, with the reason of the end.
 
@@ -356,7 +372,7 @@ def changes(
     last order left no room for it, else it was lost. A new instance may not be listed yet.
     """
     found = {one.id for one in listed}
-    known = own.instances
+    known = launches.instances
     changed = [
         one
         for one in listed
@@ -364,10 +380,12 @@ def changes(
     ]
     changed += [
         before.model_copy(update={"ended": now})
-        for before in own.held
+        for before in launches.held
         if before.id not in found and (now - before.since).total_seconds() >= settle_seconds
     ]
-    stopped = set() if own.last is None else {one.id for one in surplus(own.last.order, own.held)}
+    stopped = (
+        set() if launches.last is None else {one.id for one in surplus(launches.last.order, launches.held)}
+    )
     return [
         one.model_copy(update={"end": "stopped" if one.id in stopped else "lost"})
         if one.ended is not None and one.end is None

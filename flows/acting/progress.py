@@ -61,11 +61,11 @@ class TrainerProgress:
         return (self.first_step_at - self.started_at).total_seconds() / 60.0
 
     def loss_words(self, now: datetime) -> str:
-        """Return what would be lost if the instances were lost now."""
+        """Return the work that a loss of the instances now would cost, as text."""
         minutes = max(0.0, (now - self.reported_at).total_seconds() / 60.0)
         steps = max(0, self.step - self.saved_step)
-        told = f"{steps:,} steps, " if self.started_at is not None else ""
-        return f"a loss now would cost {told}{minutes:.0f} min of work"
+        steps_text = f"{steps:,} steps, " if self.started_at is not None else ""
+        return f"a loss now would cost {steps_text}{minutes:.0f} min of work"
 
 
 def read_progress(folder: Path) -> TrainerProgress | None:

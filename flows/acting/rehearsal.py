@@ -20,7 +20,14 @@ import pandas as pd
 from slackwater.flows.acting.contract import Instance, count_by_kind
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import Evidence, LaunchLedger, Ordered, Revised, Seen, ledger_file
+from slackwater.flows.acting.ledger import (
+    Evidence,
+    InstancesChanged,
+    LaunchLedger,
+    Ordered,
+    Revised,
+    ledger_file,
+)
 from slackwater.flows.acting.loop import Acting, NewEvidence
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
@@ -81,10 +88,14 @@ def rehearse_turn(
         if policy is not None:
             by = type(by)(in_one_market=(policy, "asked for"), among_markets=by.among_markets)
         states = [
-            one for one in open_jobs(turn, lacking, forecasts={}, by=by) if not isinstance(one, Exception)
+            job for job in open_jobs(turn, lacking, forecasts={}, by=by) if not isinstance(job, Exception)
         ]
-        issued_now = [row for own in rows.values() for row in own if pd.Timestamp(row["slot"]) == at]
-        (made,) = decide_together([(0, one) for one in states], [issued_now], effort_of(settings), turn.fan)
+        issued_now = [
+            row for job_rows in rows.values() for row in job_rows if pd.Timestamp(row["slot"]) == at
+        ]
+        (made,) = decide_together(
+            [(0, state) for state in states], [issued_now], effort_of(settings), turn.fan
+        )
         save_decisions(store, [(turn.run_id, row) for row in made.values() if not isinstance(row, str)])
 
 
@@ -116,7 +127,7 @@ def _with_instances(known: Report, report: Report) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What acting did for a job: events with their times, and the bill."""
+    """Result of acting on a job: events with their times, and the bill."""
 
     market: str
     begins: pd.Timestamp
@@ -127,7 +138,7 @@ class Rehearsal:
     finished_at: datetime | None
     held: int
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the rehearsal in lines."""
         found = [
             f"{self.begins:%Y-%m-%d %H:%M} UTC: a job for up to {INSTANCES} instances in {self.market}, due {self.deadline:%H:%M}"
@@ -262,20 +273,20 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
     """Return the events of instances in words, with their times: launched, lost, replaced, stopped."""
     found: list[tuple[datetime, str]] = []
     for entry in entries:
-        if isinstance(entry, Seen):
+        if isinstance(entry, InstancesChanged):
             for word, chosen in (
-                ("lost", [one for one in entry.instances if one.end == "lost"]),
-                ("stopped", [one for one in entry.instances if one.end == "stopped"]),
-                ("finished:", [one for one in entry.instances if one.end == "finished"]),
-                ("launched", [one for one in entry.instances if one.end is None]),
+                ("lost", [instance for instance in entry.instances if instance.end == "lost"]),
+                ("stopped", [instance for instance in entry.instances if instance.end == "stopped"]),
+                ("finished:", [instance for instance in entry.instances if instance.end == "finished"]),
+                ("launched", [instance for instance in entry.instances if instance.end is None]),
             ):
                 if chosen:
                     found.append((_time(chosen, entry.at), f"{word} {_count_words(chosen)}"))
         elif isinstance(entry, Revised):
             row = entry.row
-            told = [f"{row[kind]} {kind.replace('_', '-')}" for kind in ("on_demand", "spot") if row[kind]]
+            counts = [f"{row[kind]} {kind.replace('_', '-')}" for kind in ("on_demand", "spot") if row[kind]]
             found.append(
-                (entry.at, f"decided again for the rest of the slot: run {' and '.join(told) or 'nothing'}")
+                (entry.at, f"decided again for the rest of the slot: run {' and '.join(counts) or 'nothing'}")
             )
         elif isinstance(entry, Ordered) and "standby" in entry.why:
             n = entry.order.on_demand
@@ -285,9 +296,9 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
 
 
 def _time(instances: Sequence[Instance], at: datetime) -> datetime:
-    return max((one.ended or one.since for one in instances), default=at)
+    return max((instance.ended or instance.since for instance in instances), default=at)
 
 
 def _count_words(instances: Sequence[Instance]) -> str:
-    counts = {kind: sum(one.kind == kind for one in instances) for kind in ("on_demand", "spot")}
+    counts = {kind: sum(instance.kind == kind for instance in instances) for kind in ("on_demand", "spot")}
     return " and ".join(f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n)

@@ -18,7 +18,7 @@ from slackwater.warehouse.store.connection import open_store
 
 
 def report_progress(db: Path, job: str, found: TrainerProgress, now: datetime) -> dict[str, Any]:
-    """Store what the newest checkpoint saved as a report of the job, and return it with a sentence.
+    """Store the progress saved by the newest checkpoint as a report of the job, and return it with a sentence.
 
     Measured minutes are reported once for each process of the trainer. Raises `JobError` where the
     report contradicts an earlier one.
@@ -39,7 +39,7 @@ def report_progress(db: Path, job: str, found: TrainerProgress, now: datetime) -
             measured: dict[str, Any] = {**(same[-1].measured if same else {}), **_measured(db, job, found)}
             report = replace(report, **measured)
         _, added = save_report(store, report, stored)
-    told = (
+    text = (
         f"{job} has finished: all {found.max_steps:,} steps are done."
         if found.is_finished
         else f"{job}: {percent(found.saved_share)} saved at {utc(found.saved_at)} "
@@ -55,7 +55,7 @@ def report_progress(db: Path, job: str, found: TrainerProgress, now: datetime) -
         "saved_share": found.saved_share,
         "finished": found.is_finished,
         **report.measured,
-        "told": told,
+        "told": text,
     }
 
 
@@ -68,7 +68,9 @@ def _measured(db: Path, job: str, found: TrainerProgress) -> dict[str, float]:
         measured["checkpoint_minutes"] = round(found.checkpoint_minutes, 3)
     if found.started_at is not None and ledger_file(db).exists():
         launches = LaunchLedger(ledger_file(db), read_only=True).job(job)
-        granted = [one.since for one in launches.instances.values() if one.since <= found.started_at]
+        granted = [
+            instance.since for instance in launches.instances.values() if instance.since <= found.started_at
+        ]
         if granted:
             minutes = (found.started_at - max(granted)).total_seconds() / 60.0
             measured["boot_minutes"] = round(minutes, 3)

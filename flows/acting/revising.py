@@ -81,8 +81,8 @@ def _targets(running: OpenJob, launches: JobLaunches, slot: pd.Timestamp) -> lis
 
 def _work(running: OpenJob, reports: Sequence[Report], slot: pd.Timestamp) -> tuple[float, float] | None:
     """Return the newest work reported within the slot: the second in the slot, and the work in work units."""
-    said = [one for one in reports if one.progress is not None and one.reported_at > slot]
-    if not said or said[-1].progress is None:
+    reported = [report for report in reports if report.progress is not None and report.reported_at > slot]
+    if not reported or reported[-1].progress is None:
         return None
-    done = said[-1].progress / running.request.workload.amount * running.live.run.workload
-    return (said[-1].reported_at - slot).total_seconds(), done
+    done = reported[-1].progress / running.request.workload.amount * running.live.run.workload
+    return (reported[-1].reported_at - slot).total_seconds(), done

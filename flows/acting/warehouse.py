@@ -16,7 +16,7 @@ import pandas as pd
 from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.contract import KINDS, Instance, alive_at, count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
-from slackwater.flows.acting.ledger import Answered, Evidence, JobLaunches, Revised, Seen
+from slackwater.flows.acting.ledger import Answered, Evidence, InstancesChanged, JobLaunches, Revised
 from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
@@ -46,7 +46,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedValues:
     """Values that stay the same while ``state`` does."""
 
     state: object = None
@@ -74,7 +74,11 @@ class ActedWarehouse:
         self._origins = ("user", "example") if examples else ("user",)
         self._settings = settings
         self._reader: Store | None = None
-        self._rows, self._decided, self._markets = _Kept(), _Kept(), dict[str, _Kept]()
+        self._rows, self._decided, self._markets = (
+            _CachedValues(),
+            _CachedValues(),
+            dict[str, _CachedValues](),
+        )
 
     def _read(self, name: tuple[Any, ...], read: Callable[[Store], Any]) -> Any:
         """Return the result of ``read`` on the present snapshot, stored by ``name`` until there is a newer snapshot."""
@@ -120,13 +124,13 @@ class ActedWarehouse:
                 job,
                 rows.get(job.request.name),
                 markets[job.request.name],
-                counting((one for one in reports if one.job == job.request.name), known_at=at),
+                counting((report for report in reports if report.job == job.request.name), known_at=at),
             )
             for job in jobs
         ]
 
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
-        """Return until when on-demand alone meets the deadline of a job from its state at a slot; None if nothing is sold there.
+        """Return the latest start of on-demand that meets a job's deadline from its state at a slot; None if none is sold there.
 
         The work counted is that of the last checkpoint at the start of the slot.
         """
@@ -197,7 +201,7 @@ class ActedWarehouse:
         slot = self._slot(now)
         until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
         state = self._read(("markets", job), lambda store: _state_of_markets(store, job))
-        found: OpenJob = self._markets.setdefault(job, _Kept()).get(
+        found: OpenJob = self._markets.setdefault(job, _CachedValues()).get(
             (state, slot), (), lambda: self._open_job(job, until)
         )
         return found
@@ -230,13 +234,13 @@ def _acted(
     job: StoredJob, row: Mapping[str, Any] | None, markets: Sequence[str], reports: Sequence[Report]
 ) -> ActedJob:
     ended = next((report for report in reports if report.ends), None)
-    own = [job.request.market] if job.request.market is not None else []
+    home = [job.request.market] if job.request.market is not None else []
     return ActedJob(
         name=job.request.name,
         deadline=job.request.ends.to_pydatetime(),
         step=job.step.to_pytimedelta(),
         budget_usd=job.request.budget_usd,
-        markets=tuple(dict.fromkeys([*own, *markets])),
+        markets=tuple(dict.fromkeys([*home, *markets])),
         ended="" if ended is None else "finished" if ended.finished else "withdrawn",
         decision=None if row is None else _decision(row),
     )
@@ -268,7 +272,7 @@ def _prices(history: History) -> MarketPrices:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """An instance that came (``word`` is "granted") or went at a time; ``left``: the spot instances that were left."""
+    """An instance that was granted or ended (``word``) at a time; ``left``: the spot instances held afterwards."""
 
     at: pd.Timestamp
     word: str
@@ -277,7 +281,7 @@ class _Change:
 
 
 def evidence(new: NewEvidence, now: datetime) -> list[Report]:
-    """Return the reports of a job's own launches (M13.1): of each time at which instances came or went, and of the newest entry.
+    """Return the reports of a job's own launches (M13.1): of each time of a grant or an end, and of the newest entry.
 
     A change has the time that its driver states, after the newest evidence and at most that of the
     newest entry. A report is of one market and one time, so each comes a microsecond after the one
@@ -286,30 +290,30 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     job, entries, launches = new.job, new.entries, new.launches
     at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
     changes = _changes(entries, launches.recorded_at, at)
-    refused = [one.refused for one in entries if isinstance(one, Answered) and one.refused]
+    refused = [entry.refused for entry in entries if isinstance(entry, Answered) and entry.refused]
     found: list[Report] = []
-    for when in sorted({one.at for one in changes if one.at < at}):
-        own = [one for one in changes if one.at == when]
+    for when in sorted({change.at for change in changes if change.at < at}):
+        changed = [change for change in changes if change.at == when]
         held = alive_at(launches.instances.values(), when)
-        market = held[-1].market if held else own[-1].instance.market
-        found += _reports(job, when, own, held, market)
-    own, asked = [one for one in changes if one.at == at], launches.spot_asked
-    place = _market_now(launches, own)
-    found += _reports(job, at, own, launches.held, place, asked=asked, refused=refused)
+        market = held[-1].market if held else changed[-1].instance.market
+        found += _reports(job, when, changed, held, market)
+    changed, asked = [change for change in changes if change.at == at], launches.spot_asked
+    place = _market_now(launches, changed)
+    found += _reports(job, at, changed, launches.held, place, asked=asked, refused=refused)
     return [replace(one, known_at=max(one.reported_at, pd.Timestamp(now).floor("us"))) for one in found]
 
 
 def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timestamp) -> list[_Change]:
-    """Return the instances that came or went in some entries, with their times between ``after`` and ``at``."""
+    """Return the instances that were granted or ended in some entries, with their times between ``after`` and ``at``."""
     least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
     found: dict[tuple[str, str], _Change] = {}
-    for entry in (one for one in entries if isinstance(one, Seen)):
-        for one in entry.instances:
-            times = {"granted": one.since} if one.ended is None or one.since > least else {}
-            times |= {} if one.ended is None else {str(one.end): one.ended}
+    for entry in (entry for entry in entries if isinstance(entry, InstancesChanged)):
+        for instance in entry.instances:
+            times = {"granted": instance.since} if instance.ended is None or instance.since > least else {}
+            times |= {} if instance.ended is None else {str(instance.end): instance.ended}
             for word, when in times.items():
-                change = _Change(min(at, max(least, pd.Timestamp(when))), word, one, entry.spot_left)
-                found.setdefault((one.id, word), change)
+                change = _Change(min(at, max(least, pd.Timestamp(when))), word, instance, entry.spot_left)
+                found.setdefault((instance.id, word), change)
     return list(found.values())
 
 
@@ -319,7 +323,7 @@ def _market_now(launches: JobLaunches, changes: Sequence[_Change]) -> str | None
         return launches.held[-1].market
     if launches.last is not None and launches.spot_asked:
         return launches.last.order.market
-    return next((one.instance.market for one in reversed(changes) if _is_lost_spot(one)), None)
+    return next((change.instance.market for change in reversed(changes) if _is_lost_spot(change)), None)
 
 
 def _is_lost_spot(change: _Change) -> bool:
@@ -340,7 +344,7 @@ def _reports(
     lost: dict[str, list[_Change]] = {}
     for change in filter(_is_lost_spot, changes):
         lost.setdefault(change.instance.market, []).append(change)
-    own = [one.instance for one in lost.pop(market or "", [])]
+    lost_here = [one.instance for one in lost.pop(market or "", [])]
     moments = [at + k * MOMENT for k in range(len(lost) + 1)]
     counts, spot = count_by_kind(held), [one for one in held if one.kind == "spot"]
     whole = asked and counts["spot"] >= asked
@@ -349,13 +353,13 @@ def _reports(
             job=job,
             reported_at=when,
             known_at=when,
-            spot=gone[-1].left,
+            spot=losses[-1].left,
             market=there,
-            note=f"lost {len(gone)} spot",
-            lost=len(gone),
-            held_minutes=_minutes_held([one.instance for one in gone], at),
+            note=f"lost {len(losses)} spot",
+            lost=len(losses),
+            held_minutes=_minutes_held([loss.instance for loss in losses], at),
         )
-        for when, (there, gone) in zip(moments, lost.items(), strict=False)
+        for when, (there, losses) in zip(moments, lost.items(), strict=False)
     ] + [
         Report(
             job=job,
@@ -364,30 +368,30 @@ def _reports(
             on_demand=counts["on_demand"],
             spot=counts["spot"],
             market=market,
-            note=told(changes, refused),
+            note=describe_changes(changes, refused),
             asked=asked or None,
             granted=min(asked, counts["spot"]) if asked else None,
-            lost=len(own) or None,
-            held_minutes=_minutes_held([*spot, *own], at) if whole or own else None,
+            lost=len(lost_here) or None,
+            held_minutes=_minutes_held([*spot, *lost_here], at) if whole or lost_here else None,
         )
     ]
 
 
 def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
     """Return how long the newest of some instances was held by a time, in minutes."""
-    newest = max((one.since for one in instances), default=at)
+    newest = max((instance.since for instance in instances), default=at)
     return min(MOST_HELD, round((at - newest) / pd.Timedelta(minutes=1), 3))
 
 
-def told(changes: Sequence[_Change], refused: Sequence[str]) -> str:
+def describe_changes(changes: Sequence[_Change], refused: Sequence[str]) -> str:
     """Return the outcome of orders in words.
 
-    >>> told([], ["no capacity", "no capacity"])
+    >>> describe_changes([], ["no capacity", "no capacity"])
     'refused: no capacity'
     """
     parts = []
     for word in ("granted", "lost", "stopped", "finished"):
-        kinds = [one.instance.kind for one in changes if one.word == word]
+        kinds = [change.instance.kind for change in changes if change.word == word]
         shown = [f"{n} {kind.replace('_', '-')}" for kind in KINDS if (n := kinds.count(kind))]
         parts += [f"{word} {' and '.join(shown)}"] if shown else []
     return "; ".join([*parts, *(f"refused: {why}" for why in dict.fromkeys(refused))])

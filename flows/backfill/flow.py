@@ -60,7 +60,7 @@ def backfill(
     )  # fmt: skip
     answer = backfill_answer(stretch, outcomes)
     if answer["failed"] and strict:
-        first = next(one for one in outcomes if one.reasons)
+        first = next(outcome for outcome in outcomes if outcome.reasons)
         stage, reason = next(iter(first.reasons.items()))
         raise StoreError(
             f"{answer['failed']} stages of {len(outcomes)} slots failed, the first: {stage} at {first.plan.at}: {reason}",

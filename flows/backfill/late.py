@@ -63,9 +63,9 @@ def make_missing(
         return ()
     say(f"make {count} first, from {_words(missing.start)} on")
     outcomes = run_backfill(db, missing, settings, data=None, part=part)
-    for one in outcomes:
-        for stage, reason in one.reasons.items():
-            say(f"{stage} at {_words(one.plan.at)} failed: {reason}")
+    for outcome in outcomes:
+        for stage, reason in outcome.reasons.items():
+            say(f"{stage} at {_words(outcome.plan.at)} failed: {reason}")
     return outcomes
 
 

@@ -624,7 +624,7 @@ def run_backfill(
 
 def backfill_answer(stretch: SlotRange, outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
     """Count the outcomes of a backfill by state."""
-    became = [state for one in outcomes for state in one.became.values()]
+    became = [state for outcome in outcomes for state in outcome.became.values()]
     return {
         "from": stretch.start,
         "to": stretch.end,

@@ -47,7 +47,7 @@ def run(
 
 
 def _rehearsed(session: Session, decisions: Sequence[Mapping[str, Any]], at: str) -> list[Block]:
-    """Return what `slackwater act` would have done for a job in the simulated markets, for a warehouse that has no others."""
+    """Return a rehearsal of `slackwater act` on a job in the simulated markets, for a warehouse without other markets."""
     simulated = decisions and all(str(row["source"]).startswith("simulated") for row in decisions)
     if session.json or not simulated:
         return []
@@ -63,7 +63,7 @@ def _rehearsed(session: Session, decisions: Sequence[Mapping[str, Any]], at: str
     if found is None:
         return []
     head = "`slackwater act` launches, replaces and stops instances. Rehearsed in a simulated cloud, on recent hours with a loss:"
-    return [Section("Acting on decisions", [head, *found.told()])]
+    return [Section("Acting on decisions", [head, *found.lines()])]
 
 
 def serve(

@@ -292,7 +292,7 @@ def pipeline(
 
 
 def _made_meanwhile(db: Path, at: datetime | None, settings: Path | None) -> str:
-    """Return that a later turn has made the slot of this late turn; "" if it has not."""
+    """Return a message if a later turn has already run the slot of this late turn; "" if none has."""
     chosen = read_settings(settings)
     when = slot_of(at, chosen)
     if not db.exists() or slot_of(now(), chosen) <= when:

@@ -371,16 +371,16 @@ def _signals_wait() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # signals only interrupt the main thread
         yield
         return
-    came: list[int] = []
+    signals: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPPING
+        number: signal.signal(number, lambda number, _frame: signals.append(number)) for number in STOPPING
     }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for got in came:
+        for got in signals:
             signal.raise_signal(got)
 
 
@@ -495,7 +495,7 @@ def _stopped_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def keep_automation(said: dict[str, Any]) -> None:
+async def keep_automation(automation: dict[str, Any]) -> None:
     """Register an automation with the server, replacing an automation of the same name.
 
     An unchanged automation is not written again: a new automation has no record of earlier events,
@@ -504,14 +504,14 @@ async def keep_automation(said: dict[str, Any]) -> None:
     from prefect.client.orchestration import get_client
     from prefect.events.schemas.automations import AutomationCore
 
-    wanted = AutomationCore.model_validate(said)
+    wanted = AutomationCore.model_validate(automation)
     async with get_client() as client:
         try:
-            known = await client.read_automations_by_name(wanted.name)
-            if not known:
+            registered = await client.read_automations_by_name(wanted.name)
+            if not registered:
                 await client.create_automation(wanted)
-            elif known[0].model_dump(include=set(AutomationCore.model_fields)) != wanted.model_dump():
-                await client.update_automation(known[0].id, wanted)
+            elif registered[0].model_dump(include=set(AutomationCore.model_fields)) != wanted.model_dump():
+                await client.update_automation(registered[0].id, wanted)
         except httpx.HTTPError as error:  # serving continues without it
             say(f"the server does not take the automation {wanted.name}: {error}")
 

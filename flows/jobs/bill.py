@@ -101,7 +101,7 @@ def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -
 
 
 def _unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in words what a bill does not know."""
+    """Return a note on the unknown parts of a bill."""
     found = []
     origins = [row["spot_price_from"] for row in slots if row["spot_price_from"] is not None]
     if assumed := origins.count("decided"):
@@ -171,11 +171,11 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
         return "No decision has been made yet: instances that ran without one are not in the bill."
     paid = sum(row["paid_usd"] for row in jobs)
     counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
-    told = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
+    text = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
     compared = [row for row in jobs if row["saved_usd"] is not None]
     if compared:
         alone, saved = (sum(row[key] for row in compared) for key in ("on_demand_only_usd", "saved_usd"))
-        told += (
+        text += (
             f" On-demand only would have cost ${usd(alone)} for the work done: {percent(saved / alone)} saved."
             if alone
             else ""
@@ -183,8 +183,8 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:
-        return f"{told} All of it by what was decided: nobody reported what ran."
-    return told + (
+        return f"{text} All of it by what was decided: nobody reported what ran."
+    return text + (
         f" {decided} of {plural(slots, 'slot')} by what was decided, the others by reports."
         if decided
         else ""

@@ -91,10 +91,12 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
     """
     request, places = job.request, markets_of(turn, job.request)
     if places[0].at < job.start:
-        histories = read_all(turn, [(one, one.at) for one in places])
+        histories = read_all(turn, [(place, place.at) for place in places])
         runs = job_in_markets(request, histories).runs
-        told = [shortfall_words(one, job.start, histories[0].step) for one in runs]
-        return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
+        shortfalls = [shortfall_words(run, job.start, histories[0].step) for run in runs]
+        return UnderTerms(
+            job=runs[0], progress=Progress(), shortfall=shortfalls[0] if all(shortfalls) else ""
+        )
     running = open_placed_job(turn, (job, places), ledger=ledger)
     progress = running.live.progress()
     there = running.in_market(progress.place)
@@ -156,7 +158,7 @@ def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
 
 def change_rows(changes: Sequence[TermChange]) -> list[dict[str, Any]]:
     """Return changes of terms as plain values."""
-    return [{"term": one.term, "before": one.before, "after": one.after} for one in changes]
+    return [{"term": change.term, "before": change.before, "after": change.after} for change in changes]
 
 
 def not_replayed(stored: StoredJob) -> list[str]:

@@ -116,23 +116,26 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
     if name:
         request = request.model_copy(update={"name": name})
-    settings, ranked, told, clock = session.config, list[dict[str, Any]](), "", now()
+    settings, ranked, note_of_choice, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
         moment = job_moment(store, settings, request, given=session.time, clock=clock)
         known = StoredMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
         if request.names_no_market and market is None:
-            request, told = proposed(known, request)
+            request, note_of_choice = proposed(known, request)
         placed, places = placed_in(known, request, market=market)
-        histories = read_all(known, [(one, one.at) for one in places])
+        histories = read_all(known, [(place, place.at) for place in places])
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
-        if told and first_slot(placed, step_of(settings)) <= places[0].at:
+        if note_of_choice and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked, columns = _rank_markets(known, placed.name)
         note = "" if session.time is not None else start_note(known, placed, places, clock=clock)
-    newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
+    newest = max(
+        histories,
+        key=lambda history: history.newest_count or history.newest_price or pd.Timestamp(0, tz="UTC"),
+    )
     old = Freshness(clock=clock if moment.own_end else None).stale(newest, places[0].at)
     run, markets = runs[0], [history.market for history in histories]
-    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
+    names = [f"{row['market']}@{row['source']}" for row in ranked] or [place.key for place in places]
     value = {
         "job": run.name,
         "added": bool(added),
@@ -145,7 +148,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         **_units_of(placed, runs, markets),
         "value_usd": request.value_usd,
         "must_finish": run.must_finish,
-        "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
+        "infeasible_by_slots": min(infeasible_by(run, slot_hours=histories[0].slot_hours) for run in runs),
         **(
             {"move_usd_most": moves(placed, markets, step=step_of(settings)).most_usd}
             if placed.may_move
@@ -162,12 +165,12 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "times": times_rows(placed),
     }
     short: list[str] = [
-        shortfall_words(one, first_slot(placed, histories[0].step), histories[0].step) for one in runs
+        shortfall_words(run, first_slot(placed, histories[0].step), histories[0].step) for run in runs
     ]
     cannot = short[0] if all(short) else ""
     value |= {"shortfall": cannot or None, "stale": old}
-    if told:
-        value |= {"proposed": told, "ranked": ranked}
+    if note_of_choice:
+        value |= {"proposed": note_of_choice, "ranked": ranked}
     shown = value | ({"markets": "; ".join(names)} if placed.may_move else {})
     blocks: list[Block] = [*_old(old, places[0].at), Table("Job", [shown], _columns(value))]
     if ranked:
@@ -227,22 +230,22 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     return columns
 
 
-def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
+def _old(stale: str | None, at: pd.Timestamp) -> list[Block]:
     """Return a warning that the record at whose end the job was placed is stale, and how to place it otherwise."""
-    if not told:
+    if not stale:
         return []
     return [
         Notes(
             [
-                f"STALE DATA: {told}. Without a given start or deadline, the job starts at {utc(at)}: `slackwater run --at "
+                f"STALE DATA: {stale}. Without a given start or deadline, the job starts at {utc(at)}: `slackwater run --at "
                 f"{at:%Y-%m-%dT%H:%MZ}` decides that slot; use --at TIME to add a job as of a different time."
             ]
         )
     ]
 
 
-def _cannot(told: str | None) -> Banner | None:
-    return Banner("Warning:", told) if told else None
+def _cannot(shortfall: str | None) -> Banner | None:
+    return Banner("Warning:", shortfall) if shortfall else None
 
 
 def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
@@ -456,8 +459,8 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         for row in rows
         if row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
     ]
-    told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
-    blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
+    notes: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
+    blocks: list[Block] = [*notes, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
@@ -561,14 +564,14 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         )
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
-        told = [
+        measured = [
             f"{time(row['reported_at'])}: {throughput_words(row['throughput'])}"
             for row in value["reports"]
             if "throughput" in row
         ]
         blocks += [
             Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS | placed),
-            Notes([how_far_off(value["reports"], unit), *told]),
+            Notes([how_far_off(value["reports"], unit), *measured]),
         ]
     if value["deliveries"]:
         blocks.append(
@@ -591,13 +594,13 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
     """Return a sentence on the difference between reported and predicted progress."""
-    told = [row for row in reports if row["off"] is not None]
-    if not told:
+    compared = [row for row in reports if row["off"] is not None]
+    if not compared:
         return "the error of the predicted progress is not known"
-    off = sum(row["off"] for row in told)
+    off = sum(row["off"] for row in compared)
     return (
         f"progress was {auto(abs(float(off)))} {unit} {'more' if off >= 0 else 'less'} than predicted from the "
-        f"decisions, over {len(told)} {'report' if len(told) == 1 else 'reports'}"
+        f"decisions, over {len(compared)} {'report' if len(compared) == 1 else 'reports'}"
     )
 
 
@@ -678,13 +681,13 @@ def report(
     with session.writing() as store:
         done = write_report(store, session.config, name, given, clock=now())
     kept, stored, value, added = done.report, done.stored, done.value, done.added
-    warnings, told = done.warnings, done.throughput
+    warnings, throughput = done.warnings, done.throughput
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),
-        Notes([*warnings, *([throughput_words(told)] if told is not None else [])]),
+        Notes([*warnings, *([throughput_words(throughput)] if throughput is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)

@@ -44,8 +44,8 @@ def reports_shown(
         if opened is not None and done is not None:
             predicted = predicted_work(opened, report.reported_at, reports[:k])
         off = None if done is None or predicted is None else done - predicted
-        told = {} if throughput[k] is None else {"throughput": throughput[k]}
-        rows.append(report_row(report, stored) | {"predicted": predicted, "off": off} | told)
+        measured = {} if throughput[k] is None else {"throughput": throughput[k]}
+        rows.append(report_row(report, stored) | {"predicted": predicted, "off": off} | measured)
     return rows
 
 
@@ -71,6 +71,6 @@ def _opened_until(
 def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report]) -> float | None:
     """Return the work done by ``at`` by decisions and ``reports``, in the job's unit; None beyond the market's record."""
     request, live = opened.request, opened.live
-    said = as_reported(reports, request, live.run, start=live.start, step=live.step)
-    done = live.work_by(at, said)
+    reported = as_reported(reports, request, live.run, start=live.start, step=live.step)
+    done = live.work_by(at, reported)
     return None if done is None else done / live.run.workload * request.workload.amount

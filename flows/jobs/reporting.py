@@ -64,26 +64,26 @@ def write_report(
     values = asdict(given) | {"job": name, "reported_at": when, "known_at": known}
     del values["at"]
     progress = {key: values.pop(key) for key in ("progress", "progress_share", "tokens")}
-    said = Report(progress=_work_done(stored.request, **progress), **values)
+    report = Report(progress=_work_done(stored.request, **progress), **values)
     if given.market is not None and stored.request.may_move:
-        said = replace(said, market=_place_named(store, given.market, stored, settings, when))
+        report = replace(report, market=_place_named(store, given.market, stored, settings, when))
     placed = placements_of(decisions_of(store, name))
-    slot = slot_of_report(said, stored)
+    slot = slot_of_report(report, stored)
     if slot in placed:
         placed[slot] = in_force(placed, revisions_by_job(store, [name])[name], slot, when)
     decided = {at: allocation for at, (_, allocation) in placed.items()}
-    kept, added = save_report(store, with_advised(said, stored, decided), stored)
+    kept, added = save_report(store, with_advised(report, stored, decided), stored)
     warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placed)]
     reports = counting(every_report(store, [name]))
-    told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
+    measured = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
     return WrittenReport(
         report=kept,
         stored=stored,
-        value=value if told is None else value | {"throughput": told},
+        value=value if measured is None else value | {"throughput": measured},
         added=added,
         warnings=warnings,
-        throughput=told,
+        throughput=measured,
     )
 
 
@@ -101,9 +101,9 @@ def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings,
     return key
 
 
-def _work_done(request: JobRequest, **said: float | None) -> float | None:
+def _work_done(request: JobRequest, **values: float | None) -> float | None:
     """Return the progress in the job's unit; raises `JobError` for two values, or a unit that the job does not use."""
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     if len(given) > 1:
         options = " and ".join("--" + name.replace("_", "-") for name in given)
         raise JobError(f"progress given as {options}", expected="a single option")

@@ -54,8 +54,8 @@ class Ending:
             done = "" if self.share is None else f" with {percent(self.share)} done"
             return f"withdrawn by its owner at {utc(self.at)}{done}"
         if self.state == "missed":
-            told = "" if self.measured else " by its decisions; nobody reported it"
-            return f"missed: {100 * (self.share or 0.0):.0f} % done at its deadline{told}"
+            source = "" if self.measured else " by its decisions; nobody reported it"
+            return f"missed: {100 * (self.share or 0.0):.0f} % done at its deadline{source}"
         if self.state == "given up":
             done = f"{100 * (self.share or 0.0):.0f} % done"
             return f"given up with {done}: finishing would have cost more than its value"

@@ -274,7 +274,7 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _assuming(job: OpenJob, made: Decision) -> str | None:
-    """Return what cost, finish and risk assume; None if even on-demand alone misses the deadline."""
+    """Return the assumptions of cost, finish and risk as text; None if even on-demand alone misses the deadline."""
     from slackwater.optimization.job.times import saving_words, times_words
 
     if job.live.shortfall(made.progress):
@@ -283,20 +283,20 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
         return None
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
     words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
-    told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
+    launch = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
-    return f"{who} {told}" if told else None
+    return f"{who} {launch}" if launch else None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:
     if made.standby is None:
         return None
     held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
-    told = " and ".join(f"{count} {kind}" for count, kind in held if count)
+    instances = " and ".join(f"{count} {kind}" for count, kind in held if count)
     elsewhere = made.standby_market not in (None, made.market)
     where = f" in {zone_of(_standby_market(job, made))}" if elsewhere else ""
-    return f"run {told}{where} at once" if told else "wait for the next decision"
+    return f"run {instances}{where} at once" if instances else "wait for the next decision"
 
 
 def _standby_market(job: OpenJob, made: Decision) -> str | None:
@@ -1055,7 +1055,7 @@ SLOT_MODEL = "spot is lost only between slots"
 
 
 def assumption(row: Mapping[str, Any]) -> str:
-    """Return what cost, finish and risk of a decision assume; "" if there is nothing to assume.
+    """Return the assumptions of a decision's cost, finish and risk as text; "" without any.
 
     >>> assumption({"assuming": "on-demand is granted at once and restarts in 4 min"})
     'on-demand is granted at once and restarts in 4 min'
@@ -1123,7 +1123,7 @@ def on_demand_price_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             own = markets.setdefault(f"{price(usd)} USD per instance-hour, {row['on_demand_from']}", [])
             if row["market"] not in own:
                 own.append(row["market"])
-    named = [{"market": own[0], "price": f"{_with_others(own)}: {told}"} for told, own in markets.items()]
+    named = [{"market": own[0], "price": f"{_with_others(own)}: {text}"} for text, own in markets.items()]
     return decision_notes(named, "price")
 
 
@@ -1138,9 +1138,9 @@ def decision_notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
         newest[row.get("market"), row.get("source")] = row
-    told = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
-    more = len(told) - MOST_STALE
-    return told[:MOST_STALE] + ([f"and the same for {plural(more, 'more market')}"] if more > 0 else [])
+    notes = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
+    more = len(notes) - MOST_STALE
+    return notes[:MOST_STALE] + ([f"and the same for {plural(more, 'more market')}"] if more > 0 else [])
 
 
 def assumed_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -1155,19 +1155,21 @@ def assumed_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     zones: dict[str, list[str]] = {}
     for row in rows:
-        for told in row.get("synthetic") or ():
-            if row.get("evidence_basis") and str(told).startswith(UNOBSERVED):
+        for assumption in map(str, row.get("synthetic") or ()):
+            if row.get("evidence_basis") and assumption.startswith(UNOBSERVED):
                 continue
-            own = zones.setdefault(str(told), [])
+            named = zones.setdefault(assumption, [])
             zone = f"markets of {row['job']}" if is_nowhere(row) else zone_of(str(row["market"]))
-            if zone not in own:
-                own.append(zone)
-    told = [
-        f"{text} ({', '.join(own[:MOST_ASSUMED])}{f' and {len(own) - MOST_ASSUMED} more' if len(own) > MOST_ASSUMED else ''})"
-        for text, own in zones.items()
-    ]
-    more = len(told) - MOST_ASSUMED
-    return told[:MOST_ASSUMED] + ([f"{more} more; see the report for all"] if more > 0 else [])
+            if zone not in named:
+                named.append(zone)
+    notes = [f"{assumption} ({_first_zones(named)})" for assumption, named in zones.items()]
+    more = len(notes) - MOST_ASSUMED
+    return notes[:MOST_ASSUMED] + ([f"{more} more; see the report for all"] if more > 0 else [])
+
+
+def _first_zones(zones: Sequence[str]) -> str:
+    more = len(zones) - MOST_ASSUMED
+    return ", ".join(zones[:MOST_ASSUMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -1368,8 +1370,8 @@ def places_words(places: Sequence[str | None]) -> str:
     'us-a, us-b'
     """
     held = [place for place in places if place is not None]
-    came = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
-    return ", ".join(zone_of(place) for place in came)
+    visited = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
+    return ", ".join(zone_of(place) for place in visited)
 
 
 def outcome_table(title: str, outcomes: Sequence[Mapping[str, Any]], *, most: int | None = None) -> Table:

@@ -194,7 +194,7 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
         ]
     if row.get("worth_note"):
         return [f"Deadline {utc(row['deadline'])}, risk of missing it {risk}."]
-    told = f"Risk of missing it: {risk}" + (f", assuming that {assumed}." if assumed else ".")
+    risk_text = f"Risk of missing it: {risk}" + (f", assuming that {assumed}." if assumed else ".")
     between = (
         f" ({between}{_CENTRAL if row.get('expected_finish_p90') else ''})"
         if (between := finish_interval(row))
@@ -203,7 +203,7 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
     finish = f"Expected finish {utc(row['expected_finish'])}{between}"
     if row.get("budget_note") and late is not None and late >= 0.9 and not row.get("expected_finish_p10"):
         finish = "Not expected to finish within the budget"
-    return [f"{finish}, deadline {utc(row['deadline'])}.", told]
+    return [f"{finish}, deadline {utc(row['deadline'])}.", risk_text]
 
 
 def budget(row: Mapping[str, Any]) -> str:
@@ -345,9 +345,9 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     chances = [as_number(row.get("late_probability")) for row in decisions]
     hopeless = sum(bool(row.get("shortfall")) for row in decisions)
     late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
-    told = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
-    told += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
-    sentence = " ".join(told) or "No job is in danger of being late."
+    sentences = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
+    sentences += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
+    sentence = " ".join(sentences) or "No job is in danger of being late."
     if unknown == len(chances):
         return "The risk of missing a deadline is unknown."
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")
@@ -399,10 +399,10 @@ def data_end_note(seen: datetime, now: datetime) -> str:
     )
 
 
-def unless_over(row: Mapping[str, Any], now: datetime, told: str) -> str:
+def unless_over(row: Mapping[str, Any], now: datetime, text: str) -> str:
     """Return a text on a decision, preceded by a note if its slot has ended."""
     over = over_since(row, now)
-    return f"{over} At that time: {told}" if over else told
+    return f"{over} At that time: {text}" if over else text
 
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -439,10 +439,10 @@ def _cost_detail(row: Mapping[str, Any]) -> str:
         return ""
     between = cost_interval(row).replace(" to ", " to $")
     if is_range(row):
-        told = f"${dollars(cost)} if spot is never lost"
+        text = f"${dollars(cost)} if spot is never lost"
     else:
-        told = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
-    return told + (f"; on-demand only ${dollars(only)}" if only else "")
+        text = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
+    return text + (f"; on-demand only ${dollars(only)}" if only else "")
 
 
 def _amount(value: float) -> str:

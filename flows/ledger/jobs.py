@@ -74,7 +74,7 @@ def save_jobs(
         check_bounds(request)
         before = known.get(request.name)
         if before is not None and all(one.request != request for one in [before, *terms_of(store, before)]):
-            others = [one.term for one in term_changes(before.request, request)]
+            others = [change.term for change in term_changes(before.request, request)]
             raise JobError(
                 f"job {request.name!r} is known with other terms ({', '.join(others)})",
                 remedy="`slackwater job change` changes the terms of a job; another job needs another name (--name)",

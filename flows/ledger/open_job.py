@@ -91,7 +91,7 @@ class OpenJob:
 
     @property
     def market(self) -> int:
-        """Index of the market from which the job is seen: its place, else the first market."""
+        """Index of the market whose prices and counts describe the job: its place, else the first market."""
         return self.place if self.place < len(self.histories) else 0
 
     @property
@@ -146,8 +146,8 @@ class OpenJob:
     @property
     def progress_report(self) -> Report | None:
         """The newest report with progress, None if progress is computed from the decisions alone."""
-        said = [one for one in self.reports if one.finished or one.progress is not None]
-        return said[-1] if said else None
+        with_progress = [report for report in self.reports if report.finished or report.progress is not None]
+        return with_progress[-1] if with_progress else None
 
 
 def open_job(
@@ -170,17 +170,17 @@ def open_job(
     Raises `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
     step, start = histories[0].step, first_slot(request, histories[0].step)
-    said = counting(reports, known_at=histories[0].known_at.floor(step))
-    measured = request.model_copy(update=measured_times(said))
+    counted = counting(reports, known_at=histories[0].known_at.floor(step))
+    measured = request.model_copy(update=measured_times(counted))
     job = job_in_markets(measured, histories)
     been = {slot: key for slot, (key, _) in decided.items() if key is not None}
-    reported = as_reported(said, request, job.job, start=start, step=step)
+    reported = as_reported(counted, request, job.job, start=start, step=step)
     at = _market_indices(
         request,
         histories,
         [
             *been.items(),
-            *((one.reported_at, one.market) for one in said if one.market),
+            *((one.reported_at, one.market) for one in counted if one.market),
             *((pd.Timestamp(row["revised_at"]), str(row["market"])) for row in revisions),
         ],
     )
@@ -198,7 +198,7 @@ def open_job(
         names=_short_names(histories),
         launches=[
             launches_of(
-                said,
+                counted,
                 decided,
                 history.market.key if request.may_move else None,
                 start=start,
@@ -209,7 +209,7 @@ def open_job(
         ],
         places={
             one.slot: at[report.market]
-            for report, one in zip(said, reported, strict=True)
+            for report, one in zip(counted, reported, strict=True)
             if report.market is not None
         },
         revised=_revised(revisions, at, start=start, step=step, before=histories[0].known_at.floor(step)),
@@ -218,7 +218,7 @@ def open_job(
         request=request,
         histories=tuple(histories),
         live=live,
-        reports=tuple(said),
+        reports=tuple(counted),
         policy=by[0],
         because=by[1],
         fresh=fresh,

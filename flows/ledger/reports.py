@@ -177,14 +177,14 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
             expected="a time at or after the one it is about",
         )
-    told = (
+    has_more = (
         report.measured
         or report.launch
         or report.ends
         or report.held is not None
         or report.market is not None
     )
-    if report.progress is None and not told:
+    if report.progress is None and not has_more:
         raise JobError(
             f"an empty report of job {report.job!r}",
             expected="progress, running instances, measured minutes, the market of a multi-market job, --finished or --withdrawn",
@@ -272,14 +272,14 @@ def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Repor
             expected="all of it, or no --finished",
         )
     for other in earlier:
-        said = work_said(other, amount)
-        if said is None or other.reported_at == report.reported_at:
+        reported = work_said(other, amount)
+        if reported is None or other.reported_at == report.reported_at:
             continue
         before = other.reported_at < report.reported_at
-        if said > done if before else said < done:
+        if reported > done if before else reported < done:
             raise JobError(
                 f"progress of {done:g} {unit} at {report.reported_at.isoformat()}",
-                expected=f"{'no less' if before else 'no more'} than the {said:g} {unit} reported for "
+                expected=f"{'no less' if before else 'no more'} than the {reported:g} {unit} reported for "
                 f"{other.reported_at.isoformat()}",
                 remedy="if that one was wrong, correct it first: report the same time again",
             )
@@ -338,7 +338,7 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         known = every_report(store, [report.job])
         counts = counting(known)
         check_report(report, stored, counts)
-        same = next((one for one in counts if one.reported_at == report.reported_at), None)
+        same = next((count for count in counts if count.reported_at == report.reported_at), None)
         if same is not None and same.says() == report.says():
             return same, False
         after = [one.known_at for one in known if one.reported_at == report.reported_at]

@@ -108,8 +108,12 @@ def measured_run(
     done = report.progress - ((before.progress or 0.0) if before else 0.0)
     sizes = _sizes(stored, decided, stretch, since)
     if len(sizes) != 1:
-        told = " and ".join(str(size) for size in sorted(sizes))
-        return f"{told} instances were held in between" if sizes else "nothing was said of the instances held"
+        sizes_text = " and ".join(str(size) for size in sorted(sizes))
+        return (
+            f"{sizes_text} instances were held in between"
+            if sizes
+            else "nothing was said of the instances held"
+        )
     instances = sizes.pop()
     if not 1 <= instances <= len(filled.tokens_per_second) or filled.tokens_per_second[instances - 1] <= 0:
         return f"nothing was predicted for {instances} instances"
@@ -135,10 +139,10 @@ def _sizes(
     since: pd.Timestamp,
 ) -> set[int]:
     """Return the different sizes that ran from ``since`` to the report, as far as known."""
-    told = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
+    reported = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
     before = stretch.before.held if stretch.before else None
-    if before is not None and stretch.report.held is not None and told == {before.total}:
-        return told  # reported at both ends: overrides the decisions in between
+    if before is not None and stretch.report.held is not None and reported == {before.total}:
+        return reported  # reported at both ends: overrides the decisions in between
     slots = pd.date_range(
         since.floor(stored.step), stretch.report.reported_at, freq=stored.step, inclusive="left"
     )
@@ -146,8 +150,8 @@ def _sizes(
     if stretch.report.held is None and len(inside) < len(slots):
         return set()  # neither reported nor decided
     if before is not None and not inside:
-        told.add(before.total)
-    return told | set(inside)
+        reported.add(before.total)
+    return reported | set(inside)
 
 
 def _overhead(

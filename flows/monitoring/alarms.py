@@ -17,7 +17,7 @@ from slackwater.flows.monitoring.completeness import (
     expected_updates,
     feed_freshness,
     freshness,
-    told_span,
+    span_text,
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
@@ -65,8 +65,10 @@ class AlarmFacts:
         """Return the facts without simulated markets: a generator neither repeats old responses nor changes its distribution."""
         return replace(
             self,
-            promises=tuple(one for one in self.promises if not one.source.startswith(SIMULATED)),
-            histories=tuple(one for one in self.histories if not one.source.startswith(SIMULATED)),
+            promises=tuple(promise for promise in self.promises if not promise.source.startswith(SIMULATED)),
+            histories=tuple(
+                history for history in self.histories if not history.source.startswith(SIMULATED)
+            ),
         )
 
 
@@ -77,8 +79,8 @@ def read_alarm_facts(
     rules = settings.alarms
     promises = expected_updates(store, markets, at=at, step=step_of(settings))
     recent = at - pd.Timedelta(hours=rules.recent_hours)
-    known = {"sid": [one.sid for one in promises], "known_at": moment(at, "at")}
-    priced = {**known, "sid": [one.sid for one in promises if one.kind == "price"]}
+    known = {"sid": [promise.sid for promise in promises], "known_at": moment(at, "at")}
+    priced = {**known, "sid": [promise.sid for promise in promises if promise.kind == "price"]}
     priced |= {"recent_us": microseconds(recent, "recent"), "times": rules.price_times_on_demand}
     return AlarmFacts(
         at=at,
@@ -147,7 +149,7 @@ def _histories(
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
     followed = (FollowedMarket(market=Market.parse(key), source=source, at=slot) for key, source in markets)
     requests = [history_request(one, settings, start=slot - days * _DAY) for one in followed]
-    return tuple(one for one in Reads(store).histories(requests) if isinstance(one, History))
+    return tuple(history for history in Reads(store).histories(requests) if isinstance(history, History))
 
 
 def _time(us: Any) -> pd.Timestamp:
@@ -170,21 +172,25 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
             yield Finding(
                 subject=f"{row['market']}@{row['source']} {row['kind']}",
                 since=row["newest"] + row["max_age"],
-                text=f"the newest {row['kind']} is of {_minute(row['newest'])}, {told_span(facts.at - row['newest'])} old; "
-                f"expected at most {told_span(row['max_age'])}; check whether its source still responds and is still ingested",
+                text=f"the newest {row['kind']} is of {_minute(row['newest'])}, {span_text(facts.at - row['newest'])} old; "
+                f"expected at most {span_text(row['max_age'])}; check whether its source still responds and is still ingested",
             )
 
 
 def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield a finding if the recent ingests added nothing although every market with counts is overdue by several gaps."""
-    counts = [one for one in facts.promises if one.kind == "count" and one.newest is not None and one.every]
+    counts = [
+        promise
+        for promise in facts.promises
+        if promise.kind == "count" and promise.newest is not None and promise.every
+    ]
     if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
         return
     slot = facts.ingests["slot"].iloc[-1]
     fed = facts.ingests[facts.ingests["added"] > 0]
     empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
-    youngest = max(one.newest for one in counts if one.newest is not None)
-    gap = max(one.every for one in counts if one.every is not None)
+    youngest = max(count.newest for count in counts if count.newest is not None)
+    gap = max(count.every for count in counts if count.every is not None)
     if slot - youngest <= facts.rules.empty_gaps * gap:
         return
     since = empty["slot"].iloc[0]
@@ -192,7 +198,7 @@ def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
         subject="ingest",
         since=since,
         text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_minute(since)} added nothing; the newest count "
-        f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {told_span(gap)}; "
+        f"of all {len(counts)} markets is of {_minute(youngest)}, expected a new count every {span_text(gap)}; "
         "check the source and its credentials",
     )
 
@@ -213,8 +219,8 @@ def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
             yield Finding(subject=name, since=row["failing_since"], text=text)
         elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
             text = (
-                f"last fetched {_minute(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
-                f"{told_span(row['every'])}; check that the schedule is running"
+                f"last fetched {_minute(row['fetched'])}, {span_text(facts.at - row['fetched'])} ago; expected every "
+                f"{span_text(row['every'])}; check that the schedule is running"
             )
             yield Finding(subject=name, since=row["expected_by"], text=text)
         elif status == "never fetched" and len(facts.ingests):
@@ -235,25 +241,29 @@ def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
     second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
     kept = _by_sid(facts.runs)
-    for one in facts.promises:
-        if one.sid not in kept:
+    for promise in facts.promises:
+        if promise.sid not in kept:
             continue
-        row = kept[one.sid]
+        row = kept[promise.sid]
         lasted, longest = int(row["newest_us"]) - int(row["since_us"]), int(row["longest_us"])
         if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
             continue
         now, before = pd.Timedelta(lasted, unit="us"), pd.Timedelta(longest, unit="us")
         yield Finding(
-            subject=f"{one.subject} {one.kind}",
+            subject=f"{promise.subject} {promise.kind}",
             since=_time(row["since_us"]),
-            text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of {int(row['stretches'])} "
-            f"earlier constant stretches lasted {told_span(before)}; check whether the source repeats an old answer",
+            text=f"the {promise.kind} has been {row['value']:g} for {span_text(now)}; the longest of {int(row['stretches'])} "
+            f"earlier constant stretches lasted {span_text(before)}; check whether the source repeats an old answer",
         )
 
 
 def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
     rows = _by_sid(facts.prices)
-    return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
+    return [
+        (promise, rows[promise.sid])
+        for promise in facts.promises
+        if promise.kind == "price" and promise.sid in rows
+    ]
 
 
 def impossible_prices(facts: AlarmFacts) -> Iterator[Finding]:
@@ -310,7 +320,7 @@ _MOST_CARRIED = 0.95
 
 def drifts(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
-    series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
+    series = [series_of(history, variable) for history in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
     for one in series:
         marks = drift_table([one])
@@ -331,7 +341,7 @@ def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
     more than 80 %, equally improbable. Intervals of zero width are correct for a constant value, so they do
     not count as too wide. Rounding to integers alone makes 80 % intervals of counts contain more than 80 %.
     """
-    actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
+    actual = {f"{history.market.key}@{history.source}": history for history in facts.histories}
     for (market, source, variable), own in facts.issued.groupby(["market", "source", "variable"], sort=True):
         history = actual.get(f"{market}@{source}")
         if history is None:
@@ -345,8 +355,8 @@ def coverage_out_of_band(facts: AlarmFacts) -> Iterator[Finding]:
 def _with_observations(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
     """Return the forecasts with an observation for their slot, with the observed value."""
     column = history.frame[PRICE if variable == "price" else AVAILABLE]
-    came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
-    scored: pd.DataFrame = own.assign(came=came)[~np.isnan(came)].sort_values("slot")
+    observed = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
+    scored: pd.DataFrame = own.assign(came=observed)[~np.isnan(observed)].sort_values("slot")
     return scored
 
 
@@ -453,7 +463,7 @@ def alarms_of(
 ) -> list[Alarm]:
     """Return the alarms at ``at`` about jobs, some markets (key, source) and ingest, most serious first; writes nothing."""
     facts = read_alarm_facts(store, settings, markets, at=at)
-    standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
+    standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
     found = {(kind, one.subject): one for kind, one in job_findings(store, settings, at=at)}
     for kind, check in CHECKS.items():
         for one in check(facts):
@@ -511,7 +521,7 @@ def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> 
         (latest,) = store.execute("SELECT epoch_us(greatest(max(raised_at), max(cleared_at))) FROM alarms")[0]
         if latest is not None and pd.Timestamp(latest, unit="us", tz="UTC") > at:
             return Settled()
-        standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
+        standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
         now = {(one.kind, one.subject): one for one in found}
         raised = [one for key, one in now.items() if key not in standing]
         cleared = [one for key, one in standing.items() if key not in now]

@@ -106,20 +106,20 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
     Counts are expected a nominal gap after the newest observation, prices within their maximum age. A price
     read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing is late.
     """
-    counts = {one.subject: one for one in promises if one.kind == "count"}
+    counts = {promise.subject: promise for promise in promises if promise.kind == "count"}
     rows = []
-    for one in promises:
-        newest, every, limit = one.newest, one.every, one.max_age
-        mate = counts.get(one.subject)
-        if one.kind == "price" and one.probed and mate is not None and mate.newest is not None:
+    for promise in promises:
+        newest, every, limit = promise.newest, promise.every, promise.max_age
+        mate = counts.get(promise.subject)
+        if promise.kind == "price" and promise.probed and mate is not None and mate.newest is not None:
             every, limit = mate.every, mate.max_age
             newest = mate.newest if newest is None else max(newest, mate.newest)
-        expected = None if newest is None or one.constant else newest + (every or limit)
+        expected = None if newest is None or promise.constant else newest + (every or limit)
         rows.append(
             {
-                "market": one.market,
-                "source": one.source,
-                "kind": one.kind,
+                "market": promise.market,
+                "source": promise.source,
+                "kind": promise.kind,
                 "newest": newest,
                 "age": None if newest is None else at - newest,
                 "every": every,
@@ -416,10 +416,10 @@ def _first_case(cases: Sequence[tuple[Any, str, Any]], otherwise: tuple[str, Any
     return States(state.astype(object), reason.astype(object))
 
 
-def told_span(span: pd.Timedelta) -> str:
+def span_text(span: pd.Timedelta) -> str:
     """Format a duration.
 
-    >>> told_span(pd.Timedelta(minutes=95)), told_span(pd.Timedelta(days=3)), told_span(pd.Timedelta(seconds=40))
+    >>> span_text(pd.Timedelta(minutes=95)), span_text(pd.Timedelta(days=3)), span_text(pd.Timedelta(seconds=40))
     ('95 min', '3 d', '40 s')
     """
     seconds = span.total_seconds()
@@ -440,7 +440,7 @@ def staleness(facts: Facts) -> np.ndarray:
     """Return why the newest observation of each row is too old (M1.3), "" if it is recent enough, shape (rows,)."""
     seen = facts.seen.reset_index(drop=True)
     out = np.full(len(seen), "", dtype=object)
-    limits = {(one.market, one.source, one.kind): one for one in facts.promises}
+    limits = {(promise.market, promise.source, promise.kind): promise for promise in facts.promises}
     for (market, source), own in seen.groupby(["market", "source"], sort=False):
         rows = own.index.to_numpy()
         count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))
@@ -466,9 +466,9 @@ def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: ExpectedUpdate | 
     kind, limit = (
         ("value", "")
         if promise is None
-        else (promise.kind, f", at most {told_span(promise.max_age)} expected")
+        else (promise.kind, f", at most {span_text(promise.max_age)} expected")
     )
-    return f"the newest {kind} was {told_span(slot - seen)} old{limit}"
+    return f"the newest {kind} was {span_text(slot - seen)} old{limit}"
 
 
 def _unseen_markets(facts: Facts) -> np.ndarray:
@@ -546,12 +546,12 @@ def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
 def _left_out(facts: Facts, stage: str) -> np.ndarray:
     """Return, by row, the message of a run that omitted the market; "" otherwise."""
     out = np.full(len(facts.seen), "", dtype=object)
-    told = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
-    if told.empty:
+    runs = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
+    if runs.empty:
         return out
     keys = facts.seen[["market", "source", "slot"]].itertuples(index=False, name=None)
     places = {key: place for place, key in enumerate(keys)}
-    for row in rows_of(told):
+    for row in rows_of(runs):
         for sentence in row["left_out"]:
             key = re.match(r"market (.+?)@(.+?) is left out", sentence)
             place = None if key is None else places.get((key[1], key[2], row["slot"]))
@@ -562,8 +562,8 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
 
 def allocate_states(facts: Facts) -> States:
     """Return whether every job running on a market has a decision."""
-    told = _decided_markets(facts)
-    tables = [_slots_of(job, facts, told) for job in rows_of(facts.jobs)]
+    decided = _decided_markets(facts)
+    tables = [_slots_of(job, facts, decided) for job in rows_of(facts.jobs)]
     return _by_market(facts, tables, "no job was running")
 
 
@@ -574,35 +574,37 @@ def _decided_markets(facts: Facts) -> dict[str, pd.DataFrame]:
     }
 
 
-def _where(job: dict[str, Any], told: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
+def _where(job: dict[str, Any], decided: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
     """Return (market, source) of a job by slot: of the slot's or the last decision, else where the job begins."""
     begins = {"market": job["market"], "source": job["source"]}
-    own = told.get(job["name"])
+    own = decided.get(job["name"])
     if own is None:
         return pd.DataFrame(begins, index=slots)
     return own[own["source"] != ""].reindex(slots, method="ffill").fillna(begins)
 
 
-def _slots_of(job: dict[str, Any], facts: Facts, told: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def _slots_of(job: dict[str, Any], facts: Facts, decided: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the running slots of a job in the window, with state and reason."""
     window = facts.window
     begin = max(job["start"], job["created"].floor(window.step), window.first)
     slots = pd.date_range(begin, min(job["deadline"] - window.step, window.last), freq=window.step, unit="us")
-    there = slots.isin(told[job["name"]].index) if job["name"] in told else np.zeros(len(slots), dtype=bool)
+    has_decision = (
+        slots.isin(decided[job["name"]].index) if job["name"] in decided else np.zeros(len(slots), dtype=bool)
+    )
     runs = _runs_at(facts, "allocate", slots)
     done, failed = runs["status"].to_numpy() == "done", runs["status"].to_numpy() == "failed"
     left = _job_left_out(facts, str(job["name"]), slots)
     over = (slots >= job["finished"]) if pd.notna(job["finished"]) else np.zeros(len(slots), dtype=bool)
     found = _first_case(
         [
-            (there, "done", ""),
+            (has_decision, "done", ""),
             (failed, "failed", runs["reason"].to_numpy(dtype=object)),
             (left != "", "failed", left),
             (over | done, "not due", f"{job['name']} had finished"),
         ],
         ("missing", f"no decision for {job['name']}"),
     )
-    return _where(job, told, slots).assign(slot=slots, state=found.state, reason=found.reason)
+    return _where(job, decided, slots).assign(slot=slots, state=found.state, reason=found.reason)
 
 
 def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
@@ -612,8 +614,8 @@ def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
 
 def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarray:
     out = np.full(len(slots), "", dtype=object)
-    told = facts.runs[facts.runs["left_out"].astype(bool)]
-    for row in rows_of(told):
+    runs = facts.runs[facts.runs["left_out"].astype(bool)]
+    for row in rows_of(runs):
         for sentence in row["left_out"]:
             if sentence.startswith(f"job {name} is left out"):
                 out[slots == row["slot"]] = sentence
@@ -647,8 +649,8 @@ def score_states(facts: Facts) -> States:
         ],
         ("missing", names + " ended and is not scored"),
     )
-    told = _decided_markets(facts)
-    where = [_where(row, told, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
+    decided = _decided_markets(facts)
+    where = [_where(row, decided, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
     table = pd.concat(where).assign(slot=slots, state=found.state, reason=found.reason)
     return _by_market(facts, [table], "no job had ended")
 

@@ -80,7 +80,11 @@ def status(
     when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:
         found = status_of(reader, chosen, at=when)
-    if any(one.raised_at is None for one in found.alarms) or found.gone or (found.alarms and chosen.alerts):
+    if (
+        any(alarm.raised_at is None for alarm in found.alarms)
+        or found.gone
+        or (found.alarms and chosen.alerts)
+    ):
         with open_store(db, say=say) as store:
             emit_alarms(settle_alarms(store, found.alarms, at=when))
             send_alerts(store, chosen.alerts, standing_alarms(store, at=when), at=when, say=say)
@@ -90,7 +94,7 @@ def status(
     create_markdown_artifact(
         key=artifact_key(db, "status"),
         markdown="\n".join(
-            [f"**{found.sentence()}**", "", *(f"* {one.kind}: {one.text}" for one in found.alarms)]
+            [f"**{found.sentence()}**", "", *(f"* {alarm.kind}: {alarm.text}" for alarm in found.alarms)]
         ),
         description=f"status at {when:%Y-%m-%d %H:%M} UTC",
     )

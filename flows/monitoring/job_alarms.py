@@ -153,11 +153,11 @@ def market_gone(facts: JobFacts) -> Iterator[Finding]:
     limit = pd.Timedelta(hours=facts.rules.gone_hours)
     if facts.newest is not None and facts.at - facts.newest <= limit:
         return
-    told = "never" if facts.newest is None else f"for {duration(facts.at - facts.newest)}"
+    how_long = "never" if facts.newest is None else f"for {duration(facts.at - facts.newest)}"
     since = facts.job.start if facts.newest is None else facts.newest + limit
     yield Finding(
         since,
-        f"its market {row['market']} has not been observed {told}; check whether it is still offered and its source "
+        f"its market {row['market']} has not been observed {how_long}; check whether it is still offered and its source "
         "is still read, or run the job in another market",
     )
 

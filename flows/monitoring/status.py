@@ -22,7 +22,7 @@ from slackwater.flows.monitoring.completeness import (
     feed_freshness,
     freshness,
     read_facts,
-    told_span,
+    span_text,
     window_of,
 )
 from slackwater.flows.show.blocks import (
@@ -87,9 +87,9 @@ class Status:
         if done.frame.empty:
             return "No market was followed in these slots: no forecast was issued and no job ran."
         lacking = {state: done.count(state) for state in NOT_DONE if done.count(state)}
-        told = " and ".join(f"{count:,} {state}" for state, count in lacking.items())
+        counts = " and ".join(f"{count:,} {state}" for state, count in lacking.items())
         due = len(done.frame) - done.count("not due")
-        work = f"{told} of {due:,} due tasks" if told else f"All {due:,} due tasks are done"
+        work = f"{counts} of {due:,} due tasks" if counts else f"All {due:,} due tasks are done"
         count = len(self.alarms)
         alarms = f"{count} alarm{'s' if count > 1 else ''}" if count else "no alarm"
         return f"{work}; {alarms}."
@@ -115,7 +115,7 @@ class Status:
             "doubtful": rows_of(done.stretches(("stale", "fallback"))),
             "freshness": [_minutes(row) for row in rows_of(self.freshness)],
             "feeds": [_minutes(row) for row in rows_of(self.feeds)],
-            "alarms": [one.row() for one in self.alarms],
+            "alarms": [alarm.row() for alarm in self.alarms],
         }
 
 
@@ -163,7 +163,9 @@ def status_of(
         freshness=freshness(facts.promises, at=at),
         feeds=feed_freshness(store, settings, at=at),
         alarms=tuple(found),
-        gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
+        gone=tuple(
+            alarm for alarm in standing_alarms(store, at=at) if (alarm.kind, alarm.subject) not in stand
+        ),
         note=note,
         unreadable=(
             *unreadable_rows(store, measured_since=(at - RECENT).to_pydatetime()),
@@ -241,7 +243,7 @@ def status_page(found: Status) -> Page:
         title="Status of the pipeline",
         short=f"status at {utc(found.at)}",
         about=(
-            f"Status at {utc(found.at)}; slots of {told_span(done.step)} from {utc(done.start)} to {utc(done.end)}.{note}"
+            f"Status at {utc(found.at)}; slots of {span_text(done.step)} from {utc(done.start)} to {utc(done.end)}.{note}"
         ),
         banner=None if well else Banner("Problems found.", found.sentence()),
         blocks=[
@@ -271,18 +273,18 @@ MOST_CONTRADICTED = 10  # Maximum number of contradictions listed separately
 
 def unreadable_blocks(found: Status) -> list[Block]:
     """Return a list of the stored rows that are unreadable and ignored everywhere, and of the contradicting sources."""
-    told = [
+    lines = [
         *found.unreadable,
         *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
     ]
     more = len(found.contradicted) - MOST_CONTRADICTED
-    told += [f"and {more} more (`slackwater markets --json` lists all)"] if more > 0 else []
-    return [Notes(told)] if told else []
+    lines += [f"and {more} more (`slackwater markets --json` lists all)"] if more > 0 else []
+    return [Notes(lines)] if lines else []
 
 
 def alarms_section(found: Status) -> Section:
     """Return the section of the active alarms."""
-    rows = [one.row() for one in found.alarms]
+    rows = [alarm.row() for alarm in found.alarms]
     columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
         "text": Column(heading="problem and remedy")
     }
@@ -368,7 +370,7 @@ def stage_cells(summary: pd.DataFrame) -> list[dict[str, str]]:
         good = int(row["done"] + row["fallback"])
         own[row["stage"]] = ", ".join([f"{good} of {due}", *others]) if due else "-"
     return [
-        {"market": one["market"], **{stage: one.get(stage, "-") for stage in STAGES}} for one in rows.values()
+        {"market": row["market"], **{stage: row.get(stage, "-") for stage in STAGES}} for row in rows.values()
     ]
 
 
@@ -384,8 +386,8 @@ def _maps(found: Status) -> list[Block]:
 
 def legend() -> str:
     """Return an explanation of the letters in the map."""
-    told = [f"{letter}: {MEANINGS[state]}" for state, (_, letter) in LOOKS.items() if letter]
-    return f"A strip per market. Letters in the boxes: {'; '.join(told)}; no letter: done; empty: {MEANINGS['not due']}."
+    entries = [f"{letter}: {MEANINGS[state]}" for state, (_, letter) in LOOKS.items() if letter]
+    return f"A strip per market. Letters in the boxes: {'; '.join(entries)}; no letter: done; empty: {MEANINGS['not due']}."
 
 
 def stage_map(
@@ -405,8 +407,8 @@ def stage_map(
         for row in stretches
         if row["state"] in LOOKS
     ]  # fmt: skip
-    told = ", ".join(f"{slots[state]:,} {state}" for state in STATES if state in slots)
-    label = f"{stage}: of {sum(slots.values()):,} slots {told}"
+    counts = ", ".join(f"{slots[state]:,} {state}" for state in STATES if state in slots)
+    label = f"{stage}: of {sum(slots.values()):,} slots {counts}"
     if not rows:
         return Figure(specs=[], label=label, title=stage, why="Nothing was due.", width=0)
     shown = {state: look for state, look in LOOKS.items() if state in slots}
@@ -418,7 +420,7 @@ def stage_map(
 
     return Figure(
         specs=draw, label=label, title=stage,
-        captions=[f"Of {sum(slots.values()):,} slots: {told}."], width=0,
+        captions=[f"Of {sum(slots.values()):,} slots: {counts}."], width=0,
     )  # fmt: skip
 
 
@@ -428,7 +430,7 @@ def freshness_section(found: Status) -> Section:
         {
             **row,
             "age": _span(row["age"]),
-            "every": "on change" if missing(row["every"]) else told_span(row["every"]),
+            "every": "on change" if missing(row["every"]) else span_text(row["every"]),
             "late": _span(row["late_by"]) if row["late_by"] else None,
             "is_stale": "stale" if row["stale"] else "no",
         }
@@ -454,4 +456,4 @@ def freshness_section(found: Status) -> Section:
 
 
 def _span(span: Any) -> str | None:
-    return None if missing(span) else told_span(span)
+    return None if missing(span) else span_text(span)

@@ -1,1 +1,1 @@
-"""Queries beside the turns: forecasts, plans and replays that are computed for an answer and not stored."""
+"""Queries outside turns: forecasts, plans and replays that are computed for an answer and not stored."""

@@ -137,19 +137,19 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
         )
     return [
         {
-            "market": job.places[one.market],
-            "source": job.histories[one.market].source,
-            "on_demand": one.allocation.on_demand,
-            "spot": one.allocation.spot,
-            "dearer_usd": one.dearer_usd,
-            "move_usd": one.move_usd,
-            "price_usd": one.price_usd,
-            "available": one.available,
-            "on_demand_usd": one.on_demand_usd,
-            "chance_of_spot": one.chance,
-            "reason": one.reason,
+            "market": job.places[market.market],
+            "source": job.histories[market.market].source,
+            "on_demand": market.allocation.on_demand,
+            "spot": market.allocation.spot,
+            "dearer_usd": market.dearer_usd,
+            "move_usd": market.move_usd,
+            "price_usd": market.price_usd,
+            "available": market.available,
+            "on_demand_usd": market.on_demand_usd,
+            "chance_of_spot": market.chance,
+            "reason": market.reason,
         }
-        for one in ranked_markets(job.live)
+        for market in ranked_markets(job.live)
     ]
 
 
@@ -191,7 +191,7 @@ def replayed(
 
 def _require_record(turn: Turn, placed: JobRequest, places: Sequence[FollowedMarket]) -> None:
     """Raise `MarketError` where a placed request ends before the records of its markets begin."""
-    keys = {one.key for one in places}
+    keys = {place.key for place in places}
     begun = [
         pd.Timestamp(row["first_observed"])
         for row in turn.listed()

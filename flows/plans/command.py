@@ -267,12 +267,12 @@ def replay(
         request = stays_in(
             request
         )  # a market and a single-market policy were given: replay in that market only
-    told = ""
+    note_of_choice = ""
     with session.market_data() as store:
         at, _ = session.moment(store)
         turn = query_turn(session, store, at, "replay", own_end=True)
         if market is None and request.names_no_market:
-            request, told = proposed(turn, request)
+            request, note_of_choice = proposed(turn, request)
         by = policy or ("MeanField" if request.may_move else "UP")
         rows: list[Any] = replayed(turn, request, market=market, policy=by, start=first, model=model)
     best: Any = rows[0]
@@ -280,7 +280,11 @@ def replay(
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
     where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
     title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
-    return Answer(title=title, value=value, blocks=replay_blocks(title, rows) + ([told] if told else []))
+    return Answer(
+        title=title,
+        value=value,
+        blocks=replay_blocks(title, rows) + ([note_of_choice] if note_of_choice else []),
+    )
 
 
 REPLAY_ROWS = 20  # Rows of a replay shown on a terminal; baselines are always among them
@@ -290,14 +294,14 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the outcomes of a replay with the hindsight optimum, equal decisions in one row, and the slots of one policy."""
     best = rows[0]
     gpus = best["gpus_per_instance"]
-    told = [
+    facts = [
         *fold_equal_outcomes(rows),
         in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"]),
     ]
     from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 
     blocks: list[Block] = [
-        Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
+        Table(title, facts, columns_of(OUTCOME, rows=facts), most=REPLAY_ROWS, marked=stands_alone),
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
         SIMULATED[best["model"]],
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),

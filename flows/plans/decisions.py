@@ -195,11 +195,14 @@ def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger)
 def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
     """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
     own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
-    known = [one for one in turn.jobs() if one.request.name != asked.name]
+    known = [job for job in turn.jobs() if job.request.name != asked.name]
     running = running_jobs(turn, [*known, own], left_out)
     others = [one for one in running if one[0].request.name != asked.name]
     jobs = [asked.placed, *others]
-    return [jobs[k] for k in connected([{(one.key, one.at) for one in markets} for _, markets in jobs])[0]]
+    return [
+        jobs[k]
+        for k in connected([{(market.key, market.at) for market in markets} for _, markets in jobs])[0]
+    ]
 
 
 def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
@@ -210,7 +213,7 @@ def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> R
     """
     request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
     been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
-    been = been or any(one.market is not None for one in reports)
+    been = been or any(report.market is not None for report in reports)
     if held.total and request.may_move and request.market is None and not been:
         raise JobError(
             f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",

@@ -100,7 +100,7 @@ def usual_moment(
     step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
     slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
-    wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
+    wanted = [request for request in requests if any(_is_open(request, slot) for slot in slots)] or requests
     ends = {one.name: _record_end(one, rows) for one in wanted}
     seen = max((end for end in ends.values() if end is not None), default=last)
     is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
@@ -164,7 +164,7 @@ def start_note(
     known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
-    keys = {(one.market.key, one.source) for one in places}
+    keys = {(place.market.key, place.source) for place in places}
     seen = [
         pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
     ]
@@ -197,7 +197,7 @@ def named_moment(
         raise _no_observations()
     if names_file(job):
         request = read_request(Path(job))
-        stored = next((one for one in stored_jobs(store) if _is_same(request, one)), None)
+        stored = next((job for job in stored_jobs(store) if _is_same(request, job)), None)
     else:
         stored = find_job(store, job)
         request = stored.request
@@ -274,16 +274,16 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
     if not names_file(job):
         stored = turn.read(find_job, job, known_at=turn.terms_at)
         return _query_of_file(turn, stored, market, is_stored=True)
-    request, told = read_request(Path(job)), ""
-    known = {one.request.name: one for one in turn.jobs()}
+    request, note_of_choice = read_request(Path(job)), ""
+    known = {job.request.name: job for job in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
         return _query_of_file(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
-        request, told = proposed(turn, request)
+        request, note_of_choice = proposed(turn, request)
     placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
-    return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
+    return AskedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)
 
 
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:

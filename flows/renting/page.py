@@ -184,7 +184,7 @@ def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
 
 
 def _arrivals(answer: Mapping[str, Any]) -> Section:
-    told = [
+    texts = [
         f"One percent more arrivals of {row['arrivals_of']}: {row['response']:+.2f} % response time, {row['loss']:+.2f} % delay."
         for row in answer["elasticity"]
         if row["response"] == row["response"]
@@ -202,7 +202,7 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
     return Section(
         "If more jobs come, or fewer",
         [
-            *([*told, MEANS] if told else none),
+            *([*texts, MEANS] if texts else none),
             Figure(specs=specs, label="Response time by arrival rate", width=720),
             Fold("All rates (a dash: the budget does not cover the load)", [table], printed=True),
         ],

@@ -205,19 +205,19 @@ def _build(part: TypePart, where: str, runs: pd.DataFrame | None) -> tuple[JobTy
 
 
 def _delay(part: TypePart) -> Delay:
-    said = part.delay
-    if said is None:
+    stated = part.delay
+    if stated is None:
         return PricedDelay()
-    if said.usd_per_hour is not None and said.deadline_hours is None and said.value_usd is None:
-        return PricedDelay(price=said.usd_per_hour, in_usd=True)
-    if said.usd_per_hour is None and said.deadline_hours is not None and said.value_usd is not None:
+    if stated.usd_per_hour is not None and stated.deadline_hours is None and stated.value_usd is None:
+        return PricedDelay(price=stated.usd_per_hour, in_usd=True)
+    if stated.usd_per_hour is None and stated.deadline_hours is not None and stated.value_usd is not None:
         return DeadlineDelay(
-            deadline_hours=said.deadline_hours,
-            value_usd=said.value_usd,
-            gamma=said.decay,
+            deadline_hours=stated.deadline_hours,
+            value_usd=stated.value_usd,
+            gamma=stated.decay,
             size_law=SIZE_LAWS[part.sizes],
         )
-    given = ", ".join(sorted(said.model_dump(exclude_none=True, exclude={"decay"}))) or "nothing"
+    given = ", ".join(sorted(stated.model_dump(exclude_none=True, exclude={"decay"}))) or "nothing"
     raise JobError(f"a delay that gives {given}", expected="usd_per_hour, or deadline_hours and value_usd")
 
 
@@ -454,6 +454,7 @@ def elasticity_rows(renting: Renting) -> list[Elasticity]:
 
 
 def _scopes(renting: Renting) -> list[str | None]:
+    """Return the scopes of the result rows: None for all types together, then each type if there are several."""
     names: list[str | None] = [kind.name for kind in renting.types]
     return [None, *names] if len(names) > 1 else [None]
 

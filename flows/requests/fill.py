@@ -104,9 +104,9 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     offers = _offers(turn, found, left_out)
     kept = offers if asked else cheapest_offers(offers, left_out)
     if not kept:
-        told = f": {'; '.join(left_out[:3])}" if left_out else ""
+        reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
-            f"no market with a known GPU has a record at {turn.at}{told}",
+            f"no market with a known GPU has a record at {turn.at}{reasons}",
             expected="a market of an instance type whose GPU is known",
             remedy="ingest one, or choose another --at; `slackwater catalogue` lists the instance types",
         )
@@ -184,12 +184,12 @@ def markets_now(turn: Turn, offers: Sequence[Offer]) -> dict[str, MarketNow]:
     histories, prepared = ready(turn, origins, [turn.settings.planner])
     peers = peers_of(turn, list(origins), start=min(record_start(own[0]) for own in origins.values()))
     return {
-        one.key: MarketNow(
-            history=histories[one],
-            forecasts=forecasts_of(histories[one], prepared.batches[one], settings=turn.settings),
-            peers=peers[one],
+        origin.key: MarketNow(
+            history=histories[origin],
+            forecasts=forecasts_of(histories[origin], prepared.batches[origin], settings=turn.settings),
+            peers=peers[origin],
         )
-        for one in origins
+        for origin in origins
     }
 
 
@@ -225,7 +225,7 @@ def configuration_model(
 
 def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
     """Return all runs measured by the reports known at a time, by job and time; later reports are not read (M1.2)."""
-    jobs = {one.request.name: one for one in stored_jobs(store) if one.request.configuration is not None}
+    jobs = {job.request.name: job for job in stored_jobs(store) if job.request.configuration is not None}
     if not jobs:
         return []
     found = []
@@ -358,7 +358,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "decision": decision_row(
             OpenJob(request=request, histories=(winner.history,), live=winner.live), winner.decision
         ),
-        "runners_up": [loser_row(one, step) for one in filled.losers],
+        "runners_up": [loser_row(loser, step) for loser in filled.losers],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
         "synthetic": _synthetic(winner),
@@ -552,7 +552,7 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
 
     Only this step reads data observed after the turn's time. Raises `MarketError` if a record ends before the deadline.
     """
-    planned = [filled.winner, *(one.planned for one in filled.losers if one.planned is not None)]
+    planned = [filled.winner, *(loser.planned for loser in filled.losers if loser.planned is not None)]
     ended = _ended_jobs(turn, planned)
     names = [name for name in BASELINES if name != policy.name]
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
@@ -592,13 +592,13 @@ def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     end = replace(turn, at=max(later.at for later in slots))
     histories, prepared = ready(end, slots, [turn.settings.planner])
     forecasts = {
-        one: forecasts_of(
-            histories[one],
-            prepared.batches[one],
+        slot: forecasts_of(
+            histories[slot],
+            prepared.batches[slot],
             settings=turn.settings,
             horizon=turn.settings.planning_horizon,
         )
-        for one in slots
+        for slot in slots
     }
     peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
     return [
@@ -631,16 +631,16 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
-    mine = rows[0]
+    first = rows[0]
     alone = ran.scored.ledger[0].on_demand_only_usd if ran.scored.on_demand_known else None
     return {
         "from": ended.start,
         "deadline": ended.start + ended.run.deadline_slots * step,
-        "outcome": mine,
+        "outcome": first,
         "on_demand_only_usd": alone,
-        "saved_share": None if not alone else 1.0 - mine["cost_usd"] / alone,
+        "saved_share": None if not alone else 1.0 - first["cost_usd"] / alone,
         "expected_cost_usd": expected.cost_usd,
-        "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
+        "expected_inside": expected.cost_p10_usd - 1e-9 <= first["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,
         "hindsight": {
             "low": ran.scored.hindsight_low if valued else None,
@@ -659,8 +659,8 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
             }
             for one, decided, other in ran.others
         ],
-        "regret_usd": mine["cost_usd"]
-        - min([mine["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
+        "regret_usd": first["cost_usd"]
+        - min([first["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
         "gaps": int((~ended.windows[0].observed).sum()),
         "synthetic": list(ended.assumptions),
         "allocations": _slots(ran.scored, step),

@@ -192,11 +192,11 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
         labels = [cost[0] for cost in costs]
         return [dots(known, labels, x=Axis(title="USD"), kinds=kinds, spans=True, height=36 * len(costs))]
 
-    told = (
+    caption = (
         "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. Squares: on-demand alone."
         + (" Triangles: what the replay cost." if score else "")
     )
-    return Figure(specs=draw, label="Cost of each configuration", captions=[told], width=720)
+    return Figure(specs=draw, label="Cost of each configuration", captions=[caption], width=720)
 
 
 def _replay_section(answer: Mapping[str, Any]) -> Section:
@@ -243,7 +243,7 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
         y = Axis(title="instances", low=0, high=top, whole=True)
         return [stacks(rows, colours, over=there, x=Axis(title="UTC"), y=y)]
 
-    told = (
+    caption = (
         "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top)."
     )
-    return Figure(specs=draw, label="Instances held in every slot", captions=[told], width=720)
+    return Figure(specs=draw, label="Instances held in every slot", captions=[caption], width=720)

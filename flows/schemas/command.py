@@ -65,7 +65,7 @@ def init(
     if job:
         path = out or Path(JOB_FILE.name)
         texts, value = {path: JOB_FILE.read_text(encoding="utf-8")}, {"job": str(path)}
-        said = [
+        lines = [
             f"{path}: a job file with every key. Change it, then `slackwater plan {shlex.quote(str(path))}`."
         ]
     elif deployments:
@@ -76,7 +76,7 @@ def init(
             beside: AUTOMATIONS_FILE.read_text(encoding="utf-8"),
         }
         value = {"deployments": str(path), "automations": str(beside)}
-        said = [
+        lines = [
             f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known, and then "
             "`python -m slackwater.flows.engine.closing` makes them refuse unknown parameters.",
             f"{beside}: what ends runs whose process has died, and makes their turn once more. "
@@ -85,7 +85,7 @@ def init(
     else:
         path = out or Path(SETTINGS_FILE)
         texts, value = {path: commented_settings()}, {"settings": str(path)}
-        said = [
+        lines = [
             f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
         ]
     for one in texts:
@@ -99,4 +99,4 @@ def init(
             raise SettingsError(
                 f"{one}: {error.strerror}", remedy="name a file that can be written"
             ) from error
-    return Answer(title="Files", value=value, blocks=said)
+    return Answer(title="Files", value=value, blocks=lines)

@@ -122,11 +122,11 @@ def accuracy_blocks(
     """Return a section per variable, ``markets`` with the tables by market, and the explanation of the measures."""
     sections: list[Block] = [
         Section(
-            TITLES[one.variable],
-            [*variable_blocks(one, markets=markets), *(more or {}).get(one.variable, ())],
-            f"accuracy-{one.variable}",
+            TITLES[score.variable],
+            [*variable_blocks(score, markets=markets), *(more or {}).get(score.variable, ())],
+            f"accuracy-{score.variable}",
         )
-        for one in scores
+        for score in scores
     ]
     return [*sections, ABOUT]
 
@@ -279,8 +279,8 @@ def beyond_axis(series: Mapping[str, Sequence[float]], low: float) -> str:
     'Below −0.300 the axis is cut off: bad falls to −0.900.'
     """
     ends = {name: min(values) for name, values in series.items() if min(values) < low}
-    told = listed(f"{name} falls to {significant(worst)}" for name, worst in ends.items())
-    return f"Below {significant(low)} the axis is cut off: {told}." if ends else ""
+    texts = listed(f"{name} falls to {significant(worst)}" for name, worst in ends.items())
+    return f"Below {significant(low)} the axis is cut off: {texts}." if ends else ""
 
 
 def coverage_figure(scores: Scores) -> Figure | None:
@@ -401,11 +401,11 @@ def markets_figure(scores: Scores) -> Figure | None:
     if known.empty:
         return None
     known = known.sort_values(["skill_pinball", "market"], ascending=[False, True])
-    shown, told = known, plural(len(known), "market")
+    shown, markets_text = known, plural(len(known), "market")
     if len(known) > 2 * MOST_DRAWN:
         shown = pd.concat([known[:MOST_DRAWN], known[-MOST_DRAWN:]])
-        told = f"The {MOST_DRAWN} best and {MOST_DRAWN} worst of {told}"
-    few = len(own) - len(known)
+        markets_text = f"The {MOST_DRAWN} best and {MOST_DRAWN} worst of {markets_text}"
+    undrawn = len(own) - len(known)
 
     def draw() -> list[dict[str, Any]]:
         from slackwater.flows.show.charts import Axis, dots
@@ -445,8 +445,8 @@ def markets_figure(scores: Scores) -> Figure | None:
         title="Skill by market",
         width=0,
         captions=[
-            f"{told}, all steps; bars: 95 % interval, days as blocks."
-            + (f" {plural(few, 'market')} with too few days not drawn." if few else "")
+            f"{markets_text}, all steps; bars: 95 % interval, days as blocks."
+            + (f" {plural(undrawn, 'market')} with too few days not drawn." if undrawn else "")
         ],
     )
 

@@ -103,11 +103,11 @@ def step_rows(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any
     rows: list[dict[str, Any]] = []
     last = None
     for edge, value in zip(edges, [*values, None], strict=True):
-        gone = value is None or value != value
-        if gone and last is not None:
+        missing = value is None or value != value
+        if missing and last is not None:
             rows.append({"x": edge, "y": last})
-        rows.append({"x": edge, "y": None if gone else value})
-        last = None if gone else value
+        rows.append({"x": edge, "y": None if missing else value})
+        last = None if missing else value
     return rows if rows[-1]["y"] is not None else rows[:-1]
 
 
@@ -403,8 +403,8 @@ def rules(values: float | Mapping[str, float] | None) -> list[Any]:
         return []
     if not isinstance(values, Mapping):
         return [level(values)]
-    told = [{"level": value, "text": name} for name, value in values.items()]
-    data = alt.Chart(alt.InlineData(values=told)).encode(y="level:Q")
+    levels = [{"level": value, "text": name} for name, value in values.items()]
+    data = alt.Chart(alt.InlineData(values=levels)).encode(y="level:Q")
     words = data.mark_text(align="right", dy=-6, color=colour("muted")).encode(
         x=alt.value("width"), text="text:N"
     )

@@ -86,7 +86,7 @@ class Turn(TurnValues):
         return cast(Reads, self.reads)  # set in `__post_init__`
 
     def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
-        """Return what a reader of the warehouse finds; stages read by this function only, and `write` stores their results."""
+        """Return the result of a reader of the warehouse; stages read by this function only, and `write` stores their results."""
         return reader(self.store, *args, **options)
 
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ def read_decision_facts(
     be stored, and are read. ``pool`` must have the rounds learned before each turn.
     """
     names = tuple(tuple(job.request.name for job, _ in work.running) for work in works)
-    ledger = turns[-1].read(read_ledger, [name for own in names for name in own])
+    ledger = turns[-1].read(read_ledger, [name for job_names in names for name in job_names])
     issued: list[list[Row]] = [[] for _ in turns]
     lacking: list[tuple[int, PlacedJob]] = []
     for place, work in enumerate(works):
@@ -104,14 +104,14 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
     fresh = decide_together(facts.opened, facts.issued, effort_of(turns[-1].settings), turns[-1].fan)
     decided: list[Decided] = []
     runs, decisions = [], []
-    for turn, names, old, unread, own in zip(
+    for turn, names, old, unread, row_or_reason in zip(
         turns, facts.names, facts.issued, facts.unread, fresh, strict=True
     ):
-        texts = [*unread, *(text for text in own.values() if isinstance(text, str))]
+        texts = [*unread, *(text for text in row_or_reason.values() if isinstance(text, str))]
         for text in texts:
             turn.say(text)
         # In the order of the turn's jobs, whatever the order of the decisions.
-        new = [row for name in names if isinstance(row := own.get(name), dict)]
+        new = [row for name in names if isinstance(row := row_or_reason.get(name), dict)]
         decisions += [(turn.run_id, row) for row in new]
         runs.append(turn.done("allocate", {"decisions": len(new)} | ({"left_out": texts} if texts else {})))
         rows = sorted([*old, *new], key=lambda row: str(row["job"]))
@@ -133,12 +133,12 @@ def decide_together(
     promised: Counter[tuple[pd.Timestamp, str]] = Counter()
     for row in (row for rows in issued for row in rows):
         promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
-    trajectories = [_trajectory([one for _, one in own]) for own in opened.values()]
+    trajectories = [_trajectory([one for _, one in states]) for states in opened.values()]
     made = decide_all(trajectories, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
-    for (name, own), decisions in zip(opened.items(), made, strict=True):
+    for (name, states), decisions in zip(opened.items(), made, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
-        for (place, one), decision in zip(own, decisions, strict=True):
+        for (place, one), decision in zip(states, decisions, strict=True):
             if isinstance(decision, Undecided):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
             elif decision is not None:
@@ -180,7 +180,9 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
     stored, markets = job
     name = stored.request.name
     known = tuple(
-        one for one in markets if any(made.issued_at == one.at for made in forecasts.get((name, one.key), ()))
+        market
+        for market in markets
+        if any(made.issued_at == market.at for made in forecasts.get((name, market.key), ()))
     )
     homeless = stored.request.may_move and stored.request.market is None
     return (stored, known) if known and (homeless or markets[0] in known) else job
@@ -196,12 +198,14 @@ def _open_states(
     """Return the state of each job that lacks a decision, as known at its turn's time, or the error; turns ascend."""
     if not lacking:
         return []
-    newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}
+    newest = {
+        (job.request.name, market.key): (job, market) for _, (job, markets) in lacking for market in markets
+    }
     forecasts = planned_forecasts(turns[-1], list(newest.values()), planned)
     deciding = pool.deciders([turn.at for turn in turns])
     opened: list[OpenJob | Exception] = []
-    for place, own in groupby(lacking, key=lambda one: one[0]):
-        jobs = [_with_forecasts(job, forecasts) for _, job in own]
+    for place, group in groupby(lacking, key=lambda one: one[0]):
+        jobs = [_with_forecasts(job, forecasts) for _, job in group]
         opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened
 

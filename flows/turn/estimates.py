@@ -117,20 +117,20 @@ def read_estimations(
     """
     needed = _needed_estimations(turn, histories, missing)
     groups: dict[tuple[str, pd.Timestamp], list[Estimation]] = {}
-    for one in _all_estimations(needed):
-        groups.setdefault((one.model, one.time), []).append(one)
+    for estimation in _all_estimations(needed):
+        groups.setdefault((estimation.model, estimation.time), []).append(estimation)
     found: dict[Estimation, FittedPredictor] = {}
     unreadable: list[FittedState] = []
-    for (model, at), own in groups.items():
+    for (model, at), asked in groups.items():
         states = turn.read(
             load_fitted,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
-            panels=list(dict.fromkeys(one.panel for one in own)),
+            panels=list(dict.fromkeys(one.panel for one in asked)),
             fitted_at=at,
             known_at=turn.at,
         )
-        for one in own:
+        for one in asked:
             state = states.get((one.panel, one.variable))
             if state is None:
                 continue
@@ -144,7 +144,11 @@ def read_estimations(
 
 def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Estimation, str]:
     """Return the required estimates that are not stored, from ``before`` or newly computed."""
-    lacking = [one for one in _all_estimations(estimations.needed) if one not in estimations.fitted]
+    lacking = [
+        estimation
+        for estimation in _all_estimations(estimations.needed)
+        if estimation not in estimations.fitted
+    ]
     fresh = _estimate_all(turn, [one for one in lacking if one not in before])
     return {one: before[one] if one in before else fresh[one] for one in lacking}
 
@@ -193,8 +197,8 @@ def _needed_estimations(
     turn: TurnValues, histories: Mapping[FollowedMarket, History], missing: Missing
 ) -> _Needed:
     """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
-    pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
-    names = {source: panel_name(own) for source, own in _by_source(histories).items()}
+    pools = {source: _cohorts(members, turn.settings) for source, members in _by_source(histories).items()}
+    names = {source: panel_name(members) for source, members in _by_source(histories).items()}
     needed: _Needed = {}
     for followed, models in missing.items():
         history = histories[followed]
@@ -211,15 +215,15 @@ def _needed_estimations(
                         )
                         for variable, at in zip(VARIABLES, fits, strict=True)
                     },
-                    own,
+                    members,
                 )
-                for fits, own in estimations(cohorts, history, origins)
+                for fits, members in estimations(cohorts, history, origins)
             ]
     return needed
 
 
 def _all_estimations(needed: _Needed) -> list[Estimation]:
-    every = (pair for models in needed.values() for own in models.values() for pair, _ in own)
+    every = (pair for models in needed.values() for pairs in models.values() for pair, _ in pairs)
     return list(dict.fromkeys(one for pair in every for one in pair.values()))
 
 
@@ -234,7 +238,8 @@ def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable,
     timetable = timetable_of(settings)
     return {
         variable: Cohort(
-            series=tuple(series_of(one, variable) for one in histories), cadence=timetable.of(variable)
+            series=tuple(series_of(history, variable) for history in histories),
+            cadence=timetable.of(variable),
         )
         for variable in VARIABLES
     }
@@ -242,7 +247,7 @@ def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable,
 
 def panel_name(histories: Sequence[History]) -> str:
     """Return ``source:hash``, where the hash identifies the set of markets: another set is another panel."""
-    keys = sorted((one.market.key, one.source) for one in histories)
+    keys = sorted((history.market.key, history.source) for history in histories)
     return f"{keys[0][1]}:{_short([f'{market}@{source}' for market, source in keys])}"
 
 
@@ -276,9 +281,9 @@ def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Esti
     shared: dict[tuple[str, int], list[Estimation]] = {}
     for one in sorted(required, key=lambda one: one.panel):
         shared.setdefault((one.panel if pooled[one.model] else "", one.at), []).append(one)
-    alone = [one for (panel, _), own in shared.items() if not panel for one in own]
+    alone = [one for (panel, _), group in shared.items() if not panel for one in group]
     alone.sort(key=lambda one: one.panel)
-    parcels = [own for (panel, _), own in shared.items() if panel]
+    parcels = [group for (panel, _), group in shared.items() if panel]
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if not parcels:
         return {}

@@ -115,8 +115,8 @@ def forecasts_of(
     series = both_series(history)
     return [
         forecast
-        for model, own in batches.items()
-        for batch in own
+        for model, model_batches in batches.items()
+        for batch in model_batches
         for forecast in forecasts_from(history, batch, horizon=slots[model], series=series, marked=True)
     ]
 
@@ -152,7 +152,7 @@ class LackingTurn:
 
     def by_place(self) -> dict[Place, FollowedMarket]:
         """Return the followed markets by market and source."""
-        return {(one.market, one.source): one for one in self.work.markets}
+        return {(market.market, market.source): market for market in self.work.markets}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +184,13 @@ def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origin
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
-        one: _lacking_origins(
-            [asked.missing[own[one.market, one.source]] for asked, own in zip(group, at, strict=True)]
+        market: _lacking_origins(
+            [
+                asked.missing[index[market.market, market.source]]
+                for asked, index in zip(group, at, strict=True)
+            ]
         )
-        for one in group[-1].work.markets
+        for market in group[-1].work.markets
     }
 
 
@@ -203,10 +206,12 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
     ]
     have = _issued_times(turns[-1], origins)
     starts = _starts(turns[-1], origins)
-    for turn, work, own in zip(turns, works, origins, strict=True):
-        histories = dict(zip(own, read_all(turn, [(one, starts[one.source]) for one in own]), strict=True))
+    for turn, work, of_turn in zip(turns, works, origins, strict=True):
+        histories = dict(
+            zip(of_turn, read_all(turn, [(one, starts[one.source]) for one in of_turn]), strict=True)
+        )
         missing: dict[FollowedMarket, Origins] = {}
-        for followed, models in own.items():
+        for followed, models in of_turn.items():
             known = histories[followed].slots
             first, last = known[0], known[-1]
             missing[followed] = {}
@@ -223,14 +228,20 @@ def _issued_times(
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
     """Return the times of issued forecasts, within the origins of any turn."""
     slots = [
-        slot for own in origins for models in own.values() for wanted in models.values() for slot in wanted
+        slot
+        for by_market in origins
+        for models in by_market.values()
+        for wanted in models.values()
+        for slot in wanted
     ]
     if not slots:
         return {}
     return turn.read(
         vintage_times,
-        markets=_places(followed for own in origins for followed in own),
-        models=dict.fromkeys(model for own in origins for models in own.values() for model in models),
+        markets=_places(followed for by_market in origins for followed in by_market),
+        models=dict.fromkeys(
+            model for by_market in origins for models in by_market.values() for model in models
+        ),
         start=min(slots),
         end=max(slots),
         step=step_of(turn.settings),
@@ -258,8 +269,8 @@ def _starts(turn: TurnValues, origins: Sequence[Mapping[FollowedMarket, Origins]
     """Return by source the earliest slot needed of any market, as the markets of a source are estimated together."""
     starts: dict[str, pd.Timestamp] = {}
     for asked in origins:
-        for followed, own in asked.items():
-            needed = min(timetable_of(turn.settings).start(slots[0]) for slots in own.values())
+        for followed, by_model in asked.items():
+            needed = min(timetable_of(turn.settings).start(slots[0]) for slots in by_model.values())
             starts[followed.source] = min(needed, starts.get(followed.source, needed))
     return starts
 
@@ -327,7 +338,7 @@ def forecast_group(
     group = facts.turns
     last = group[-1]
     turn, markets = last.turn, last.work.markets
-    places = [(one.market, one.source) for one in markets]
+    places = [(market.market, market.source) for market in markets]
     at = [asked.by_place() for asked in group]
     prepared = prepare(turn, facts.estimations, ahead)
     calls = [
@@ -360,7 +371,7 @@ def forecast_group(
             (source, tuple(forecast for _, forecast in own))
             for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0])
         ),
-        assumed=tuple(last.histories[one] for one in markets),
+        assumed=tuple(last.histories[market] for market in markets),
         accuracy=tuple((asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)),
         runs=tuple(_run_row(asked, done, left_out) for asked in group),
     )
@@ -372,8 +383,8 @@ def _with_issued(
 ) -> PlannedForecasts:
     """Return stored forecasts of the planner with those issued now, ascending."""
     found = dict(planned)
-    for (market, source), own in done.items():
-        new = [one for one in own.issued if one.predictor == planner]
+    for (market, source), market_forecasts in done.items():
+        new = [one for one in market_forecasts.issued if one.predictor == planner]
         stored = found.get((market.key, source), ())
         found[market.key, source] = sorted([*stored, *new], key=lambda one: one.issued_at)
     return found
@@ -398,12 +409,12 @@ def _in_order(
     }
     for asked in group:
         for place, followed in asked.by_place().items():
-            own = made.get(place)
-            if own is None:
+            forecasts = made.get(place)
+            if forecasts is None:
                 continue
             for model, slots in asked.missing[followed].items():
                 for slot in slots:
-                    yield followed.source, own[model, slot]
+                    yield followed.source, forecasts[model, slot]
 
 
 def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[str, str], list[Forecast]]:
@@ -422,8 +433,8 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
         end=max(presents),
         step=step_of(settings),
     )
-    for (key, source, _), own in vintages.items():
-        found.setdefault((key, source), []).extend(own)
+    for (key, source, _), vintage in vintages.items():
+        found.setdefault((key, source), []).extend(vintage)
     return found
 
 
@@ -452,9 +463,9 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
 
 def _run_row(asked: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in asked.by_place().items() if place in done]
-    made = sum(len(slots) for one in places for slots in asked.missing[one].values())
-    told = [*asked.work.left_out, *left_out]
-    details = {"markets": len(places), "forecasts": made, "left_out": told}
+    made = sum(len(slots) for place in places for slots in asked.missing[place].values())
+    messages = [*asked.work.left_out, *left_out]
+    details = {"markets": len(places), "forecasts": made, "left_out": messages}
     turn = asked.turn
     return turn.done("forecast", details)
 
@@ -471,13 +482,13 @@ def ready(
     together = any(make_predictor(model).pooled for model in models)
     mates = panel_mates(turn, origins) if together else []
     first = {
-        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
+        source: min(slots[0] for one, slots in origins.items() if one.source == source) for source in sources
     }
     timetable = timetable_of(turn.settings)
     starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
-    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
+    starts |= {one: min(starts[one], record_start(slots[0])) for one, slots in origins.items()}
     histories = dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
-    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
+    missing = {one: {model: list(slots) for model in models} for one, slots in origins.items()}
     return histories, prepare(turn, read_estimations(turn, histories, missing))
 
 
@@ -511,13 +522,15 @@ def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
     """Return the forecasts of consecutive turns together, ascending, each once."""
     found: dict[tuple[str, str], dict[tuple[pd.Timestamp, pd.Timedelta], Forecast]] = {}
     before: PlannedForecasts | None = None
-    for own in planned:
-        if own is before:  # turns whose forecasts were computed together share them
+    for by_time in planned:
+        if by_time is before:  # turns whose forecasts were computed together share them
             continue
-        before = own
-        for place, forecasts in own.items():
-            found.setdefault(place, {}).update(((one.issued_at, one.step), one) for one in forecasts)
-    return {place: [own[key] for key in sorted(own)] for place, own in found.items()}
+        before = by_time
+        for place, forecasts in by_time.items():
+            found.setdefault(place, {}).update(
+                ((forecast.issued_at, forecast.step), forecast) for forecast in forecasts
+            )
+    return {place: [by_time[key] for key in sorted(by_time)] for place, by_time in found.items()}
 
 
 def read_planned(
@@ -528,14 +541,14 @@ def read_planned(
     for job, followed in jobs:
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
-    for step, own in by_step.items():
+    for step, pairs in by_step.items():
         vintages = turn.read(
             read_vintages,
             Forecast,
-            markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
+            markets=dict.fromkeys((followed.market, followed.source) for _, followed in pairs),
             models=[turn.settings.planner],
-            start=min(job.start for job, _ in own),
-            end=max(min(job.deadline, followed.at) for job, followed in own),
+            start=min(job.start for job, _ in pairs),
+            end=max(min(job.deadline, followed.at) for job, followed in pairs),
             step=step,
         )
         for (key, source, _), forecasts in vintages.items():

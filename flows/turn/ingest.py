@@ -106,8 +106,8 @@ def _joined_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
     tables: dict[Kind, list[pa.Table]] = {}
     for batch in batches:
         tables.setdefault(batch.kind, []).append(batch.table)
-    for kind, own in tables.items():
-        yield Batch(kind=kind, table=pa.concat_tables(own, promote_options="permissive"))
+    for kind, tables_of_kind in tables.items():
+        yield Batch(kind=kind, table=pa.concat_tables(tables_of_kind, promote_options="permissive"))
 
 
 def ingest_observations(turn: Turn, data: Path | None) -> Counts:

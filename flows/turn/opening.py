@@ -43,26 +43,26 @@ def open_jobs(
     ledger = turn.read(read_ledger, [job.request.name for job, _ in jobs]) if ledger is None else ledger
     first = record_start(min((job.start for job, _ in jobs), default=turn.at))
     asked = [
-        (one, min(one.at, job.start if forecasts is None else record_start(job.start)))
+        (market, min(market.at, job.start if forecasts is None else record_start(job.start)))
         for job, markets in jobs
-        for one in markets
+        for market in markets
     ]
     peers = {} if forecasts is None else peers_of(turn, [one for one, _ in asked], start=first)
     read = iter(try_histories(turn, asked))
     found: list[OpenJob | Exception] = []
     for job, markets in jobs:
         histories, name = [next(read) for _ in markets], job.request.name
-        if unread := [one for one in histories if isinstance(one, MarketError)]:
+        if unread := [history for history in histories if isinstance(history, MarketError)]:
             found.append(unread[0])
             continue
         try:
             found.append(
                 open_job(
                     job.request,
-                    [one for one in histories if isinstance(one, History)],
+                    [history for history in histories if isinstance(history, History)],
                     decided=placements_of(ledger.decisions.get(name, ())),
-                    forecasts=[(forecasts or {}).get((name, one.key), ()) for one in markets],
-                    peers=[peers.get(one, ()) for one in markets],
+                    forecasts=[(forecasts or {}).get((name, market.key), ()) for market in markets],
+                    peers=[peers.get(market, ()) for market in markets],
                     reports=ledger.reports.get(name, ()),
                     revisions=ledger.revisions.get(name, ()),
                     by=(None, "") if by is None else by.of(job.request),
@@ -89,13 +89,13 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     present slot. Nothing is stored.
     """
     planner, step = turn.settings.planner, step_of(turn.settings)
-    issued = planned_forecasts(turn, [(job, one) for job, markets in jobs for one in markets])
+    issued = planned_forecasts(turn, [(job, market) for job, markets in jobs for market in markets])
     known: dict[FollowedMarket, dict[pd.Timestamp, Forecast]] = {}
     lacking: dict[FollowedMarket, set[pd.Timestamp]] = {}
     for job, markets in jobs:
         for one in markets:
-            own = known.setdefault(one, {})
-            own |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
+            by_slot = known.setdefault(one, {})
+            by_slot |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
             needed = [one.at] if job.request.may_move else pd.date_range(job.start, one.at, freq=step)
             lacking.setdefault(one, set()).update(needed)
     origins = {one: sorted(slots - set(known[one])) for one, slots in lacking.items()}
@@ -106,9 +106,9 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
             made = forecasts_of(histories[one], prepared.batches[one], settings=turn.settings)
             known[one] |= {forecast.issued_at: forecast for forecast in made}
     return {
-        (job.request.name, one.key): [known[one][slot] for slot in sorted(known[one])]
+        (job.request.name, market.key): [known[market][slot] for slot in sorted(known[market])]
         for job, markets in jobs
-        for one in markets
+        for market in markets
     }
 
 
@@ -116,7 +116,7 @@ def computed_ending(turn: Turn, placed: PlacedJob, ledger: JobLedger) -> Ending 
     """Return how a job ended by its decisions; None if its market cannot be read."""
     job, markets = placed
     try:
-        there = tuple(replace(one, at=min(one.at, job.deadline)) for one in markets)
+        there = tuple(replace(market, at=min(market.at, job.deadline)) for market in markets)
         running = open_placed_job(turn, (job, there), ledger=ledger)
     except RAISED:
         return None

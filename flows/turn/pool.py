@@ -65,19 +65,19 @@ class Group(Generic[P]):
         """Return the policy that decides at each time, and why: the leader by the rounds learned before (decision 3)."""
         known = [self.rounds.before(microseconds(at, "at")) for at in times]
         # Times whose rounds are the first rounds of this group share one pass over them.
-        prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
+        prefixes = [len(state.jobs) for state in known if state.jobs and state.begins(self.rounds)]
         first = min(prefixes, default=0)
         table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
         shared = weigh(self.learner, self.names, table, after=first) if prefixes else []
         found: list[tuple[P, str]] = []
-        for own in known:
-            seen = len(own.jobs)
+        for state in known:
+            seen = len(state.jobs)
             if not seen:
                 found.append(self._untaught())
-            elif own.begins(self.rounds):
+            elif state.begins(self.rounds):
                 found.append(self._leading(shared[seen - first], seen))
             else:
-                found.append(self._leading(own.newest(self.learner), seen))
+                found.append(self._leading(state.newest(self.learner), seen))
         return found
 
     def _untaught(self) -> tuple[P, str]:
@@ -120,8 +120,8 @@ class Pool(Group[Policy[Any]]):
         """Return for each time the policies that decide, and why."""
         known = [bool(self.movers.rounds.before(microseconds(at, "at")).jobs) for at in times]
         return [
-            Deciders(in_one_market=own, among_markets=(policy, why if knows else ""))
-            for own, (policy, why), knows in zip(
+            Deciders(in_one_market=group, among_markets=(policy, why if knows else ""))
+            for group, (policy, why), knows in zip(
                 self.deciding(times), self.movers.deciding(times), known, strict=True
             )
         ]
@@ -136,7 +136,7 @@ def read_pool(turn: Turn) -> Pool:
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
     names, movers = [policy.name for policy in policies], list(MULTI_MARKET_POLICIES)
-    rounds, of_movers = (turn.read(stored_rounds, own) for own in (names, movers))
+    rounds, of_movers = (turn.read(stored_rounds, names_of_group) for names_of_group in (names, movers))
     return Pool(
         policies=tuple(policies),
         rounds=rounds,

@@ -49,18 +49,22 @@ class ScoreFacts:
         if jobs >= self.jobs:
             return self
         taken = []
-        for own in self.ended:
-            taken.append(own[: max(jobs, 0)])
-            jobs -= len(own)
+        for of_turn in self.ended:
+            taken.append(of_turn[: max(jobs, 0)])
+            jobs -= len(of_turn)
         return replace(self, ended=tuple(taken), left_out=((),) * len(self.turns), whole=False)
 
     def after(self, batch: ScoreFacts, scores: SlotScores) -> ScoreFacts:
         """Return the facts of the jobs that follow a batch of the first jobs."""
         return replace(
             self,
-            ended=tuple(own[len(done) :] for own, done in zip(self.ended, batch.ended, strict=True)),
-            left_out=tuple(own + more for own, more in zip(self.left_out, scores.left_out, strict=True)),
-            scored=tuple(count + len(own) for count, own in zip(self.scored, scores.names, strict=True)),
+            ended=tuple(of_turn[len(done) :] for of_turn, done in zip(self.ended, batch.ended, strict=True)),
+            left_out=tuple(
+                of_turn + more for of_turn, more in zip(self.left_out, scores.left_out, strict=True)
+            ),
+            scored=tuple(
+                count + len(of_turn) for count, of_turn in zip(self.scored, scores.names, strict=True)
+            ),
             pool=scores.pool,
         )
 
@@ -120,18 +124,18 @@ def read_score_facts(
 def score_slots(facts: ScoreFacts) -> SlotScores:
     """Replay on every ended job the policies of its kind that lack its round, and add the round."""
     turns, pool = facts.turns, facts.pool
-    calls = [{"ended": ended, "policies": policies} for own in facts.ended for ended, policies in own]
+    calls = [{"ended": ended, "policies": policies} for of_turn in facts.ended for ended, policies in of_turn]
     made: Iterator[Scored | str] = iter(turns[-1].fan(score_ended, calls))
-    found = [[next(made) for _ in own] for own in facts.ended]
-    scored = [[one for one in own if isinstance(one, Scored)] for own in found]
-    failed = tuple(tuple(one for one in own if isinstance(one, str)) for own in found)
+    found = [[next(made) for _ in of_turn] for of_turn in facts.ended]
+    scored = [[one for one in of_turn if isinstance(one, Scored)] for of_turn in found]
+    failed = tuple(tuple(one for one in of_turn if isinstance(one, str)) for of_turn in found)
     learned = learn(
-        [(turn.at, own) for turn, own in zip(turns, scored, strict=True)],
+        [(turn.at, of_turn) for turn, of_turn in zip(turns, scored, strict=True)],
         groups=[(one.rounds, one.learner) for one in (pool, pool.movers)],
     )
     scores = SlotScores(
         results=Results(learned=learned),
-        names=tuple(tuple(one.ended.run.name for one in own) for own in scored),
+        names=tuple(tuple(one.ended.run.name for one in of_turn) for of_turn in scored),
         left_out=failed,
         pool=pool.with_rounds(*learned.rounds),
     )

@@ -111,8 +111,8 @@ def score_jobs(
         batch = facts.first(SCORED_TOGETHER)
         scores = score_slots(batch)
         write(turns[-1].store, scores.results)
-        for own, more in zip(names, scores.names, strict=True):
-            own += more
+        for names_of_turn, more in zip(names, scores.names, strict=True):
+            names_of_turn += more
         if batch.whole:
             return names, scores.pool
         facts = facts.after(batch, scores)
@@ -263,7 +263,7 @@ class TurnResult(TurnProgress):
 
     def answer(self) -> TurnAnswer:
         """Return the object that ``slackwater run --json`` prints."""
-        own: TurnAnswer = {
+        answer: TurnAnswer = {
             "at": self.at.isoformat(),
             "run": self.run_id,
             "ingested": cast("dict[str, Ingested]", self.ingested),
@@ -275,8 +275,8 @@ class TurnResult(TurnProgress):
             "report": str(self.page or ""),
         }
         if self.movers:
-            own["movers"] = list(self.movers)
-        return own
+            answer["movers"] = list(self.movers)
+        return answer
 
 
 def whole_turn(
@@ -293,5 +293,7 @@ def whole_turn(
     turn = replace(turn, reads=None)
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
-    own = {one.name: getattr(found, one.name) for one in fields(TurnProgress)}
-    return TurnResult(**own, run_id=turn.run_id, at=turn.at, accuracy=accuracy_rows(found.measured.accuracy))
+    values = {one.name: getattr(found, one.name) for one in fields(TurnProgress)}
+    return TurnResult(
+        **values, run_id=turn.run_id, at=turn.at, accuracy=accuracy_rows(found.measured.accuracy)
+    )

@@ -59,8 +59,8 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     asked = []
     for request in requests:
         if request.names_no_market:
-            request, told = proposed(turn, request)
-            left_out.append(told)
+            request, note_of_choice = proposed(turn, request)
+            left_out.append(note_of_choice)
         asked.append(_place_request(turn, request))
     known = _add_jobs(turn, asked, origin="user")
     chosen = choose_markets(turn, most=turn.settings.max_markets)
@@ -202,7 +202,7 @@ def _begins_after(job: StoredJob, followed: FollowedMarket) -> str:
 def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[FollowedMarket, ...]:
     """Return the readable markets of a multi-market job; none if its home cannot be read."""
     try:
-        found = places_of(turn, job.request, told=left_out.append)
+        found = places_of(turn, job.request, notify=left_out.append)
     except InputError as error:
         left_out.append(f"job {job.request.name} is left out: {error}")
         return ()

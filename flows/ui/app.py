@@ -20,7 +20,7 @@ from slackwater.flows.show.page import asset, properties
 from slackwater.flows.ui.metrics import MEDIA_TYPE, metrics_text
 from slackwater.flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
 from slackwater.flows.ui.reading import Snapshots
-from slackwater.flows.ui.reports import PATH, ReportDoor
+from slackwater.flows.ui.reports import PATH, ReportReceiver
 from slackwater.warehouse.errors import (
     InputError,
     JobError,
@@ -50,9 +50,9 @@ def make_app(
     *,
     bound: str = "127.0.0.1",
     names: Iterable[str] = (),
-    door: ReportDoor | None = None,
+    receiver: ReportReceiver | None = None,
 ) -> Guard:
-    """Return the app for a warehouse at the address ``bound`` or host ``names``; with a ``door`` it takes reports."""
+    """Return the app for a warehouse at the address ``bound`` or host ``names``; with a ``receiver`` it takes reports."""
     routes = [
         Route("/api", _api_index),
         Route("/api/state", partial(_state, snapshots)),
@@ -64,13 +64,13 @@ def make_app(
             Route(f"/api/{view.name}", partial(_json, view, snapshots)),
         ]
     routes += [Route("/static/{name}", _static), Route("/favicon.ico", _icon)]
-    if door is not None:
-        routes.append(Route(PATH, door.answer, methods=["POST"]))
+    if receiver is not None:
+        routes.append(Route(PATH, receiver.answer, methods=["POST"]))
     failed = partial(_error, snapshots)
     app = Starlette(
         routes=routes, exception_handlers=dict.fromkeys((HTTPException, SlackwaterError, 500), failed)
     )
-    methods = ("GET", "HEAD") if door is None else ("GET", "HEAD", "POST")  # POST: one route, else 405
+    methods = ("GET", "HEAD") if receiver is None else ("GET", "HEAD", "POST")  # POST: one route, else 405
     return Guard(app, bound=bound, names=names, policy=POLICY, methods=methods)
 
 
@@ -144,8 +144,8 @@ def _static(request: Request) -> Response:
 
 def style_sheet() -> str:
     """Return the style sheet of all pages: colours, styles of the blocks, then styles of the UI."""
-    own = (files("slackwater.flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
-    return f"{properties()}\n{asset('blocks.css')}\n{own}"
+    ui_css = (files("slackwater.flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
+    return f"{properties()}\n{asset('blocks.css')}\n{ui_css}"
 
 
 def _icon(request: Request) -> Response:

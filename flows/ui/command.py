@@ -98,19 +98,19 @@ def serve(
         from slackwater.flows.ui.app import make_app, warm_up
         from slackwater.flows.ui.connections import ClosingProtocol
         from slackwater.flows.ui.reading import Snapshots
-        from slackwater.flows.ui.reports import ReportDoor
+        from slackwater.flows.ui.reports import ReportReceiver
 
         if not is_loopback(host):
             print(
                 f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
                 file=sys.stderr,
             )
-        door = ReportDoor.of(db, settings, clock=clock, bound=host)
-        if door is not None and door.refused:
-            print(f"slackwater: warning: {door.refused}", file=sys.stderr)
+        receiver = ReportReceiver.of(db, settings, clock=clock, bound=host)
+        if receiver is not None and receiver.refused:
+            print(f"slackwater: warning: {receiver.refused}", file=sys.stderr)
         snapshots = Snapshots(db, settings, clock)
         warm_up(snapshots)
-        app = make_app(snapshots, bound=host, names=names, door=door)
+        app = make_app(snapshots, bound=host, names=names, receiver=receiver)
         server = uvicorn.Server(
             uvicorn.Config(
                 app, log_level="warning", access_log=False, server_header=False, lifespan="off",

@@ -248,7 +248,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         if best["saved_usd"] is None
         else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
     )
-    told = (
+    text = (
         "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then (model: "
         f"{best['model']}). The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
@@ -263,7 +263,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         for row in top
     ]  # fmt: skip
     blocks: list[Block] = [
-        told,
+        text,
         costs_figure(drawn),
         outcome_table("The best policies and the baselines", top),
     ]
@@ -284,7 +284,7 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
     except SlackwaterError:
         return None
     first = min(job.start, turn.at - ROUTE_SLOTS * job.step)
-    histories = try_histories(turn, [(one, first) for one in places])
+    histories = try_histories(turn, [(place, first) for place in places])
     panels = [
         panel(history, None)
         for history in histories
@@ -339,7 +339,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         y=Axis(title="instances", whole=True, low=0, ticks=4),
         line=available, line_name="spot available", height=110,
     )  # fmt: skip
-    said = (
+    caption = (
         f"{100 * slots[-1]['share_done']:.0f} % of the work was done when the slot at {utc(newest)} began; uniform progress would "
         f"be {100 * slots[-1]['share_expected']:.0f} %."
     )
@@ -347,7 +347,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         specs=[above, below],
         label=f"Progress and instances of job {data['job']['job']}",
         captions=[
-            f"{said} Filled is what was held, an outline what is decided for the slot at hand, where the dotted line stands."
+            f"{caption} Filled is what was held, an outline what is decided for the slot at hand, where the dotted line stands."
         ],
     )
 
@@ -444,8 +444,10 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
     done = [before[k].done if k in before else job.workload for k in range(slot)] + [now.done]
     grid = pd.date_range(live.start, periods=all_slots, freq=live.step)
     tables = [
-        (one.frame if one.availability_observed else one.frame.assign(available=np.nan)).reindex(grid)
-        for one in running.histories
+        (history.frame if history.availability_observed else history.frame.assign(available=np.nan)).reindex(
+            grid
+        )
+        for history in running.histories
     ]
     # The market of each slot: the only market, else the market of the decision.
     at = dict.fromkeys(range(all_slots), 0)
@@ -458,8 +460,8 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         }
     slots: list[dict[str, Any]] = []
     for k in range(min(slot + 1, all_slots)):
-        had = None if k >= slot else live.ran(k).allocation if k in before else NOTHING
-        told = live.decided[k].allocation if k in live.decided else None
+        ran = None if k >= slot else live.ran(k).allocation if k in before else NOTHING
+        decided = live.decided[k].allocation if k in live.decided else None
         observed: Any = tables[at[k]].iloc[k] if k in at else {}
         slots.append(
             {
@@ -468,15 +470,15 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
                 "share_expected": k / all_slots,
                 "price_usd": as_number(observed.get("price_usd")),
                 "available": as_number(observed.get("available")),
-                "decided_on_demand": None if told is None else told.on_demand,
-                "decided_spot": None if told is None else told.spot,
-                "held_on_demand": None if had is None else had.on_demand,
-                "held_spot": None if had is None else had.spot,
+                "decided_on_demand": None if decided is None else decided.on_demand,
+                "decided_spot": None if decided is None else decided.spot,
+                "held_on_demand": None if ran is None else ran.on_demand,
+                "held_spot": None if ran is None else ran.spot,
             }
         )
     expected = min(1.0, slot / all_slots)
     ended = [k for k, work in enumerate(done) if finished(work, job.workload)]
-    said = [one for one in running.reports if one.finished or one.progress is not None]
+    with_progress = [report for report in running.reports if report.finished or report.progress is not None]
     return {
         "slots": slots,
         "deadline_slots": all_slots,
@@ -486,5 +488,5 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         "slots_ahead": (now.done / job.workload - expected) * all_slots,
         "cost_usd": now.cost_usd,
         "finished_at": live.start + ended[0] * live.step if finished(now.done, job.workload) else None,
-        "reported_at": said[-1].reported_at if said else None,
+        "reported_at": with_progress[-1].reported_at if with_progress else None,
     }

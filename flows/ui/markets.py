@@ -204,7 +204,7 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
 
 def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
     """Return a row per slot ahead: quantiles of price and count, and the observations (None: missing or still to come)."""
-    came = history.frame.reindex(forecast.slots)
+    actual = history.frame.reindex(forecast.slots)
     places = {name: int(np.argmin(np.abs(LEVELS - level))) for name, level in _BANDS.items()}
     rows = []
     for i, slot in enumerate(forecast.slots):
@@ -214,7 +214,7 @@ def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
             row[variable] = {name: float(q[place]) for name, place in places.items()}
             row[variable]["mean"] = float(forecast.mean("price" if variable == "price" else "count")[i])
             observed = variable == "price" or history.availability_observed
-            row[variable]["came"] = as_number(came[column].iloc[i]) if observed else None
+            row[variable]["came"] = as_number(actual[column].iloc[i]) if observed else None
         rows.append(row)
     return rows
 
@@ -231,7 +231,7 @@ def nearest_market(reading: Reading, key: str) -> list[str]:
     except SlackwaterError:
         kind = ""
     keys = [f"{row['market']}@{row['source']}" for row in rows_of(listing)]
-    return [one for one in keys if kind and one.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
+    return [key for key in keys if kind and key.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
 
 
 def market_values(view: MarketView, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,12 +115,12 @@ def _skill(reading: Reading) -> Iterator[Metric]:
     scores = recent_scores(accuracy_table(reading, None), reading.settings.planner)
     rows: list[tuple[list[str], Any]] = [
         (
-            [one.variable, model, str(int(row["step"]))],
+            [score.variable, model, str(int(row["step"]))],
             0.0 if model == FLOOR else row["skill_pinball"] if row["verdict"] != TOO_FEW else None,
         )
-        for one in scores
-        for model in one.models
-        for row in one.of(model)
+        for score in scores
+        for model in score.models
+        for row in score.of(model)
     ]
     words = (
         f"Pinball skill over last value by slots ahead, pooled over markets and the last {RECENT.days} days: 0 is last value, 1 "
@@ -130,6 +130,6 @@ def _skill(reading: Reading) -> Iterator[Metric]:
 
 
 def _alarms(reading: Reading) -> Iterator[Metric]:
-    count = Counter((one["kind"], one["severity"]) for one in alarm_rows(reading))
+    count = Counter((row["kind"], row["severity"]) for row in alarm_rows(reading))
     rows = [([kind, severity], number) for (kind, severity), number in sorted(count.items())]
     yield _gauge("alarms", "Active alarms at the newest turn.", ["kind", "severity"], rows)

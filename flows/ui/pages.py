@@ -127,11 +127,11 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
 def _alarm_findings(alarms: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [
         _finding(
-            "act" if one["severity"] == "serious" else "look",
-            f"{one['kind']}, {one['subject']}: {one['text']} (since {utc(one['since'])})",
+            "act" if alarm["severity"] == "serious" else "look",
+            f"{alarm['kind']}, {alarm['subject']}: {alarm['text']} (since {utc(alarm['since'])})",
             "/completeness",
         )
-        for one in alarms
+        for alarm in alarms
     ]
 
 
@@ -200,12 +200,12 @@ def ago(time: Any, now: pd.Timestamp) -> str:
     """
     if time is None:
         return "never"
-    gone = now - pd.Timestamp(time)
-    if abs(gone) < pd.Timedelta(minutes=1):
+    age = now - pd.Timestamp(time)
+    if abs(age) < pd.Timedelta(minutes=1):
         return "now"
-    days = abs(gone) / pd.Timedelta(days=1)
-    length = f"{days:.0f} days" if days >= 3 else duration(abs(gone))
-    return f"{length} ago" if gone > pd.Timedelta(0) else f"in {length}"
+    days = abs(age) / pd.Timedelta(days=1)
+    length = f"{days:.0f} days" if days >= 3 else duration(abs(age))
+    return f"{length} ago" if age > pd.Timedelta(0) else f"in {length}"
 
 
 def sentence(words: str) -> str:
@@ -244,12 +244,12 @@ def stage_counts(stage: Mapping[str, Any] | None) -> str:
     """
     details = stage["details"] if stage else {}
     rows = [value for value in details.values() if isinstance(value, Mapping)]
-    said = [f"{value:,} {key}" for key, value in details.items() if type(value) is int]
+    texts = [f"{value:,} {key}" for key, value in details.items() if type(value) is int]
     if rows:
-        said.append(f"{sum(int(row.get('added', 0)) for row in rows):,} rows added")
+        texts.append(f"{sum(int(row.get('added', 0)) for row in rows):,} rows added")
         rejected = sum(int(row.get("rejected", 0)) for row in rows)
-        said += [f"{rejected:,} rejected"] if rejected else []
-    return ", ".join(said)
+        texts += [f"{rejected:,} rejected"] if rejected else []
+    return ", ".join(texts)
 
 
 @lru_cache(maxsize=1)

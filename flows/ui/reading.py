@@ -60,7 +60,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiPage:
-    """A page of the UI: its data, which ``/api`` serves, and the values that its template needs beside them."""
+    """A page of the UI: its data, which ``/api`` serves, and further values for its template."""
 
     data: dict[str, Any]
     values: Callable[[], dict[str, Any]] = dict

@@ -45,7 +45,7 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
     """Return errors by market, variable, model and step and pooled over markets, 80 % coverage, and the times of measurement."""
     table, times = accuracy_table(reading, at), measured_times(reading)
     scores = recent_scores(table, reading.settings.planner)
-    own = {one.variable: one for one in scores}
+    by_variable = {score.variable: score for score in scores}
     when = None if table.empty else pd.Timestamp(table["measured_at"].max())
     value = {
         "at": reading.at,
@@ -53,7 +53,8 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
         "measured": times,
         "models": sorted(set(table["model"])),
         "coverage_80": {
-            variable: _coverage(own[variable]) if variable in own else [] for variable in ("price", "count")
+            variable: _coverage(by_variable[variable]) if variable in by_variable else []
+            for variable in ("price", "count")
         },
         "pooled": errors_of(table),
         "accuracy": accuracy_rows(market_errors(table)),
@@ -78,9 +79,9 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
 def _coverage(scores: Scores) -> list[dict[str, Any]]:
     """Return the share of observations inside the 80 % interval by model and step."""
     return [
-        {"model": model, "by_step": {int(row["step"]): row["coverage_80"] for row in own}}
+        {"model": model, "by_step": {int(row["step"]): row["coverage_80"] for row in scores_of_model}}
         for model in sorted(scores.models)
-        if (own := scores.of(model))
+        if (scores_of_model := scores.of(model))
     ]
 
 

@@ -33,8 +33,8 @@ _REPORT: Final = TypeAdapter(with_config(ConfigDict(extra="forbid"))(GivenReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDoor:
-    """Where reports come in: the warehouse, the token, and why none are taken ("": they are)."""
+class ReportReceiver:
+    """Receiver of reports by HTTP: the warehouse, the token, and why it refuses all reports ("": it does not)."""
 
     db: Path
     settings: Settings
@@ -51,8 +51,8 @@ class ReportDoor:
         clock: Callable[[], pd.Timestamp],
         bound: str,
         environment: Mapping[str, str] = os.environ,
-    ) -> ReportDoor | None:
-        """Return the door of the settings, None without a token in them.
+    ) -> ReportReceiver | None:
+        """Return the receiver that the settings describe, None without a token in them.
 
         A token is sent unencrypted without TLS, so that a server at another address than loopback
         refuses reports unless a proxy with TLS is stated. Raises `SettingsError` without a token in the environment.

@@ -45,8 +45,8 @@ def completeness(reading: Reading) -> UiPage:
         "stretches": [],
     }
     if reading.at is None:
-        told = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
-        return page_of_answer(Answer(title="Completeness", value=none, blocks=[told]), empty=True)
+        text = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
+        return page_of_answer(Answer(title="Completeness", value=none, blocks=[text]), empty=True)
     answer = status_answer(found := status_of(reading.store, reading.settings, at=reference_time(reading)))
     return page_of_answer(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
 
@@ -83,7 +83,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
     """Return the alarms active at the newest turn, serious alarms first."""
     if reading.at is None:
         return []
-    rows = [one.row() for one in standing_alarms(reading.store, at=reading.at)]
+    rows = [alarm.row() for alarm in standing_alarms(reading.store, at=reading.at)]
     return sorted(rows, key=lambda row: row["severity"] != "serious")
 
 
@@ -157,7 +157,7 @@ def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "made": " and ".join(made),
         "missing": [name for name, status in statuses.items() if status == "missing"],
         "reasons": [f"{name}: {one['reason']}" for name, one in stages.items() if one["reason"]],
-        "left_out": list(dict.fromkeys(text for one in stages.values() for text in one["left_out"])),
+        "left_out": list(dict.fromkeys(text for stage in stages.values() for text in stage["left_out"])),
     }
 
 

@@ -125,7 +125,7 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
     )
     base = sums.xs(BY_DEFAULT, level="choice")["loss"].rename("base")
     both = sums.join(base, on=["variable", "class", "step", "group"])
-    told: dict[Any, dict[str, Any]] = {}
+    by_key: dict[Any, dict[str, Any]] = {}
     for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
         floor = own["floor"].to_numpy()[:, None]
         # The skill ahead of the default is 1 - (floor + loss - base) / floor.
@@ -136,10 +136,10 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
         if key[2] == BY_DEFAULT:
             low = high = np.array([np.nan])
         of_skill = skills_of(own["loss"].to_numpy()[:, None], floor).columns()
-        told[key] = {
+        by_key[key] = {
             "ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0]), "blocks": int(of_skill["days"][0]),
             **{name: of_skill[name][0] for name in ("skill_low", "skill_high", "verdict")},
         }  # fmt: skip
-    made = pd.DataFrame.from_dict(told, orient="index")
+    made = pd.DataFrame.from_dict(by_key, orient="index")
     made.index = pd.MultiIndex.from_tuples(made.index, names=["variable", "class", "choice", "step"])
     return made

@@ -119,8 +119,8 @@ def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np
     apart is assumed to persist.
     """
     n = np.arange(1, min(capacity, WIDEST_LAW) + 1)
-    few = max(1, _MOST_NUMBERS // max(1, values.size))
-    parts = [_frequencies(values, part, steps) for part in np.split(n, range(few, n.size, few))]
+    chunk = max(1, _MOST_NUMBERS // max(1, values.size))
+    parts = [_frequencies(values, part, steps) for part in np.split(n, range(chunk, n.size, chunk))]
     return np.concatenate(parts, axis=1)
 
 
@@ -241,7 +241,7 @@ def losses_of(
     median = quantiles[..., _MEDIAN]
     span = measures.transform_span(quantiles, actual)
     undefined = np.full(actual.shape, np.nan)
-    told: dict[str, Callable[[], np.ndarray]] = {
+    computed: dict[str, Callable[[], np.ndarray]] = {
         "mae": lambda: np.abs(actual - median),
         "mse": lambda: np.square(actual - mean),
         "pinball": lambda: measures.pinball(quantiles, actual),
@@ -252,13 +252,13 @@ def losses_of(
     }
     if capacity is not None:
         whole = np.floor(median + 1e-9)
-        told |= {
+        computed |= {
             "brier": lambda: brier_by_capacity(quantiles, actual, capacity),
             "absent": lambda: np.maximum(whole - actual, 0.0),
             "unpredicted": lambda: np.maximum(actual - whole, 0.0),
             "cover": lambda: measures.cover_errors(whole, actual),
         }
-    out = np.stack([told[name]() if name in told else undefined for name in names], axis=-1)
+    out = np.stack([computed[name]() if name in computed else undefined for name in names], axis=-1)
     out[np.isnan(actual)] = np.nan
     return out
 
@@ -268,8 +268,8 @@ def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.nd
     out = np.full(actual.shape, np.nan)
     for most in np.unique(capacity[capacity > 0]):
         of_it = np.flatnonzero(capacity == most)
-        few = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), WIDEST_LAW)))
-        for part in np.split(of_it, range(few, of_it.size, few)):
+        chunk = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), WIDEST_LAW)))
+        for part in np.split(of_it, range(chunk, of_it.size, chunk)):
             out[part] = measures.brier(measures.chances(quantiles[part], int(most)), actual[part])
     return out
 
@@ -322,16 +322,16 @@ def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None
     error before the first origin. ``fallback_share`` is the share of forecasts of a fallback model. Undefined values are NaN, never
     infinite. Raises `ForecastError` on a forecast of another market or step.
     """
-    for one in forecasts:
-        if one.market != actual.market or one.step != actual.step:
+    for forecast in forecasts:
+        if forecast.market != actual.market or forecast.step != actual.step:
             raise ForecastError(
-                f"forecast of {one.market.key} every {one.step} scored on {actual.market.key} every {actual.step}",
+                f"forecast of {forecast.market.key} every {forecast.step} scored on {actual.market.key} every {actual.step}",
                 expected="forecasts of the history's own market and step",
             )
     if not forecasts:
         return pd.DataFrame(columns=SCORE_COLUMNS)
-    issued = [one.issued_at for one in forecasts]
-    reach = min(max(one.horizon for one in forecasts), horizon or np.iinfo(int).max)
+    issued = [forecast.issued_at for forecast in forecasts]
+    reach = min(max(forecast.horizon for forecast in forecasts), horizon or np.iinfo(int).max)
     end = max(issued) + (reach + 1) * actual.step
     windows = Windows(presents=(end,), origins=int((end - min(issued)) // actual.step), horizon=reach)
     return window_scores(forecasts, actual, windows).drop(columns="measured_at")
@@ -531,7 +531,7 @@ def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Wi
             origin = grid[there[start]]
             first = slot_at(origin, actual.step)
             if first not in found:
-                told = [scale_of(one, first, windows.start(one, first)) for one in series]
-                found[first] = [(one.change, one.unit) for one in told]
+                scales = [scale_of(one, first, windows.start(one, first)) for one in series]
+                found[first] = [(scale.change, scale.unit) for scale in scales]
             scale[i] = found[first]
     return scale

@@ -575,11 +575,11 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> No
     if key not in held:
         losses = np.full((origins.size, *one.losses.shape[1:]), np.nan)
         held[key] = _Sums(sums=np.zeros_like(one.sums), days=np.zeros_like(one.days), losses=losses)
-    mine = held[key]
-    mine.sums += one.sums
-    mine.days += one.days
-    mine.losses[one.places] = one.losses
-    mine.reasons += one.reasons
+    total = held[key]
+    total.sums += one.sums
+    total.days += one.days
+    total.losses[one.places] = one.losses
+    total.reasons += one.reasons
 
 
 def paired_sums(model: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
@@ -663,10 +663,10 @@ class _Tables:
             stick = yardstick_of(series, origins, self.tested.timetable)
             floor = held.get((FLOOR, which))
             for model in self.tested.models:
-                mine = held.get((model, which))
-                if mine is not None:
-                    base = np.full_like(mine.losses, np.nan) if floor is None else floor.losses
-                    self._add(model, series, origins, stick, mine, base)
+                sums = held.get((model, which))
+                if sums is not None:
+                    base = np.full_like(sums.losses, np.nan) if floor is None else floor.losses
+                    self._add(model, series, origins, stick, sums, base)
 
     def _add(
         self,
@@ -674,17 +674,17 @@ class _Tables:
         series: Series,
         origins: np.ndarray,
         stick: Yardstick,
-        mine: _Sums,
+        sums: _Sums,
         floor: np.ndarray,
     ) -> None:
         name = {"variable": series.variable, "model": model, "market": series.key, "source": series.source}
         counts, steps = series.variable == "count", np.arange(1, self.tested.horizon + 1)
-        beside = paired_sums(mine.losses, floor, stick.periods)
-        tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
-        by_day = paired_sums(mine.losses, floor, stick.days)
+        beside = paired_sums(sums.losses, floor, stick.periods)
+        tests = [_diebold_mariano(sums.losses, floor, int(step)) for step in steps]
+        by_day = paired_sums(sums.losses, floor, stick.days)
         skills = _skills(model, by_day[..., [0, 3]])
         self._add_days((series.variable, model, stick.kind), stick, by_day[..., [0, 3]])
-        measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
+        measured = measures_of(sums.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {
                 **name, "step": steps, **measured,
@@ -692,9 +692,9 @@ class _Tables:
                 **skills, "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip
-        self.periods.append(_period_rows(name, series, origins, stick, mine.sums, beside))
-        self.daily.append(_daily_rows(name, stick, mine.days))
-        why = sorted(mine.reasons.items())
+        self.periods.append(_period_rows(name, series, origins, stick, sums.sums, beside))
+        self.daily.append(_daily_rows(name, stick, sums.days))
+        why = sorted(sums.reasons.items())
         words, numbers = (
             np.array([word for word, _ in why], dtype=object),
             np.array([n for _, n in why], dtype=int),
@@ -767,8 +767,8 @@ def _skills(model: str, losses: np.ndarray) -> dict[str, np.ndarray]:
     return {name: own[name] for name in SKILL_COLUMNS[1:]}
 
 
-def _diebold_mariano(mine: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
-    losses, base = mine[:, step - 1, 0], floor[:, step - 1, 0]
+def _diebold_mariano(losses_of_model: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
+    losses, base = losses_of_model[:, step - 1, 0], floor[:, step - 1, 0]
     known = ~(np.isnan(losses) | np.isnan(base))
     return diebold_mariano(losses[known], base[known], step)
 

@@ -55,13 +55,13 @@ class Drift:
     found: str
 
 
-def told_level(window: np.ndarray) -> str:
+def describe_level(window: np.ndarray) -> str:
     """Describe a window of levels in words."""
     seen = window[~np.isnan(window)]
     return f"mean {seen.mean():.3g}, at zero {100 * (seen == 0).mean():.0f} % of the time"
 
 
-def told_changes(window: np.ndarray) -> str:
+def describe_changes(window: np.ndarray) -> str:
     """Describe a window of sizes of relative changes in words."""
     seen = window[~np.isnan(window)]
     return f"mean change {100 * seen.mean():.2g} %, still {100 * (seen == 0).mean():.0f} % of the time"
@@ -73,12 +73,12 @@ def detect(
     slots_per_day: int,
     first_slot: int = 0,
     rule: DriftRule = RULE,
-    told: Callable[[np.ndarray], str] = told_level,
+    describe: Callable[[np.ndarray], str] = describe_level,
 ) -> list[Drift]:
     """Detect changes of the distribution of ``values`` (slots,), NaN in gaps; each test reads slots up to its own only.
 
     Tests are at multiples of ``rule.every`` since the epoch; ``first_slot`` is the number of slot 0. After a detection the
-    reference restarts where the change began, so no test follows for at least ``rule.least_days``. ``told`` describes a window
+    reference restarts where the change began, so no test follows for at least ``rule.least_days``. ``describe`` describes a window
     in words.
     """
     every = max(1, round(rule.every * slots_per_day))
@@ -88,7 +88,7 @@ def detect(
         if found is not None and found.statistic > rule.limit:
             since = begins + found.split
             days = (end - since) / slots_per_day
-            words = difference(told(values[begins:since]), told(values[since:end]), days)
+            words = difference(describe(values[begins:since]), describe(values[since:end]), days)
             marks.append(
                 Drift(at=end - 1, since=since, kind="distribution", statistic=found.statistic, found=words)
             )
@@ -205,12 +205,12 @@ def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
         slots_per_day=slots_per_day(series),
         first_slot=series.first_slot,
         rule=rule,
-        told=_description_of(series),
+        describe=_description_of(series),
     )
 
 
 def _description_of(series: Series) -> Callable[[np.ndarray], str]:
-    return told_level if series.variable == "count" else told_changes
+    return describe_level if series.variable == "count" else describe_changes
 
 
 def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:

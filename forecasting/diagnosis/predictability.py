@@ -192,7 +192,7 @@ def _measures(series: Series, horizon: int) -> dict[str, float]:
     seen = series.observed
     still = stillness(series)
     steps = range(1, horizon + 1)
-    bits, told = information(values)
+    bits, explained = information(values)
     cycles = {"day": day, "week": day * _WEEK_DAYS}
     strength = seasonal_strength if has_extra("diagnosis") else lambda values, period: np.nan
     correlations = autocorrelation(values, [*steps, *(max(lag, 1) for lag in cycles.values())])
@@ -213,7 +213,7 @@ def _measures(series: Series, horizon: int) -> dict[str, float]:
         "strength_daily": strength(values, cycles["day"]),
         "strength_weekly": strength(values, cycles["week"]),
         "entropy_bits": bits,
-        "told_1": told,
+        "told_1": explained,
         f"told_{horizon}": information(values, horizon)[1],
         **{f"error_{k}": mean_change(values, k) for k in steps},
     }

@@ -73,7 +73,7 @@ class Renamed:
 
     @property
     def pooled(self) -> bool:
-        """As the predictor."""
+        """Whether the predictor is estimated on all markets of a source together."""
         return self.predictor.pooled
 
     def fit(self, panel: Panel) -> FittedPredictor:

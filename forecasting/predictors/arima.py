@@ -718,8 +718,10 @@ def _nearest(series: Series, candidates: list[Arma]) -> Arma:
     every = np.arange(len(series))
     top = series.upper[:, None]
     own, other = (
-        np.nanmean(np.abs(actual - np.clip(expected(one, series, every, JUDGED_STEPS), 0.0, top)), axis=0)
-        for one in candidates
+        np.nanmean(
+            np.abs(actual - np.clip(expected(candidate, series, every, JUDGED_STEPS), 0.0, top)), axis=0
+        )
+        for candidate in candidates
     )
     better = own[other > 0] / other[other > 0]
     return candidates[0] if better.size and better.mean() < 1 else candidates[1]

@@ -70,7 +70,7 @@ _COUNT_BELIEVED = _WIDTH * np.where(
 )
 
 
-def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
+def transforms(law: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return each value's transform as shares of the bins, shape (*came.shape, COUNT_BINS).
 
     ``law`` has shape (*came.shape, states). The shares are zero where the value is NaN, outside the states, or has
@@ -80,8 +80,8 @@ def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
     [0.2, 0.2, 0.2, 0.2, 0.0]
     """
     states = law.shape[-1]
-    known = ~np.isnan(came) & (came < states)
-    value = np.where(known, came, 0.0).astype(int)
+    known = ~np.isnan(actual) & (actual < states)
+    value = np.where(known, actual, 0.0).astype(int)
     upper = np.cumsum(law, axis=-1)
     high = np.minimum(np.take_along_axis(upper, value[..., None], axis=-1), 1.0)
     mass = np.take_along_axis(law, value[..., None], axis=-1)
@@ -127,25 +127,25 @@ _RATE = 0.5
 _RIDGE = 0.005
 
 
-def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
+def error_products(laws: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return the matrix G of each forecast, divided by the number of thresholds, shape (*shape, members, members).
 
-    ``laws`` has shape (members, *shape, states), ``came`` (*shape,); NaN in ``came`` gives zeros.
+    ``laws`` has shape (members, *shape, states), ``actual`` (*shape,); NaN in ``actual`` gives zeros.
     """
     states = laws.shape[-1]
     if states < 2:
-        return np.zeros((*came.shape, laws.shape[0], laws.shape[0]))
-    below = (came[..., None] <= np.arange(states - 1)).astype(float)
-    error = np.where(np.isnan(came)[..., None], 0.0, np.cumsum(laws, axis=-1)[..., :-1] - below)
+        return np.zeros((*actual.shape, laws.shape[0], laws.shape[0]))
+    below = (actual[..., None] <= np.arange(states - 1)).astype(float)
+    error = np.where(np.isnan(actual)[..., None], 0.0, np.cumsum(laws, axis=-1)[..., :-1] - below)
     error = np.moveaxis(error, 0, -2)
     return np.asarray(error @ np.swapaxes(error, -1, -2) / (states - 1))
 
 
-def crps(law: np.ndarray, came: np.ndarray) -> np.ndarray:
-    """Return the CRPS of (*shape, states) of values ``came`` (*shape,) over the number of thresholds; 0 for NaN."""
-    below = came[..., None] <= np.arange(law.shape[-1])
+def crps(law: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    """Return the CRPS of (*shape, states) of values ``actual`` (*shape,) over the number of thresholds; 0 for NaN."""
+    below = actual[..., None] <= np.arange(law.shape[-1])
     loss = ((np.cumsum(law, axis=-1) - below) ** 2).sum(axis=-1) / max(law.shape[-1] - 1, 1)
-    return np.asarray(np.where(np.isnan(came), 0.0, loss))
+    return np.asarray(np.where(np.isnan(actual), 0.0, loss))
 
 
 def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -321,7 +321,7 @@ class StackedCount:
             end=end,
             expected=expected,
             trees=trees,
-            last={one.key: LastValue().fit(one) for one in panel.series if self.second_level},
+            last={series.key: LastValue().fit(series) for series in panel.series if self.second_level},
         )
 
 
@@ -398,12 +398,12 @@ class FittedStackedCount:
         start = max(first, series.first_slot + int(np.argmax(series.newest >= 0)))
         places = np.arange(start - series.first_slot, min(last + 1, series.end) - series.first_slot)
         states = int(series.upper[places].max()) + 1 if places.size else 1
-        came = ahead(series.values, int(NODES[-1]))[places][:, NODES - 1]
+        actual = ahead(series.values, int(NODES[-1]))[places][:, NODES - 1]
         if states > MOST_STATES:  # last value forecasts such a series, so there is nothing to weight
-            places, came = places[:0], came[:0]
-        came = np.where((series.newest[places] == places)[:, None], came, np.nan)
+            places, actual = places[:0], actual[:0]
+        actual = np.where((series.newest[places] == places)[:, None], actual, np.nan)
         laws = self._laws(panel, which, places, NODES, min(states, MOST_STATES))
-        return Watched(start=start, laws=laws, came=came, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
+        return Watched(start=start, laws=laws, came=actual, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
 
     def _laws(
         self, panel: Panel, which: int, places: np.ndarray, steps: np.ndarray, states: int
@@ -542,10 +542,10 @@ class FittedAdaptiveLastValue:
         shown = np.minimum(age, width // 2)
         changes = Changes(series=series, width=width, half=half)
         for extra in np.unique(shown):
-            mine = np.flatnonzero((shown == extra) & lively[place])
-            if mine.size:
-                needed, back = np.unique(place[mine], return_inverse=True)
-                quantiles[mine] += changes.spread(blocks[needed], horizon, int(extra))[back]
+            rows = np.flatnonzero((shown == extra) & lively[place])
+            if rows.size:
+                needed, back = np.unique(place[rows], return_inverse=True)
+                quantiles[rows] += changes.spread(blocks[needed], horizon, int(extra))[back]
         stale = is_stale(series, age)
         reasons = tuple(
             f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
@@ -760,8 +760,8 @@ class CombinedPrice:
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weight members estimated without the newest days on those days, and estimate them again on all data."""
-        begins = [one.first_slot for one in panel.series if len(one)]
-        end = max((one.end for one in panel.series), default=0)
+        begins = [series.first_slot for series in panel.series if len(series)]
+        end = max((series.end for series in panel.series), default=0)
         fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
         if not begins:
             return FittedCombinedPrice(members=fitted, kept={}, prior=_even(len(fitted)), end=end)
@@ -774,8 +774,8 @@ class CombinedPrice:
             origins = scored_origins(one, (first, stop))
             if origins.size:
                 start = empty_record(len(fitted) + 1, first)
-                told = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
-                scores = scores_of(one, origins, told)
+                quantiles = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
+                scores = scores_of(one, origins, quantiles)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
                 kept[one.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
@@ -799,14 +799,14 @@ def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
     return np.asarray(origins[price_state(series).moves[origins]])
 
 
-def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLosses:
-    """Score quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) where their targets lie in the series."""
+def scores_of(series: Series, origins: np.ndarray, quantiles: np.ndarray) -> PastLosses:
+    """Score quantiles ``quantiles`` (members, origins, `SCORED_STEPS` or more, 19) where their targets lie in the series."""
     target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
     inside = np.minimum(target, len(series) - 1)
-    there = target < len(series)
-    truth = np.where(there, series.values[inside], np.nan)
-    changed = there & (price_state(series).age[inside] == 0)
-    losses = part_losses(told[:, :, :SCORED_STEPS], truth)
+    inside_series = target < len(series)
+    truth = np.where(inside_series, series.values[inside], np.nan)
+    changed = inside_series & (price_state(series).age[inside] == 0)
+    losses = part_losses(quantiles[:, :, :SCORED_STEPS], truth)
     return PastLosses(at=origins + series.first_slot, losses=losses, changes=changed * float(REFIT_EVERY))
 
 
@@ -815,9 +815,9 @@ def member_quantiles(
 ) -> np.ndarray:
     """Return quantiles (members + 1, origins, horizon, 19), the newest value first, in the bounds known then (M6.3)."""
     series = panel.series[which]
-    told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
+    quantiles = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
     upper = series.upper[origins][:, None, None]
-    return np.asarray(np.clip(np.stack([standing(series, origins, horizon), *told]), 0.0, upper))
+    return np.asarray(np.clip(np.stack([standing(series, origins, horizon), *quantiles]), 0.0, upper))
 
 
 def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
@@ -859,13 +859,13 @@ class FittedCombinedPrice:
         asked = np.maximum(origins + series.first_slot, start.slot)
         past = scored_origins(series, (self.end - 1, int(origins[-1]) + series.first_slot))
         every = np.union1d(past, origins)
-        told = member_quantiles(self.members, panel, which, every, max(horizon, SCORED_STEPS))
+        quantiles = member_quantiles(self.members, panel, which, every, max(horizon, SCORED_STEPS))
         # Values after the last origin are not known there; `records` leaves out those after each of the others.
         known = series.part(0, int(origins[-1]) + 1)
-        scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
+        scores = scores_of(known, past, quantiles[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
         return mixed_quantiles(
-            told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
+            quantiles[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
         )
 
 

@@ -124,9 +124,9 @@ def _weigh(
             if not (np.isnan(other) or np.isnan(values[s])):
                 far = abs(x - other)
                 if before > 0.0 and s > 0:
-                    gone = previous[i] - values[s - 1]
-                    if not np.isnan(gone):
-                        far += before * abs(gone)
+                    forgotten = previous[i] - values[s - 1]
+                    if not np.isnan(forgotten):
+                        far += before * abs(forgotten)
                 alike[s] = np.exp(-far * scale[i])
                 if x != other and (edge or other == 0 or other == cap):
                     alike[s] *= _ACROSS_A_BOUND
@@ -353,7 +353,7 @@ def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float =
 def _tracks(at: Situation) -> list[Track]:
     """Return the tracks of the series and its phases, with the observed values as score."""
     own = Track(values=at.series.values, score=at.present)
-    return [own, *(Track(values=one.values, score=one.values) for one in at.phases)]
+    return [own, *(Track(values=phase.values, score=phase.values) for phase in at.phases)]
 
 
 def _alike_expected(at: Situation) -> np.ndarray:

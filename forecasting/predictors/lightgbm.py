@@ -72,7 +72,7 @@ class Remembered(Generic[T]):
 
 def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
     digest = hashlib.blake2b(digest_size=20)
-    for array in (*(one for series in panel.series for one in _parts(series)), *beside):
+    for array in (*(part for series in panel.series for part in _parts(series)), *beside):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.digest()
@@ -84,8 +84,8 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
         series.variable, series.key, series.slots_per_day, series.first_slot, series.step.value, series.on_demand_usd,
         series.capacity_stated,
     )  # fmt: skip
-    told = np.frombuffer(repr(words).encode(), dtype=np.uint8)
-    return (told, series.values, series.companion, series.upper, series.newest, series.within)
+    description = np.frombuffer(repr(words).encode(), dtype=np.uint8)
+    return (description, series.values, series.companion, series.upper, series.newest, series.within)
 
 
 # ---
@@ -117,8 +117,8 @@ def peers_of(panel: Panel, which: int) -> np.ndarray:
         column = np.full(len(own), np.nan)
         first, stop = max(own.first_slot, other.first_slot), min(own.end, other.end)
         if first < stop:
-            theirs = slice(first - other.first_slot, stop - other.first_slot)
-            share = other.values[theirs] / np.maximum(other.upper[theirs], 1.0)
+            span = slice(first - other.first_slot, stop - other.first_slot)
+            share = other.values[span] / np.maximum(other.upper[span], 1.0)
             column[first - own.first_slot : stop - own.first_slot] = share
         columns.append(column)
     return np.stack(columns, axis=1) if columns else np.zeros((len(own), 0))
@@ -255,12 +255,12 @@ def _member_probabilities(at: Situation, thresholds: np.ndarray) -> np.ndarray:
 class _Lessons:
     """Training rows of a series, per origin and drawn threshold.
 
-    ``known`` holds the features common to all steps; ``told`` the members' probabilities, ``start`` the initial log odds and
+    ``known`` holds the features common to all steps; ``members`` the members' probabilities, ``start`` the initial log odds and
     ``hit`` the outcome (0, 1 or NaN) per step.
     """
 
     known: np.ndarray
-    told: np.ndarray
+    members: np.ndarray
     start: np.ndarray
     hit: np.ndarray
 
@@ -271,9 +271,9 @@ _TREES: Remembered[CountTrees] = Remembered()
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
-    told = expected.at(COUNT_STEPS)
-    beside = [told.nodes, *(beta for _, beta in sorted(told.coefficients.items()))]
-    return _TREES.of(panel, lambda: _fit_trees(panel, told), beside=beside)
+    nodes = expected.at(COUNT_STEPS)
+    beside = [nodes.nodes, *(beta for _, beta in sorted(nodes.coefficients.items()))]
+    return _TREES.of(panel, lambda: _fit_trees(panel, nodes), beside=beside)
 
 
 def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
@@ -287,15 +287,17 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     ]
     if not lessons:
         return CountTrees(boosters=())
-    known = np.concatenate([one.known for one in lessons])
+    known = np.concatenate([lesson.known for lesson in lessons])
     boosters = []
     for j in range(COUNT_STEPS.size):
-        hit = np.concatenate([one.hit[:, j] for one in lessons])
+        hit = np.concatenate([lesson.hit[:, j] for lesson in lessons])
         use = np.flatnonzero(~np.isnan(hit))
         if use.size < FEWEST_ROWS or hit[use].min() == hit[use].max():
             return CountTrees(boosters=())
-        rows = np.concatenate([known, np.concatenate([one.told[:, j] for one in lessons])], axis=1)[use]
-        start = np.concatenate([one.start[:, j] for one in lessons])[use]
+        rows = np.concatenate([known, np.concatenate([lesson.members[:, j] for lesson in lessons])], axis=1)[
+            use
+        ]
+        start = np.concatenate([lesson.start[:, j] for lesson in lessons])[use]
         data = lightgbm.Dataset(rows, hit[use], init_score=start)
         boosters.append(lightgbm.train(COUNT_SETTINGS, data, COUNT_ROUNDS).model_to_string())
     return CountTrees(boosters=tuple(boosters))
@@ -317,11 +319,11 @@ def _lessons(
     drawn = rng.random((places.size, thresholds.size)).argsort(axis=1)[:, :_DRAWN]
     known = np.take_along_axis(count_rows(at, peers_of(panel, which), thresholds), drawn[:, :, None], axis=1)
     wide = drawn[:, None, :]
-    told = np.take_along_axis(_member_probabilities(at, thresholds), wide[..., None], axis=2)
+    members = np.take_along_axis(_member_probabilities(at, thresholds), wide[..., None], axis=2)
     start = np.take_along_axis(start_odds(at, thresholds), wide, axis=2)
     target = places[:, None] + COUNT_STEPS
-    came = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
-    hit = np.take_along_axis(exceeded(came, thresholds), wide, axis=2)
+    actual = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
+    hit = np.take_along_axis(exceeded(actual, thresholds), wide, axis=2)
     steps = COUNT_STEPS.size
 
     def flat(table: np.ndarray) -> np.ndarray:
@@ -329,7 +331,7 @@ def _lessons(
         return np.asarray(np.swapaxes(table, 1, 2).reshape(-1, steps, *table.shape[3:]))
 
     return _Lessons(
-        known=known.reshape(-1, known.shape[-1]), told=flat(told), start=flat(start), hit=flat(hit)
+        known=known.reshape(-1, known.shape[-1]), members=flat(members), start=flat(start), hit=flat(hit)
     )
 
 
@@ -353,10 +355,10 @@ def _corrections(
 ) -> np.ndarray:
     """Return the trees' corrections of the log odds, linear between modelled steps, shape (places, steps, thresholds)."""
     nodes = at.at_steps(COUNT_STEPS)
-    known, told = count_rows(at, peers, thresholds), _member_probabilities(nodes, thresholds)
+    known, members = count_rows(at, peers, thresholds), _member_probabilities(nodes, thresholds)
     added = []
     for j, booster in enumerate(boosters):
-        rows = np.concatenate([known, told[:, j]], axis=-1)
+        rows = np.concatenate([known, members[:, j]], axis=-1)
         raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True, num_threads=1))
         added.append(raw.reshape(rows.shape[:2]))
     table = np.stack(added, axis=1)
@@ -409,7 +411,7 @@ class KnownPairs:
     sizes: np.ndarray
 
 
-def told_of(
+def known_pairs(
     process: FittedChangeProcess, series: Series, state: PriceState, origins: np.ndarray, steps: np.ndarray
 ) -> KnownPairs:
     """Compute features and the change process's distribution for origins (m,) and steps ahead (m, k), as m k pairs.
@@ -459,11 +461,11 @@ def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
 class Moves:
     """Training pairs of origin and step.
 
-    ``told`` holds features and baseline; ``change`` is the log price change, ``unit`` its unit, ``weight`` the weight and
+    ``pairs`` hold features and baseline; ``change`` is the log price change, ``unit`` its unit, ``weight`` the weight and
     ``sign`` the sign of the last change before the origin, each of shape (n,).
     """
 
-    told: KnownPairs
+    pairs: KnownPairs
     change: np.ndarray
     unit: np.ndarray
     weight: np.ndarray
@@ -472,7 +474,7 @@ class Moves:
 
 def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     """Return training pairs of observed origins at which the price moves with drawn steps; None if the panel has too few."""
-    states = [price_state(one) for one in panel.series]
+    states = [price_state(series) for series in panel.series]
     places = [
         np.flatnonzero(state.moves & (one.newest == np.arange(len(one))))
         for one, state in zip(panel.series, states, strict=True)
@@ -481,7 +483,7 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     if total < FEWEST_PAIRS or not process.sizes:
         return None
     every = -(-total // MOST_PAIRS)
-    end = max(one.end for one in panel.series)
+    end = max(series.end for series in panel.series)
     rng = np.random.default_rng(SEED)
     parts = []
     for one, state, place in zip(panel.series, states, places, strict=True):
@@ -490,8 +492,8 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
             steps = rng.choice(PRICE_STEPS, (origins.size, DRAWN))
             parts.append(_pairs(process, one, state, (origins, steps), end))
     made = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    told = KnownPairs(rows=made[0], ways=made[1], sizes=made[2])
-    return Moves(told=told, change=made[3], unit=made[4], weight=made[5], sign=made[6])
+    pairs = KnownPairs(rows=made[0], ways=made[1], sizes=made[2])
+    return Moves(pairs=pairs, change=made[3], unit=made[4], weight=made[5], sign=made[6])
 
 
 def _pairs(
@@ -508,8 +510,8 @@ def _pairs(
     known = (target < len(series)) & ~np.isnan(series.values[inside])
     at = np.broadcast_to(origins[:, None], steps.shape)[known]
     old = (end - series.first_slot - at) * (series.step / HALF_LIFE)
-    told = told_of(process, series, state, origins, steps)
-    ways, sizes, rows = (part[known.ravel()] for part in (told.ways, told.sizes, told.rows))
+    pairs = known_pairs(process, series, state, origins, steps)
+    ways, sizes, rows = (part[known.ravel()] for part in (pairs.ways, pairs.sizes, pairs.rows))
     change = state.level[target[known]] - state.level[at]
     return rows, ways, sizes, change, state.size[at], np.exp2(-old), np.sign(state.last[at])
 
@@ -560,8 +562,8 @@ class BoostedPrice:
         if moved < FEWEST_MOVES:
             return FittedBoostedPrice(way=None, sizes=(), process=process)
         rounds = PRICE_ROUNDS + round(ROUNDS_MORE * min(1.0, moved / MANY_MOVES))
-        start = moves.told.ways.ravel(order="F")  # Fortran order: class by class
-        data = lightgbm.Dataset(moves.told.rows, way, weight=moves.weight, init_score=start)
+        start = moves.pairs.ways.ravel(order="F")  # Fortran order: class by class
+        data = lightgbm.Dataset(moves.pairs.rows, way, weight=moves.weight, init_score=start)
         ways = lightgbm.train({**PRICE_SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds)
         return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way, rounds), process=process)
 
@@ -569,9 +571,9 @@ class BoostedPrice:
 def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
     """Fit quantile models of the log size of a move, given its direction; a booster per level of `SIZE_LEVELS`."""
     moved = np.flatnonzero(way != NONE)
-    rows = np.hstack([moves.told.rows[moved], way[moved, None]])
+    rows = np.hstack([moves.pairs.rows[moved], way[moved, None]])
     size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
-    starts = moves.told.sizes[moved, (way[moved] == ONWARDS).astype(int)]
+    starts = moves.pairs.sizes[moved, (way[moved] == ONWARDS).astype(int)]
     # The levels differ only in their initial scores, so the rows are binned once for all of them.
     data = lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, 0].copy())
     boosters = []
@@ -605,8 +607,8 @@ class FittedBoostedPrice:
         lively = np.flatnonzero(state.moves[origins])
         chunk = max(1, _CHUNK_ROWS // horizon)
         for begin in range(0, lively.size, chunk):
-            mine = lively[begin : begin + chunk]
-            quantiles[mine] = self._quantiles(self.way, series, state, origins[mine], horizon)
+            part = lively[begin : begin + chunk]
+            quantiles[part] = self._quantiles(self.way, series, state, origins[part], horizon)
         mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
         age = series.age(origins)
         reasons = tuple(
@@ -620,10 +622,10 @@ class FittedBoostedPrice:
     ) -> np.ndarray:
         """Return quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), PRICE_STEPS[-1])
-        told = told_of(self.process, series, state, origins, steps)
-        chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True, num_threads=1)))
+        pairs = known_pairs(self.process, series, state, origins, steps)
+        chances = np.exp(pairs.ways + np.asarray(way.predict(pairs.rows, raw_score=True, num_threads=1)))
         chances /= chances.sum(axis=1, keepdims=True)
-        against, onwards = (self._sizes(told, one) for one in (AGAINST, ONWARDS))
+        against, onwards = (self._sizes(pairs, one) for one in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
         change = law_quantiles(
             falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),
@@ -634,13 +636,13 @@ class FittedBoostedPrice:
         moved = state.level[origins][:, None, None] + change * state.size[origins][:, None, None]
         return np.where(change == 0, series.last(origins)[:, None, None], np.exp(np.minimum(moved, 30.0)))
 
-    def _sizes(self, told: KnownPairs, way: int) -> np.ndarray:
+    def _sizes(self, pairs: KnownPairs, way: int) -> np.ndarray:
         """Return the log size at `SIZE_LEVELS` of a move in direction ``way``, shape (pairs, levels)."""
-        rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
+        rows = np.hstack([pairs.rows, np.full((pairs.rows.shape[0], 1), float(way))])
         shift = np.stack(
-            [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
+            [np.asarray(size.predict(rows, raw_score=True, num_threads=1)) for size in self.sizes], axis=1
         )
-        return np.sort(told.sizes[:, int(way == ONWARDS)] + shift, axis=1)
+        return np.sort(pairs.sizes[:, int(way == ONWARDS)] + shift, axis=1)
 
 
 def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray:
@@ -740,10 +742,10 @@ def answered(
     if not (many | stale).any():
         return own
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
-    said = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
+    texts = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
     reasons = tuple(
         "; ".join(part for part in (what if large else "", own) if part)
-        for what, large, own in zip(said, many, simpler.reasons, strict=True)
+        for what, large, own in zip(texts, many, simpler.reasons, strict=True)
     )
     simpler = replace(with_law(simpler, law.shape[2]), reasons=reasons)
     given = mixed(own, simpler, many | stale)

@@ -189,12 +189,12 @@ class ChangeLaw:
     gamma: float
     points: np.ndarray
 
-    def at(self, last: np.ndarray, size: np.ndarray, told: np.ndarray) -> np.ndarray:
+    def at(self, last: np.ndarray, size: np.ndarray, situations: np.ndarray) -> np.ndarray:
         """Return log price changes (n, POINTS) for last changes, sizes and situations (n,), descending after a fall."""
         x = np.clip(np.log(np.abs(last) / size), NODES[0], NODES[-1])
         right = np.clip(np.searchsorted(NODES, x), 1, NODES.size - 1)
         share = ((x - NODES[right - 1]) / (NODES[right] - NODES[right - 1]))[:, None]
-        points = (1 - share) * self.points[told, right - 1] + share * self.points[told, right]
+        points = (1 - share) * self.points[situations, right - 1] + share * self.points[situations, right]
         unit = np.sign(last) * size * np.exp(self.gamma * x)
         return np.asarray(unit[:, None] * points)
 
@@ -216,12 +216,12 @@ def situation(state: PriceState, places: np.ndarray, slots: np.ndarray) -> np.nd
 class Successors:
     """Past changes and their successors; shapes (n,).
 
-    ``x`` is the log of the size relative to recent changes, ``told`` the situation, ``weight`` the weight, and ``after`` the sum of
-    the next few changes in the same unit.
+    ``x`` is the log of the size relative to recent changes, ``situations`` the situation, ``weight`` the weight, and
+    ``after`` the sum of the next few changes in the same unit.
     """
 
     x: np.ndarray
-    told: np.ndarray
+    situations: np.ndarray
     weight: np.ndarray
     after: np.ndarray
 
@@ -247,8 +247,8 @@ def successors(
         )
     if not parts:
         return None
-    x, told, weight, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Successors(x=np.clip(x, NODES[0], NODES[-1]), told=told, weight=weight, after=after)
+    x, situations, weight, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Successors(x=np.clip(x, NODES[0], NODES[-1]), situations=situations, weight=weight, after=after)
 
 
 def size_law(seen: Successors) -> ChangeLaw:
@@ -263,15 +263,15 @@ def size_law(seen: Successors) -> ChangeLaw:
     near = np.exp(-0.5 * ((x[order][:, None] - NODES) / BANDWIDTH) ** 2) + ANY_SIZE
     levels = (np.arange(POINTS) + 0.5) / POINTS
     points = np.empty((8, NODES.size, POINTS))
-    for told in range(8):
-        other = seen.told[order] ^ told
+    for number in range(8):
+        other = seen.situations[order] ^ number
         alike = w[order] * np.prod(
             [np.where(other & bit, counts, 1.0) for bit, counts in UNLIKE.items()], axis=0
         )
         for j in range(NODES.size):
             weight = alike * near[:, j]
             share = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
-            points[told, j] = np.interp(levels, share, scaled[order])
+            points[number, j] = np.interp(levels, share, scaled[order])
     return ChangeLaw(gamma=gamma, points=points)
 
 
@@ -312,12 +312,12 @@ class ChangeProcess:
 
     def fit(self, panel: Panel) -> FittedChangeProcess:
         """Estimate hazards from the ages with and without a change, and the distribution of the next changes."""
-        pairs = [(one, price_state(one)) for one in panel.series]
+        pairs = [(series, price_state(series)) for series in panel.series]
         markets = [(one, state) for one, state in pairs if state.when.size > 1]
         nothing = np.zeros(EDGES.size + 1)
         if sum(state.when.size for _, state in markets) < FEWEST_CHANGES:
             return FittedChangeProcess(usual=_INTERVALS[1], rate=nothing, own={}, sizes=())
-        end = max(one.end for one in panel.series)
+        end = max(series.end for series in panel.series)
         spans = np.concatenate([np.diff(state.when) for _, state in markets])
         usual = float(np.clip(np.mean(spans), *_INTERVALS))
         exposure, events, own = nothing.copy(), nothing.copy(), {}
@@ -398,8 +398,8 @@ class FittedChangeProcess:
         lively = np.flatnonzero(state.moves[origins])
         if self.sizes:
             for begin in range(0, lively.size, _CHUNK):
-                mine = lively[begin : begin + _CHUNK]
-                quantiles[mine] = self._quantiles(series, state, origins[mine], horizon)
+                part = lively[begin : begin + _CHUNK]
+                quantiles[part] = self._quantiles(series, state, origins[part], horizon)
         mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
         reason = "" if self.sizes else TOO_FEW
         moves = state.moves[origins]
@@ -444,12 +444,12 @@ class FittedChangeProcess:
 
         ``chances`` (origins, k, `MOST_CHANGES` + 1) are the probabilities of the number of changes by each step.
         """
-        told = situation(state, np.maximum(state.count[origins] - 1, 0), origins)
+        situations = situation(state, np.maximum(state.count[origins] - 1, 0), origins)
         last, size = state.last[origins], state.size[origins]
         points, weights = [np.zeros((origins.size, 1))], [chances[:, :, :1]]
         for n in range(1, MOST_CHANGES + 1):
             law = self.sizes[min(n, len(self.sizes)) - 1]
-            points.append(law.at(last, size, told))
+            points.append(law.at(last, size, situations))
             weights.append(np.repeat(chances[:, :, n : n + 1] / POINTS, POINTS, axis=2))
         value = np.concatenate(points, axis=1)
         order = np.argsort(value, axis=1, kind="stable")

@@ -1,1 +1,1 @@
-"""What may be believed of spot where its availability is not observed in every slot (M13) (ours)."""
+"""Belief about the availability of spot where it is not observed in every slot (M13) (ours)."""

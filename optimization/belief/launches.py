@@ -152,8 +152,8 @@ class Launches:
 
     def known(self, slot: int) -> int:
         """Return the number of slots up to ``slot`` whose state is known from own launches."""
-        own = (self.until(slot) != UNKNOWN) & ~self.is_counted[: self.first + slot + 1]
-        return int(own.sum())
+        launched = (self.until(slot) != UNKNOWN) & ~self.is_counted[: self.first + slot + 1]
+        return int(launched.sum())
 
     def counted(self, slot: int) -> int:
         """Return the number of counts up to ``slot``."""
@@ -177,9 +177,9 @@ def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
     """Return the median count in each state of a request, shape (3,); without a count that of `request_counts`."""
     found, states = request_counts(request), request_states(counts, request)
     for state in (PART, ALL):
-        own = counts[states == state]
-        if len(own):
-            found[state] = int(np.median(own))
+        counts_in_state = counts[states == state]
+        if len(counts_in_state):
+            found[state] = int(np.median(counts_in_state))
     return found
 
 

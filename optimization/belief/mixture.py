@@ -56,16 +56,16 @@ class Mixture:
         prior, share = (
             np.tensordot(archetypes.weight, part, axes=1) for part in (archetypes.chain, archetypes.share)
         )
-        own = own_transitions(states, prior, share)
+        transitions = own_transitions(states, prior, share)
         alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
         known = np.flatnonzero(states != UNKNOWN)
-        score = np.log(archetypes.weight) + _log_likelihood(own, alpha)
+        score = np.log(archetypes.weight) + _log_likelihood(transitions, alpha)
         if len(known):
             aged = 0.5 ** ((len(states) - 1 - known[0]) / HALF_LIFE_SLOTS)
             first = archetypes.share[:, :, states[known[0]]].sum(axis=1)
             score += aged * np.log(np.maximum(first, LEAST_SHARE))
         weight = np.exp(score - score.max())
-        strength = alpha + own
+        strength = alpha + transitions
         now = archetypes.share
         if len(known):
             rows = strength / strength.sum(axis=3, keepdims=True)
@@ -102,9 +102,9 @@ class Mixture:
         They are the mean over the archetypes, weighted by the probability of each in the state: so
         the marginals from the present are those of the archetypes' mean rows.
         """
-        own, many = len(self.weight), len(self.weight) + len(self.others)
+        here, many = len(self.weight), len(self.weight) + len(self.others)
         share, other = np.zeros((many, AGES, STATES)), np.zeros(many)
-        share[:own], other[own:] = self.weight[:, None, None] * self.now, self.others.weight
+        share[:here], other[here:] = self.weight[:, None, None] * self.now, self.others.weight
         rows = np.concatenate([self.rows, self.others.chain])
         least = LEAST * np.concatenate([self.weight, LEAST * self.others.weight])
         return request_steps(rows, least, share, other, _TURNS, slots)
@@ -134,7 +134,7 @@ class Mixture:
         chain = np.tensordot(self.weight, self.inside, axes=1)
         return walk_inside(states, self.age, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
 
-    def drawn(self, many: int, rng: np.random.Generator) -> list[Mixture]:
+    def draw(self, many: int, rng: np.random.Generator) -> list[Mixture]:
         """Return ``many`` equally likely beliefs that this may turn into once the market is known."""
         which = _in_proportion(self.weight, many, rng)
         rows = _drawn_rows(self.strength[which], rng)
@@ -180,8 +180,8 @@ def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(seen / seen.sum(axis=-1, keepdims=True))
 
 
-def _log_likelihood(own: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+def _log_likelihood(transitions: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """Return the log of the marginal likelihood of transitions (AGES, 3, 3) under each archetype's Dirichlet rows, shape (A,)."""
-    rows = gammaln(alpha.sum(axis=-1)) - gammaln(alpha.sum(axis=-1) + own.sum(axis=-1))
-    cells = (gammaln(alpha + own) - gammaln(alpha)).sum(axis=-1)
+    rows = gammaln(alpha.sum(axis=-1)) - gammaln(alpha.sum(axis=-1) + transitions.sum(axis=-1))
+    cells = (gammaln(alpha + transitions) - gammaln(alpha)).sum(axis=-1)
     return np.asarray((rows + cells).sum(axis=(1, 2)))

@@ -438,14 +438,14 @@ class JobRequest(_Part):
                     expected="names or shell patterns of one part of a market's name",
                     remedy='for example regions = ["us-*"]; `slackwater markets` lists what there is',
                 )
-        said = [name for name in ("moving", "throughput_on") if getattr(self, name)]
+        keys = [name for name in ("moving", "throughput_on") if getattr(self, name)]
         if self.market is not None:
-            said += [name for name in ("gpu_type", "regions") if getattr(self, name)]
-        if said and not self.markets:
+            keys += [name for name in ("gpu_type", "regions") if getattr(self, name)]
+        if keys and not self.markets:
             raise JobError(
-                f"job {self.name!r} says {said[0]} and may run in one market only",
+                f"job {self.name!r} says {keys[0]} and may run in one market only",
                 expected="markets, which it may move among",
-                remedy=f'add markets = ["gcp/*/*/a3-highgpu-1g"], or leave {said[0]} out',
+                remedy=f'add markets = ["gcp/*/*/a3-highgpu-1g"], or leave {keys[0]} out',
             )
         return self
 
@@ -613,8 +613,8 @@ def check_bounds(request: JobRequest, where: str = "") -> None:
         part, _, field = key.rpartition(".")
         holders = own if part == "throughput" else {part: getattr(request, part) if part else request}
         for place, holder in holders.items():
-            told, least = getattr(holder, field, None), LEAST.get(key, -most)
-            for value in told if isinstance(told, tuple) else (told,):
+            number, least = getattr(holder, field, None), LEAST.get(key, -most)
+            for value in number if isinstance(number, tuple) else (number,):
                 if value is not None and not least <= value <= most:
                     raise JobError(
                         f"{who}: {f'{place}.{field}' if place else field} = {value:g}",
@@ -941,7 +941,7 @@ def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) 
 
 
 def hourly_note(request: JobRequest, job: Job, history: History) -> str:
-    """Return that ``max_hourly_usd`` leaves a job fewer instances than it requests; "" if it does not (M2.10).
+    """Return a note if ``max_hourly_usd`` leaves a job fewer instances than it requests; "" if it does not (M2.10).
 
     It counts every instance at the on-demand price, as a deadline may need all of them on demand.
     """

@@ -60,12 +60,12 @@ def _stated(request: JobRequest, provider: str, key: str, measured: Mapping[str,
     if key == "restart_minutes" and overhead > 0.0:
         source = "checkpoint.overhead_minutes"
         return StatedTime(key=key, value=overhead, origin=GIVEN, source=source)
-    own, other = _assumed(provider)
-    table = own if key in own else other
+    assumed, other = _assumed(provider)
+    table = assumed if key in assumed else other
     return StatedTime(
         key=key,
         value=float(table[key]),
-        origin=f"assumed for {own.get('name', provider)}",
+        origin=f"assumed for {assumed.get('name', provider)}",
         source=str(table["sources"][key]),
     )
 
@@ -81,12 +81,12 @@ def instance_times(
 ) -> InstanceTimes:
     """Return the times of a job's instances at a provider in seconds."""
     found = {time.key: time.value for time in stated_times(request, provider, measured)}
-    own, other = _assumed(provider)
+    assumed, other = _assumed(provider)
     return InstanceTimes(
         boot=found["boot_minutes"] * 60.0,
         restart=found["restart_minutes"] * 60.0,
         checkpoint=found["checkpoint_minutes"] * 60.0,
-        notice_saves=found["notice_seconds"] >= float(own.get("save_seconds", other["save_seconds"])),
+        notice_saves=found["notice_seconds"] >= float(assumed.get("save_seconds", other["save_seconds"])),
         on_demand_wait=found["on_demand_wait_minutes"] * 60.0,
     )
 
@@ -158,10 +158,10 @@ def loss_rows(request: JobRequest, measured: Mapping[str, float] | None = None) 
         stated = {time.key: time for time in stated_times(request, provider, measured)}
         saves = instance_times(request, provider, measured).notice_saves
         every, notice = stated["checkpoint_minutes"], stated["notice_seconds"]
-        told = (
+        text = (
             f"A loss now would cost no work: the notice of {notice.value:g} s is long enough to save ({notice.origin})."
             if saves
             else f"A loss now would cost up to {every.value:g} min of work, the time between checkpoints ({every.origin})."
         )
-        rows.append({"provider": provider, "minutes": 0.0 if saves else every.value, "told": told})
+        rows.append({"provider": provider, "minutes": 0.0 if saves else every.value, "told": text})
     return rows

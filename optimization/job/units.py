@@ -91,7 +91,7 @@ def has_gpu(wanted: str, gpu_model: str) -> bool:
 
 def check_gpu(wanted: str) -> None:
     """Raise `JobError` if no known instance type has the GPU ``wanted``."""
-    known = sorted({one.gpu_model for one in gpu_types()})
+    known = sorted({kind.gpu_model for kind in gpu_types()})
     if not any(has_gpu(wanted, model) for model in known):
         raise JobError(
             f"gpu_type {wanted!r}",
@@ -264,7 +264,9 @@ def named_types(request: JobRequest, providers: Collection[str] = ()) -> list[Ma
         Market(provider=provider, region="*", zone="*", instance_type=parts[3])
         for parts in named
         if len(parts) == 4 and not set("*?[") & set(parts[3])
-        for provider in sorted({one for one in providers if fnmatchcase(one, parts[0])} or {parts[0]})
+        for provider in sorted(
+            {provider for provider in providers if fnmatchcase(provider, parts[0])} or {parts[0]}
+        )
     ]
 
 
@@ -332,12 +334,12 @@ def size_words(request: JobRequest, market: Market) -> str:
     """Return the smallest and largest size of a request on a market as text, in instances and GPUs."""
     least, most = instance_range(request, market)
     gpus = gpus_per_instance(request, market)
-    told = held_words(most, market.instance_type, gpus)
+    text = held_words(most, market.instance_type, gpus)
     if least < most:
-        told = f"{least} to {most} x {market.instance_type}" + (
+        text = f"{least} to {most} x {market.instance_type}" + (
             f", {least * gpus} to {most * gpus} GPUs" if gpus else ""
         )
-    return told
+    return text
 
 
 def rounding_notes(request: JobRequest, market: Market) -> list[str]:
@@ -407,12 +409,12 @@ def work_words(
     >>> work_words(320, "gpu_hours", 40, 8), work_words(40, "instance_hours", 40, 8), work_words(20, "slots", 10, None)
     ('320 GPU-hours = 40 instance-hours', '40 instance-hours = 320 GPU-hours', '20 slots = 10 instance-hours')
     """
-    told = amount_words(amount, unit) + (f" of {of}" if of else "")
+    text = amount_words(amount, unit) + (f" of {of}" if of else "")
     if unit == "tokens" or instance_hours is None:
-        return told
+        return text
     if unit != "instance_hours" or of:
-        return f"{told} = {amount_words(instance_hours, 'instance_hours')}" + (f" of {on}" if of else "")
-    return told + (f" = {amount_words(instance_hours * gpus, 'gpu_hours')}" if gpus else "")
+        return f"{text} = {amount_words(instance_hours, 'instance_hours')}" + (f" of {on}" if of else "")
+    return text + (f" = {amount_words(instance_hours * gpus, 'gpu_hours')}" if gpus else "")
 
 
 def instance_hours_of(request: JobRequest, job: Job) -> float | None:
@@ -422,25 +424,29 @@ def instance_hours_of(request: JobRequest, job: Job) -> float | None:
 
 def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
     """Return the work of a job as text, with the instance type whose hours count if the market is in ``throughput_on``."""
-    own = request.throughput_on.get(market.instance_type)
-    types = sorted({one.instance_type for one in work_markets(request, [market])}) if own is not None else []
+    throughput = request.throughput_on.get(market.instance_type)
+    types = (
+        sorted({one.instance_type for one in work_markets(request, [market])})
+        if throughput is not None
+        else []
+    )
     return work_words(
         request.workload.amount,
         request.workload.unit,
         instance_hours_of(request, job),
         job.gpus,
-        of="" if own is None else " or ".join(types) or "the job's throughput",
+        of="" if throughput is None else " or ".join(types) or "the job's throughput",
         on=market.instance_type,
     )
 
 
 def works_words(request: JobRequest, runs: Sequence[tuple[Job, Market]]) -> str:
     """Return the work of a job as text on each instance type of its markets."""
-    told = {market.instance_type: job_work_words(request, job, market) for job, market in runs}
-    if len(told) == 1 or request.workload.unit == "tokens":
-        return next(iter(told.values()))
+    texts = {market.instance_type: job_work_words(request, job, market) for job, market in runs}
+    if len(texts) == 1 or request.workload.unit == "tokens":
+        return next(iter(texts.values()))
     return "; ".join(
-        words if words.endswith(f" of {kind}") else f"{words} of {kind}" for kind, words in told.items()
+        words if words.endswith(f" of {kind}") else f"{words} of {kind}" for kind, words in texts.items()
     )
 
 

@@ -134,8 +134,8 @@ def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting
     states in proportion to the pooled visits.
     """
     size = len(levels)
-    own = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
-    pooled = own + forgotten(_states(past.peers, levels), size, forgetting.peer_hours / slot_hours)
+    transitions = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
+    pooled = transitions + forgotten(_states(past.peers, levels), size, forgetting.peer_hours / slot_hours)
     total = pooled.sum()
     stayed = (np.trace(pooled) + 4.0) / (total + 5.0)
     visits = pooled.sum(axis=0) + 1.0 / size
@@ -143,8 +143,8 @@ def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting
     pull = forgetting.toward_staying
     shared = (pooled + pull * prior) / (pooled.sum(axis=1, keepdims=True) + pull)
     pull = forgetting.toward_peers
-    weight = own.sum(axis=1) + pull
-    row = (own + pull * shared) / weight[:, None]
+    weight = transitions.sum(axis=1) + pull
+    row = (transitions + pull * shared) / weight[:, None]
     return CountChain(count=levels, transition=row / row.sum(axis=1, keepdims=True), weight=weight)
 
 
@@ -330,7 +330,7 @@ class Belief:
         chain = (far / far.sum(axis=0)).T @ self.counts.transition @ lump
         return CountChain(count=levels, transition=chain), lumped
 
-    def drawn(self, many: int, rng: np.random.Generator) -> Iterator[Belief]:
+    def draw(self, many: int, rng: np.random.Generator) -> Iterator[Belief]:
         """Yield ``many`` equally likely variants of this belief; their mean distribution in each slot is the belief's.
 
         The rows of the count chain are drawn from the Dirichlet distribution of their transitions, given
@@ -339,7 +339,7 @@ class Belief:
         """
         chain = self.counts
         if self.request is not None:
-            for mixture in self.request.mixture.drawn(many, rng):
+            for mixture in self.request.mixture.draw(many, rng):
                 yield replace(self, **request_parts(replace(self.request, mixture=mixture)))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
@@ -485,22 +485,27 @@ class Common:
 def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgetting: Forgetting) -> Common:
     """Return the inputs of `make_belief` that do not depend on how counts are forgotten."""
     slot_hours, on_demand_usd = now.slot_hours, now.on_demand_usd
-    told = None if issued is None else issued.quantiles
+    quantiles_issued = None if issued is None else issued.quantiles
     price, count = _newest(past.price, now.price, past.age), _newest(past.available, now.available, past.age)
     known = np.append(past.available, count.value)
-    capacity = min(int(np.nanmax(known, initial=1.0)) if told is None else told.capacity, WIDEST_LAW)
-    dear = told is not None and bool((told.price >= on_demand_usd).any())
+    capacity = min(
+        int(np.nanmax(known, initial=1.0)) if quantiles_issued is None else quantiles_issued.capacity,
+        WIDEST_LAW,
+    )
+    dear = quantiles_issued is not None and bool((quantiles_issued.price >= on_demand_usd).any())
     usd = on_demand_usd if np.isnan(price.value) else price.value
     prices = price_chain(past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=dear)
     price_now = _present(prices.transition, prices.index, price)
-    quantiles = np.empty((0, len(LEVELS))) if told is None else told.price
+    quantiles = np.empty((0, len(LEVELS))) if quantiles_issued is None else quantiles_issued.price
     return Common(
         count=count,
         capacity=capacity,
         prices=prices,
         price_now=price_now,
         price_steps=tilt(prices.transition, price_now, price_law(quantiles, prices), ROUNDS, CLOSE),
-        count_law=np.zeros((0, capacity + 1)) if told is None else count_law(told.count, capacity, told.tail),
+        count_law=np.zeros((0, capacity + 1))
+        if quantiles_issued is None
+        else count_law(quantiles_issued.count, capacity, quantiles_issued.tail),
         price_quantiles=quantiles,
     )
 
@@ -667,28 +672,28 @@ class Believed:
 
     def evidence(self, slot: int) -> Evidence:
         """Return the evidence of availability in ``slot`` where its count was not read."""
-        own = self.launches
-        if own is None:
+        tried = self.launches
+        if tried is None:
             return Evidence(level=PRICES)
-        launches, counts = own.known(slot), own.counted(slot)
+        launches, counts = tried.known(slot), tried.counted(slot)
         return Evidence(
             level=PROBES if counts else LAUNCHES if launches else PRICES,
             launches=launches,
             counts=counts,
-            count_age_hours=own.newest_hours,
-            markets=len(own.prior),
+            count_age_hours=tried.newest_hours,
+            markets=len(tried.prior),
         )
 
-    def _request(self, own: Launches, slot: int) -> RequestBelief:
+    def _request(self, launches: Launches, slot: int) -> RequestBelief:
         """Return the belief about the request of the launches as known in ``slot`` (M13.3)."""
         return request_belief(
-            own.prior,
-            own.until(slot).tobytes(),
-            own.between_until(slot).tobytes(),
-            own.request,
-            own.counts.tobytes(),
+            launches.prior,
+            launches.until(slot).tobytes(),
+            launches.between_until(slot).tobytes(),
+            launches.request,
+            launches.counts.tobytes(),
             min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
-            own.is_read(slot),
+            launches.is_read(slot),
         )
 
     def _now(self, slot: int) -> Now:

@@ -90,11 +90,11 @@ class SpotCeiling:
         """Return the forecast with the ceiling applied to its prices."""
         if math.isinf(self.usd):
             return forecast
-        told = forecast.quantiles
+        quantiles = forecast.quantiles
         return PointForecast(
             price=self.price(forecast.price),
             available=forecast.available,
-            quantiles=None if told is None else replace(told, price=self.price(told.price)),
+            quantiles=None if quantiles is None else replace(quantiles, price=self.price(quantiles.price)),
         )
 
     def window(self, rows: pd.DataFrame, history: History, value: float) -> MarketWindow:

@@ -168,8 +168,8 @@ class Ahap:
         if self.commit is Commit.LAST and kept:
             age = view.slot - kept[-1]
             return narrate(view, allocation, rule=f"the plan of {age} {'slot' if age == 1 else 'slots'} ago")
-        said = f"mean of {len(kept) + 1} plans" if kept else "the plan"
-        return narrate(view, allocation, rule=f"{said} {over}")
+        plans = f"mean of {len(kept) + 1} plans" if kept else "the plan"
+        return narrate(view, allocation, rule=f"{plans} {over}")
 
     def _plans_now(self, kept: tuple[tuple[int, tuple[Allocation, ...]], ...], far: bool) -> bool:
         """Return whether to compute a plan: in every slot, or once the last plan is used up.

@@ -255,7 +255,7 @@ class PlansInWorld(Protocol):
 
     @property
     def plans_in_world(self) -> bool:
-        """Whether it does: a policy that asks another does what that one does."""
+        """Whether it plans so; for a policy that wraps another, whether the wrapped policy does."""
 
 
 def plans_in_world(policy: object) -> bool:

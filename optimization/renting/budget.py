@@ -190,27 +190,27 @@ class Rental:
     @property
     def rate_per_hour(self) -> float:
         """Arrivals of all types per hour."""
-        return sum(one.kind.rate_per_hour for one in self.types)
+        return sum(kind.kind.rate_per_hour for kind in self.types)
 
     @property
     def response_hours(self) -> float:
         """E[T] = (1 / lambda) sum rho_i / s_i(k_i), over all jobs (M8.2)."""
-        return sum(one.kind.rate_per_hour * one.response_hours for one in self.types) / self.rate_per_hour
+        return sum(kind.kind.rate_per_hour * kind.response_hours for kind in self.types) / self.rate_per_hour
 
     @property
     def loss_per_hour(self) -> float:
         """Minimised cost of delay of all types per hour."""
-        return sum(one.loss_per_hour for one in self.types)
+        return sum(kind.loss_per_hour for kind in self.types)
 
     @property
     def gpus(self) -> float:
         """Mean number of GPUs."""
-        return sum(one.gpus for one in self.types)
+        return sum(kind.gpus for kind in self.types)
 
     @property
     def mixed(self) -> str | None:
         """Name of the only type that mixes two widths, or None."""
-        return next((one.kind.name for one in self.types if len(one.shares) > 1), None)
+        return next((kind.kind.name for kind in self.types if len(kind.shares) > 1), None)
 
 
 def rent(

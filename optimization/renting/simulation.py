@@ -67,8 +67,10 @@ def stream_of(
     rng: np.random.Generator,
 ) -> Stream:
     """Return the stream of the given arrival ``times`` of each type, in [0, ``hours``), with drawn sizes."""
-    size = [kind.mean_hours * sizes.draw(rng, len(own)) for kind, own in zip(types, times, strict=True)]
-    index = np.repeat(np.arange(len(types)), [len(own) for own in times])
+    size = [
+        kind.mean_hours * sizes.draw(rng, len(arrivals)) for kind, arrivals in zip(types, times, strict=True)
+    ]
+    index = np.repeat(np.arange(len(types)), [len(arrivals) for arrivals in times])
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
     return Stream(time=joined[order], kind=index[order], size=np.concatenate(size)[order], hours=hours)
@@ -77,9 +79,9 @@ def stream_of(
 def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np.ndarray:
     """Draw a width for each job by the shares of its type, shape (n,)."""
     ticket = rng.random(len(stream.time))
-    first = np.array([one.shares[0].width for one in rental.types])
-    last = np.array([one.shares[-1].width for one in rental.types])
-    chance = np.array([one.shares[0].probability for one in rental.types])
+    first = np.array([kind.shares[0].width for kind in rental.types])
+    last = np.array([kind.shares[-1].width for kind in rental.types])
+    chance = np.array([kind.shares[0].probability for kind in rental.types])
     return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
 
 
@@ -95,8 +97,8 @@ def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.nda
     """Return s(width) of each job, shape (n,)."""
     found = np.empty(len(width))
     for i, kind in enumerate(types):
-        for own in np.unique(width[stream.kind == i]).tolist():
-            found[(stream.kind == i) & (width == own)] = kind.speedup.at(own)
+        for size in np.unique(width[stream.kind == i]).tolist():
+            found[(stream.kind == i) & (width == size)] = kind.speedup.at(size)
     return found
 
 
@@ -174,7 +176,7 @@ def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int
     if streams < 2:
         raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
     seeds = np.random.SeedSequence(seed).spawn(streams)
-    found = [play(np.random.default_rng(one)) for one in seeds]
+    found = [play(np.random.default_rng(seed)) for seed in seeds]
     response = np.array([one.response_hours for one in found])
     gpus = np.array([one.gpus for one in found])
     root = float(np.sqrt(streams))
@@ -290,7 +292,7 @@ def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
     """
 
     def used(width: float) -> float:
-        return sum(one.gpus for one in fixed_rental(types, width, budget).types)
+        return sum(kind.gpus for kind in fixed_rental(types, width, budget).types)
 
     if used(1.0) > budget:
         raise SettingsError(
@@ -311,17 +313,17 @@ def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Renta
     chosen = []
     for kind in types:
         least = float(getattr(kind.speedup, "gpus", (1,))[0])
-        own = min(max(width, least), kind.speedup.most)
-        pace = shared_pace(kind.speedup, own)
+        clipped = min(max(width, least), kind.speedup.most)
+        pace = shared_pace(kind.speedup, clipped)
         response = kind.mean_hours / pace
         loss = float(kind.delay.expected(np.array([response]))[0])
         chosen.append(
             TypeRental(
                 kind=kind,
-                shares=(Share(width=own, probability=1.0),),
+                shares=(Share(width=clipped, probability=1.0),),
                 response_hours=response,
-                gpus=kind.load * own / pace,
-                spend=kind.load * own / pace,
+                gpus=kind.load * clipped / pace,
+                spend=kind.load * clipped / pace,
                 loss_per_hour=kind.rate_per_hour * loss,
             )
         )

@@ -99,7 +99,7 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
     if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
         return simulate_ahead(now, belief.sample(later, paths=paths, rng=rng), rng=rng)
     parts = []
-    for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
+    for share, held in enumerate(belief.draw(min(DRAWN, paths), rng)):
         many = len(range(share, paths, DRAWN))
         sampled = held.sample(later, paths=many, rng=rng)
         # The tables of a variant do not apply to the next.

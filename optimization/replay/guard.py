@@ -32,7 +32,7 @@ class Guard:
     @classmethod
     def of(cls, view: MarketsView, run: WorldRun, *, next_at: float | None = None) -> Guard:
         """Return the guard of a job; the next decision is at the start of the next slot unless given in seconds."""
-        sold = any(own.on_demand.sold for own in view.views)
+        sold = any(market_view.on_demand.sold for market_view in view.views)
         seconds = view.slot_hours * 3600.0
         return cls(
             view=view,
@@ -91,19 +91,19 @@ def standby(
     view, market = guard.view, target.market
     if market is None or not target.allocation.spot:
         return None
-    gone = guard.run.now + 1.0
+    next_second = guard.run.now + 1.0
     run = guard.run.copy(
         [
             Readings(
-                times=np.array([guard.run.now, gone]),
-                available=np.array([own.available, 0 if m == market else own.available]),
-                price=np.full(2, own.price),
+                times=np.array([guard.run.now, next_second]),
+                available=np.array([market_view.available, 0 if m == market else market_view.available]),
+                price=np.full(2, market_view.price),
             )
-            for m, own in enumerate(view.views)
+            for m, market_view in enumerate(view.views)
         ]
     )
     run.decide(target.allocation, market)
-    run.advance(gone)
+    run.advance(next_second)
     progress = progress_of(view.job, run)
     after = Guard.of(_without_spot(view, market, progress), run)
     in_world = plan.views[0].running is not None
@@ -114,8 +114,8 @@ def standby(
 def _without_spot(view: MarketsView, market: int, progress: Progress) -> MarketsView:
     """Return a view in which the job has made ``progress`` and a market has no spot."""
     views = []
-    for m, own in enumerate(view.views):
+    for m, market_view in enumerate(view.views):
         there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
-        gone = replace(own, available=0, others=0) if m == market else own
+        gone = replace(market_view, available=0, others=0) if m == market else market_view
         views.append(replace(gone, progress=there))
     return replace(view, progress=progress, views=tuple(views))

@@ -153,10 +153,10 @@ def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
         return None
     if not age:
         return forecast
-    told = forecast.quantiles
-    if told is not None:
-        told = replace(told, price=told.price[age:], count=told.count[age:])
-    return PointForecast(price=forecast.price[age:], available=forecast.available[age:], quantiles=told)
+    quantiles = forecast.quantiles
+    if quantiles is not None:
+        quantiles = replace(quantiles, price=quantiles.price[age:], count=quantiles.count[age:])
+    return PointForecast(price=forecast.price[age:], available=forecast.available[age:], quantiles=quantiles)
 
 
 def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | None, ...]:

@@ -502,7 +502,9 @@ def replay_ended(
     known = ended_in_world(ended)
     if len(ended.cases) == 1 and ended.windows[0].on_demand.sold:
         size, _ = on_demand_only_in_world(ended.run, ended.windows[0])
-        policies = [replace(one, size=size) if isinstance(one, OnDemandOnly) else one for one in policies]
+        policies = [
+            replace(policy, size=size) if isinstance(policy, OnDemandOnly) else policy for policy in policies
+        ]
     outcomes = replay_in_world(policies, known, launcher=Launcher.SLOTS, memo=memo)
     for outcome in outcomes:
         audit_in_world(known, outcome)

@@ -73,14 +73,14 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
     for offer in offers:
         kinds.setdefault((offer.gpu.gpu_model, offer.gpu.gpus), []).append(offer)
     kept = []
-    for own in kinds.values():
-        own.sort(key=lambda one: (one.screened_usd(_wide(one)) / _wide(one), one.key))
-        kept += own[:EACH_KIND]
-        cheapest = own[0].screened_usd(_wide(own[0])) / _wide(own[0])
+    for of_kind in kinds.values():
+        of_kind.sort(key=lambda one: (one.screened_usd(_wide(one)) / _wide(one), one.key))
+        kept += of_kind[:EACH_KIND]
+        cheapest = of_kind[0].screened_usd(_wide(of_kind[0])) / _wide(of_kind[0])
         left_out += [
             f"{one.key}: {price(one.screened_usd(_wide(one)) / _wide(one))} USD an instance-hour by its last day, "
-            f"{own[0].key} {price(cheapest)}"
-            for one in own[EACH_KIND:]
+            f"{of_kind[0].key} {price(cheapest)}"
+            for one in of_kind[EACH_KIND:]
         ]
     return kept
 
@@ -260,7 +260,9 @@ def _no_width(instances: int, reason: str) -> Width:
 
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
     """Return the longest run of consecutive n (M2.3) that surely run, the later of equals; if none, of n that run."""
-    return _stretch(widths, [one.sure for one in widths]) or _stretch(widths, [one.runs for one in widths])
+    return _stretch(widths, [width.sure for width in widths]) or _stretch(
+        widths, [width.runs for width in widths]
+    )
 
 
 def _stretch(widths: Sequence[Width], wanted: Sequence[bool]) -> tuple[Width, ...]:
@@ -354,8 +356,8 @@ def with_rates(job: Job, filled: FilledConfiguration, bound: str) -> Job:
     """Return the job with the ``bound`` of the throughput interval as H(n); the rates below n_min are unchanged."""
     table = filled.low if bound == "low" else filled.high if bound == "high" else filled.tokens_per_second
     kept = [job.throughput.rate(n) for n in range(1, job.n_max + 1)]
-    told = [rate * 3600.0 if rate > 0 else old for rate, old in zip(table, kept, strict=False)]
-    return replace(job, throughput=RateTable(rates=tuple(told)))
+    rates = [rate * 3600.0 if rate > 0 else old for rate, old in zip(table, kept, strict=False)]
+    return replace(job, throughput=RateTable(rates=tuple(rates)))
 
 
 def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnDemand:
@@ -378,11 +380,11 @@ def candidates_of(
     """Return every candidate, reasons against others in ``rejected``; raises `JobError` if none, with the nearest limit."""
     most = asked.request.number_gpus or MOST_GPUS
     terms = {offer: _terms(asked, offer, rejected) for offer in offers}
-    every = list(dict.fromkeys(one for own in terms.values() for one in own))
+    every = list(dict.fromkeys(one for terms_of_kind in terms.values() for one in terms_of_kind))
     tables = widths_of(knowledge, every, most)
     found = []
-    for offer, own in terms.items():
-        for one in own:
+    for offer, terms_of_kind in terms.items():
+        for one in terms_of_kind:
             run = usable(tables[one])
             if asked.request.number_gpus is not None and run and run[-1].instances * one.gpus != most:
                 run = ()
@@ -467,13 +469,13 @@ def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfigura
         tokens_per_sample=terms.tokens_per_sample,
         batch_size=terms.batch_size,
         torch_dtype=terms.torch_dtype,
-        tokens_per_second=tuple(one.tokens_per_second if one else 0.0 for one in widths),
-        low=tuple(one.low if one else 0.0 for one in widths),
-        high=tuple(one.high if one else 0.0 for one in widths),
+        tokens_per_second=tuple(width.tokens_per_second if width else 0.0 for width in widths),
+        low=tuple(width.low if width else 0.0 for width in widths),
+        high=tuple(width.high if width else 0.0 for width in widths),
         round_samples=tuple(
-            one.configuration.batch_size if one and one.configuration else 0 for one in widths
+            width.configuration.batch_size if width and width.configuration else 0 for width in widths
         ),
-        rounds=tuple(one.rounds if one else 0 for one in widths),
+        rounds=tuple(width.rounds if width else 0 for width in widths),
     )
 
 

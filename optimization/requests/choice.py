@@ -113,15 +113,15 @@ class Screened:
 def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Screened]:
     """Screen every candidate, in the given order."""
     found = []
-    for one in candidates:
-        widest = one.widths[-1]
-        hours = one.request.workload.amount / widest.tokens_per_second / 3600.0
+    for candidate in candidates:
+        widest = candidate.widths[-1]
+        hours = candidate.request.workload.amount / widest.tokens_per_second / 3600.0
         found.append(
             Screened(
-                candidate=one,
-                alone=one.alone(step),
-                alone_low=one.alone(step, "low"),
-                cost_usd=hours * one.offer.screened_usd(widest.instances),
+                candidate=candidate,
+                alone=candidate.alone(step),
+                alone_low=candidate.alone(step, "low"),
+                cost_usd=hours * candidate.offer.screened_usd(widest.instances),
                 hours=hours,
             )
         )
@@ -208,10 +208,10 @@ def planned_of(
 ) -> list[Planned]:
     """Plan the finalists with a policy; ``markets`` maps each `Offer.key` to data up to the time of the offer."""
     found = []
-    for one in finalists:
-        market = markets[one.candidate.offer.key]
+    for finalist in finalists:
+        market = markets[finalist.candidate.offer.key]
         live = live_job(
-            *job_on(one.candidate.request, market.history),
+            *job_on(finalist.candidate.request, market.history),
             market.history,
             decided={},
             forecasts=[market.forecasts],
@@ -219,12 +219,12 @@ def planned_of(
         )
         found.append(
             Planned(
-                screened=one,
+                screened=finalist,
                 history=market.history,
                 live=live,
                 decision=decide(live, policy, effort),
-                low=_at_end(one.candidate, live, policy, effort, "low"),
-                high=_at_end(one.candidate, live, policy, effort, "high"),
+                low=_at_end(finalist.candidate, live, policy, effort, "low"),
+                high=_at_end(finalist.candidate, live, policy, effort, "high"),
             )
         )
     return found
@@ -324,11 +324,11 @@ def losers_of(
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
     losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
-    told = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
+    reported = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
     for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
         kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
-        if kind not in told:
-            told.add(kind)
+        if kind not in reported:
+            reported.add(kind)
             losers.append(Loser(screened=one, planned=None, why=_why_not_planned(winner, one, step)))
     return losers[:MOST_TOLD]
 
@@ -344,13 +344,13 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
     cost = "the same" if more == 0.0 else cost
     when = f"{duration(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
     when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
-    told = f"is expected to cost {cost} and finish {when}"
+    text = f"is expected to cost {cost} and finish {when}"
     if _order(asked, other)[0] > (1.0 + ALIKE) * _order(asked, winner)[0]:
-        return told
+        return text
     if spread(other) > spread(winner):
-        mine, its = spread(winner), spread(other)
-        return f"{told}: no difference, but its throughput is less sure, high over low {its:.1f} against {mine:.1f}"
-    return f"{told}: no difference by which it would win"
+        range_of_winner, its = spread(winner), spread(other)
+        return f"{text}: no difference, but its throughput is less sure, high over low {its:.1f} against {range_of_winner:.1f}"
+    return f"{text}: no difference by which it would win"
 
 
 def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) -> str:
@@ -401,7 +401,7 @@ def fill(
     `JobError` if nothing can run, nothing is in time or nothing is within the budget; `MarketError`
     for a market with an unknown GPU.
     """
-    known = {offer_of(one.history): one for one in markets}
+    known = {offer_of(market.history): market for market in markets}
     return fill_offers(
         completed(request),
         list(known),
@@ -430,7 +430,9 @@ def fill_offers(
     screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
     require_in_time(asked, screened, step)
     finalists = finalists_of(screened, most=plans, objective=asked.request.objective)
-    now = markets(list({one.candidate.offer.key: one.candidate.offer for one in finalists}.values()))
+    now = markets(
+        list({finalist.candidate.offer.key: finalist.candidate.offer for finalist in finalists}.values())
+    )
     planned = planned_of(finalists, now, policy, effort)
     winner = chosen_of(asked, planned)
     return Filled(
@@ -452,9 +454,9 @@ def _assumed(winner: Candidate, asked: Completed) -> list[str]:
             f"batch_size = {terms.batch_size}: chosen for cost among those tried; that it trains as well is for you to judge"
         )
     uneven = [
-        one.instances
-        for one in winner.widths
-        if one.rounds * (one.configuration.batch_size if one.configuration else 0) != terms.batch_size
+        width.instances
+        for width in winner.widths
+        if width.rounds * (width.configuration.batch_size if width.configuration else 0) != terms.batch_size
     ]
     if uneven:
         found.append(

@@ -154,7 +154,7 @@ class WorldPaths:
 
     @property
     def _used(self) -> np.ndarray:
-        """Which batches of instances there are, shape (paths, 2, room)."""
+        """Mask of the batches of instances that exist, shape (paths, 2, room)."""
         used: np.ndarray = (
             np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
         )

@@ -134,7 +134,7 @@ def drawn_stretches(many: int, rng: np.random.Generator) -> list[Stretch]:
 def _drawn_stretch(turn: int, rng: np.random.Generator) -> Stretch:
     request, slots = SIZES[turn % len(SIZES)], DEADLINES[turn // len(SIZES) % len(DEADLINES)]
     nothing = Mixture.of(archetypes(request, DRAWN_HOURS), np.array([UNKNOWN]))
-    (market,) = nothing.drawn(1, rng)
+    (market,) = nothing.draw(1, rng)
     states = market.sample(RECORD_SLOTS + slots, paths=1, rng=rng)
     counts = request_counts(request)
     between = counts[market.sample_inside(states, rng)[0]].astype(float)

@@ -45,7 +45,7 @@ def test_a_belief_plans_any_job_on_a_market_of_any_size():
     assert prices.shape == counts.shape == (20, 10)
     chain, _ = belief.for_size(1024, 10)
     assert chain.count[-1] <= 1024
-    assert len(list(belief.drawn(3, np.random.default_rng(2)))) == 3
+    assert len(list(belief.draw(3, np.random.default_rng(2)))) == 3
 
 
 def test_scores_of_a_market_of_any_size_are_counted_in_bounded_memory():

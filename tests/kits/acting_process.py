@@ -24,7 +24,7 @@ from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ui.app import make_app
 from slackwater.flows.ui.reading import Snapshots
-from slackwater.flows.ui.reports import ReportDoor
+from slackwater.flows.ui.reports import ReportReceiver
 from slackwater.optimization.policies.pool import policy_named
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -48,9 +48,9 @@ def turn(db: Path, settings: Settings, at: pd.Timestamp, policy: str | None) -> 
 
 
 def door_app(db: Path, settings: Settings, at: pd.Timestamp):
-    """Return the web app with its door for reports."""
-    door = ReportDoor.of(db, settings, clock=lambda: at, bound="127.0.0.1", environment={"T": TOKEN})
-    return make_app(Snapshots(db, settings, lambda: at), door=door)
+    """Return the web app with its receiver for reports."""
+    receiver = ReportReceiver.of(db, settings, clock=lambda: at, bound="127.0.0.1", environment={"T": TOKEN})
+    return make_app(Snapshots(db, settings, lambda: at), receiver=receiver)
 
 
 async def post(app, name: str, given: dict[str, object]) -> int:

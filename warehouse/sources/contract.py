@@ -151,15 +151,15 @@ def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iter
         yield _pack_one(kind, rows, constants)
     except UnicodeEncodeError:
         wanted = COLUMNS[kind]
-        said = {name: value for name, value in constants.items() if name in wanted and name != "file"}
-        reasons = [_half_character({**said, **row}) for row in rows]
+        stated = {name: value for name, value in constants.items() if name in wanted and name != "file"}
+        reasons = [_half_character({**stated, **row}) for row in rows]
         usable = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
         if usable:
             yield _pack_one(kind, usable, constants)
         refused = [
             {
                 "line": row.get("line"),
-                "raw": json.dumps({**said, **row}, default=str),
+                "raw": json.dumps({**stated, **row}, default=str),
                 "reason": str(reason),
                 "code": reason.code,
             }

@@ -215,9 +215,9 @@ def signature() -> bytes:
     """Return the record that this process writes into a lock file."""
     name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
     words = [name, *sys.argv[1:2]] if name != "-c" else ["python -c"]
-    mine = asdict(Holder(pid=os.getpid(), command=" ".join(words)[:80], host=socket.gethostname()))
-    del mine["since"]  # read from the file's change time
-    return json.dumps(mine).encode()
+    holder = asdict(Holder(pid=os.getpid(), command=" ".join(words)[:80], host=socket.gethostname()))
+    del holder["since"]  # read from the file's change time
+    return json.dumps(holder).encode()
 
 
 def lock_path(database: Path) -> Path:

@@ -101,7 +101,7 @@ def migrate(
     applied = applied_steps(connection)
     pending = pending_steps(applied, steps)
     numbered = list(enumerate(pending, start=len(applied)))
-    told: list[str] = []
+    messages: list[str] = []
     for together in [[one] for one in numbered] if applied else [numbered]:
         connection.execute("BEGIN")
         try:
@@ -109,7 +109,7 @@ def migrate(
             for position, name in together:
                 found = connection.execute(read_sql(__package__, name))
                 if say is not None and found.description and found.description[0][0] == "said":
-                    told += [str(row[0]) for row in found.fetchall()]
+                    messages += [str(row[0]) for row in found.fetchall()]
                 connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
             connection.execute("COMMIT")
         except BaseException:
@@ -118,7 +118,7 @@ def migrate(
             raise
     if tuple(steps) == MIGRATIONS:
         _check_columns(connection)
-    for text in told:
+    for text in messages:
         if say is not None:
             say(text)
     return pending

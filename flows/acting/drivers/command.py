@@ -73,7 +73,7 @@ class CommandDriver:
     def bring(self, order: Order, now: datetime) -> Brought:
         """Let the script bring the job to an order."""
         reply = self._call({"action": "bring", **_request(order)})
-        held = [one for one in _instances(order.job, reply) if one.ended is None]
+        held = [instance for instance in _instances(order.job, reply) if instance.ended is None]
         return Brought(launched=tuple(held), refused=reply.refused)
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:

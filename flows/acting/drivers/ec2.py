@@ -106,7 +106,10 @@ class Ec2Driver:
                     for one in reservation["Instances"]
                 ]
             self._read_interruptions(region, instances)
-            found += [_instance(one, job, now, self._ended.get(one["InstanceId"])) for one in instances]
+            found += [
+                _instance(instance, job, now, self._ended.get(instance["InstanceId"]))
+                for instance in instances
+            ]
         return found
 
     def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
@@ -114,7 +117,7 @@ class Ec2Driver:
 
         Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
         """
-        ids = [one["InstanceId"] for one in instances if _is_interrupted(one)]
+        ids = [instance["InstanceId"] for instance in instances if _is_interrupted(instance)]
         new = [name for name in ids if name not in self._ended]
         if not new:
             return
@@ -148,15 +151,15 @@ class Ec2Driver:
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the equivalent calls of the AWS command line."""
         region = Market.parse(order.market).region if order.market else ""
-        told = [
+        calls = [
             f"aws ec2 terminate-instances --region {Market.parse(one.market).region} --instance-ids {one.id}"
             for one in surplus(order, held)
         ]
         for kind in KINDS:
             for index in _indices(order, held, kind):
                 sent = json.dumps(self.request(order, kind, index))
-                told.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
-        return told
+                calls.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
+        return calls
 
     def request(self, order: Order, kind: Kind, index: int) -> dict[str, Any]:
         """Return the ``RunInstances`` request of one instance of an order."""
@@ -203,8 +206,8 @@ class Ec2Driver:
         return _instance(answer["Instances"][0], order.job, now)
 
     def _terminate(self, instances: Sequence[Instance]) -> None:
-        for region in sorted({Market.parse(one.market).region for one in instances}):
-            ids = [one.id for one in instances if Market.parse(one.market).region == region]
+        for region in sorted({Market.parse(instance.market).region for instance in instances}):
+            ids = [instance.id for instance in instances if Market.parse(instance.market).region == region]
             with _driver_errors(region):
                 self._client(region).terminate_instances(InstanceIds=ids)
 
@@ -226,8 +229,8 @@ def _driver_errors(region: str) -> Iterator[None]:
     try:
         yield
     except faults.ClientError as error:
-        told = error.response["Error"]
-        raise DriverError(f"EC2 in {region}: {told.get('Code')}: {told.get('Message')}") from error
+        details = error.response["Error"]
+        raise DriverError(f"EC2 in {region}: {details.get('Code')}: {details.get('Message')}") from error
     except (faults.BotoCoreError, import_module("botocore.parsers").ResponseParserError) as error:
         raise DriverError(f"EC2 in {region}: {error}") from error
 
@@ -260,8 +263,8 @@ def _instance(
 
 def _ended(found: Mapping[str, Any]) -> datetime | None:
     """Return the time in EC2's text on the end of an instance, None without a time."""
-    told = _TIME.search(found.get("StateTransitionReason", ""))
-    return None if told is None else datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+    stated = _TIME.search(found.get("StateTransitionReason", ""))
+    return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
 
 
 def _is_interrupted(found: Mapping[str, Any]) -> bool:

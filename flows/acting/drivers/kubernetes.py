@@ -81,25 +81,25 @@ class KubernetesDriver:
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Delete the workloads that the order leaves out, then apply those that it states."""
-        gone, kept = self._parts(order)
-        if gone:
-            self._call(*self._deletion(gone))
+        deleted, kept = self._parts(order)
+        if deleted:
+            self._call(*self._deletion(deleted))
         if kept:
             self._call(*APPLY, given=json.dumps({"apiVersion": "v1", "kind": "List", "items": kept}))
         return Brought()
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the calls of ``kubectl``."""
-        gone, kept = self._parts(order)
+        deleted, kept = self._parts(order)
         names = {workload_name(one.job, one.market, one.kind) for one in held}
-        told = [shlex.join(self._words(*self._deletion([name]))) for name in gone if name in names]
-        return told + [
+        calls = [shlex.join(self._words(*self._deletion([name]))) for name in deleted if name in names]
+        return calls + [
             f"{shlex.join(self._words(*APPLY))} <<< {shlex.quote(json.dumps(one))}" for one in kept
         ]
 
     def _parts(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:
         """Return the names of the workloads to delete, and the workloads to apply."""
-        gone: list[str] = []
+        deleted: list[str] = []
         kept: list[dict[str, Any]] = []
         for market in order.markets:
             for kind in KINDS:
@@ -109,8 +109,8 @@ class KubernetesDriver:
                         workload(self._template(), order, kind, count, labels, self._options.namespace)
                     )
                 else:
-                    gone.append(workload_name(order.job, market, kind))
-        return gone, kept
+                    deleted.append(workload_name(order.job, market, kind))
+        return deleted, kept
 
     def _deletion(self, names: Sequence[str]) -> list[str]:
         return ["delete", self._template()["kind"].lower(), *names, "--ignore-not-found", "--wait=false"]
@@ -193,11 +193,11 @@ def workload(
     spec = found["spec"]
     spec[SCALED[found["kind"]]] = count
     pod = spec["template"]
-    own = {JOB: mark_of(order.job), KIND: kind, WORKLOAD: name}
+    marks = {JOB: mark_of(order.job), KIND: kind, WORKLOAD: name}
     meta = {key: value for key, value in pod.get("metadata", {}).items() if value is not None}
     pod["metadata"] = {
         **meta,
-        "labels": {**meta.get("labels", {}), **own},
+        "labels": {**meta.get("labels", {}), **marks},
         "annotations": {**meta.get("annotations", {}), MARKET: order.market},
     }
     where = {REGION: market.region, ZONE: market.zone, TYPE: market.instance_type}
@@ -246,7 +246,7 @@ def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _ended(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
     """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
-    stated = [one.get("lastTransitionTime") for one in _disruptions(status)]
+    stated = [disruption.get("lastTransitionTime") for disruption in _disruptions(status)]
     if not any(stated) and status.get("phase") in ENDED:
         ends = [one.get("state", {}).get("terminated") or {} for one in status.get("containerStatuses", ())]
         stated = [one.get("finishedAt") for one in ends]

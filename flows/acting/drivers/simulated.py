@@ -146,7 +146,7 @@ def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) ->
     The run stops at every reading and order, because instances end only there and at the finish.
     """
     run = WorldRun(world.markets, world.readings)
-    times = {float(t) for own in world.readings for t in own.times if 0.0 < t <= until}
+    times = {float(t) for readings in world.readings for t in readings.times if 0.0 < t <= until}
     stops = sorted(times | {aim.at for aim in aims} | {until})
     held: dict[str, Instance] = {}
     key, pending = "", list(aims)
@@ -154,21 +154,21 @@ def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) ->
         run.advance(second)
         ended = "finished" if run.is_finished else "lost"
         at = world.start + timedelta(seconds=run.now)
-        held, gone = _instances_now(job, world, run, held, key)
-        yield from (one.model_copy(update={"ended": at, "end": ended}) for one in gone)
+        held, ended_now = _instances_now(job, world, run, held, key)
+        yield from (one.model_copy(update={"ended": at, "end": ended}) for one in ended_now)
         while pending and pending[0].at <= second:
             aim = pending.pop(0)
             _aim(run, world, aim)
             key = aim.key
-            held, gone = _instances_now(job, world, run, held, key)
-            yield from (one.model_copy(update={"ended": at, "end": "stopped"}) for one in gone)
+            held, ended_now = _instances_now(job, world, run, held, key)
+            yield from (one.model_copy(update={"ended": at, "end": "stopped"}) for one in ended_now)
     yield from held.values()
 
 
 def _instances_now(
     job: str, world: JobWorld, run: WorldRun, held: Mapping[str, Instance], key: str
 ) -> tuple[dict[str, Instance], list[Instance]]:
-    """Return the instances of a run by id, and those of ``held`` that are gone.
+    """Return the instances of a run by id, and those of ``held`` that have ended.
 
     The simulator ends the newest instances first, so the number in its batch identifies an instance.
     """

@@ -122,20 +122,20 @@ class SkyPilotDriver:
     def _calls(self, order: Order, clusters: Mapping[str, _Cluster]) -> list[list[str]]:
         """Return the calls that bring the clusters of a job to an order."""
         kind: Kind = "spot" if order.spot else "on_demand"
-        own = workload_name(order.job, order.market, kind) if order.total else ""
+        wanted = workload_name(order.job, order.market, kind) if order.total else ""
         names = {workload_name(order.job, market, one) for market in order.markets for one in KINDS}
-        present = clusters.get(own)
+        present = clusters.get(wanted)
         broken = present is not None and not present.works
-        gone = sorted(name for name in names & set(clusters) if name != own or broken)
-        calls = [["down", "--yes", name] for name in gone]
+        to_end = sorted(name for name in names & set(clusters) if name != wanted or broken)
+        calls = [["down", "--yes", name] for name in to_end]
         if not order.total or (present is not None and present.works and present.nodes == order.total):
             return calls
         if present is None or broken:
-            return [*calls, self._launch(order, own, kind)]
+            return [*calls, self._launch(order, wanted, kind)]
         # The training of the old size ends first: two would resume from the same checkpoint.
-        calls.append(["cancel", "--yes", "--all", own])
+        calls.append(["cancel", "--yes", "--all", wanted])
         resize = ["--resize", "--num-nodes", str(order.total)]
-        return [*calls, ["launch", "--yes", "--detach-run", "-c", own, *resize, str(self._options.task)]]
+        return [*calls, ["launch", "--yes", "--detach-run", "-c", wanted, *resize, str(self._options.task)]]
 
     def _launch(self, order: Order, name: str, kind: Kind) -> list[str]:
         market = Market.parse(order.market)
@@ -150,8 +150,8 @@ class SkyPilotDriver:
         )
         size = ["--num-nodes", str(order.total), kinds[kind], "--infra", "/".join(parts)]
         tags = ["--env", f"SLACKWATER_JOB={order.job}", "--env", f"SLACKWATER_KEY={order.key}"]
-        told = ["launch", "--yes", "--detach-run", "-c", name, *size, *machine, *tags]
-        return [*told, str(self._options.task)]
+        call = ["launch", "--yes", "--detach-run", "-c", name, *size, *machine, *tags]
+        return [*call, str(self._options.task)]
 
     def _clusters(self) -> dict[str, _Cluster]:
         """Return all clusters by name, with the state that their clouds state now."""
@@ -170,8 +170,8 @@ class SkyPilotDriver:
         try:
             self._call(words)
         except DriverError as error:
-            told = next((text for text in NO_CAPACITY if text in str(error)), "")
-            if told:
+            reason = next((text for text in NO_CAPACITY if text in str(error)), "")
+            if reason:
                 return "no capacity"
             raise
         return ""

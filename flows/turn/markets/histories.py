@@ -66,7 +66,7 @@ class Reads:
             except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
-            return [self._histories[one] for one in requests]
+            return [self._histories[request] for request in requests]
 
     def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
         return load_histories(self._store, requests, reader=self._reader)
@@ -200,11 +200,11 @@ def peers_of(
         ]
         ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
         peers[followed] = [_peer(turn, row, step) for row in ranked[:MOST_PEERS]]
-    needed = list(dict.fromkeys(one for own in peers.values() for one in own))
+    needed = list(dict.fromkeys(one for of_market in peers.values() for one in of_market))
     found = dict(zip(needed, try_histories(turn, [(one, start) for one in needed]), strict=True))
     return {
-        followed: [history for one in own if isinstance(history := found[one], History)]
-        for followed, own in peers.items()
+        followed: [history for one in of_market if isinstance(history := found[one], History)]
+        for followed, of_market in peers.items()
     }
 
 

@@ -86,12 +86,12 @@ MOST_PLACES, MOST_PLACED = 24, 2048
 
 
 def places_of(
-    turn: MarketReader, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
+    turn: MarketReader, request: JobRequest, *, notify: Callable[[str], None] = lambda _: None
 ) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
     With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
-    ``told`` is called with a message if markets are left out.
+    ``notify`` is called with a message if markets are left out.
 
     Candidates are the markets with counts when the job began, in later turns too;
     if no matching market has counts, those with a price (`counted_or_priced`). So a market that a decision
@@ -138,13 +138,13 @@ def places_of(
     widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
     most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
     if len(fitting) > most:
-        told(
+        notify(
             f"job {request.name}: of {len(fitting)} markets that fit, it is decided among "
             f"{'its home and ' if home is not None else ''}{plural(most - (home is not None), 'market')} that "
             f"{'is' if most - (home is not None) == 1 else 'are'} cheapest on demand; name fewer in its file to choose others"
         )
     places = tuple(fitting[:most])
-    check_types(request, [one.market for one in places])
+    check_types(request, [place.market for place in places])
     return places
 
 
@@ -199,15 +199,15 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
 
     ``deadline_in`` counts from the start of the stored job, as when the job was added.
     """
-    own = stored.request
+    filed = stored.request
     if request.names_no_market:  # its markets were chosen when it was added
-        request = request.model_copy(update={"markets": own.markets})
-    market, source = own.market, request.source
+        request = request.model_copy(update={"markets": filed.markets})
+    market, source = filed.market, request.source
     if request.market is not None:
         there, named = parse_market(request.market)
         market, source = there.key, named or source
     return request.placed(
-        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+        at=filed.starts, market=market, source=source or (filed.source if market == filed.market else None)
     )
 
 
@@ -226,8 +226,8 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
 
     def suits(market: Market, source: str = "") -> bool:
         held = gpu_type_of(market)
-        own = None if held is None else (held.gpu_model, held.gpus)
-        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
+        gpu = None if held is None else (held.gpu_model, held.gpus)
+        fits_filled = filled is None or gpu == (filled.gpu_model, filled.gpus_per_instance)
         return fits_filled and may_run_in(request, market) and can_run_on(request, market)
 
     found: dict[str, list[FollowedMarket]] = {}
@@ -245,24 +245,24 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         )
     (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]
     names = _patterns(found[chosen])
-    told = (
+    basis = (
         f"of {plural(len(found), 'instance type')} the cheapest{why}"
         if others
         else "the only instance type that fits"
     )
     wanted = request.gpu_type or (filled.gpu_model if filled else None)
     if wanted is not None:
-        told += f" with {wanted}"
+        basis += f" with {wanted}"
     if others:
         more = [f"{name}{its}" for name, its in others[:MOST_OTHERS]]
         more += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
-        told += (
+        basis += (
             f", and its throughput is taken to be theirs; else {listed(more)}: "
             f"name it in the file, as markets = {json.dumps(_patterns(found[others[0][0]]))}, or give --market MARKET"
         )
     return request.model_copy(update={"markets": tuple(names)}), (
         f"job {request.name} names no market: it may move among the "
-        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {told}; markets = {json.dumps(names)}"
+        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {basis}; markets = {json.dumps(names)}"
     )
 
 
@@ -280,19 +280,19 @@ def _types_by_price(
     """
     from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market  # few files name no market
 
-    asked = [(one, one.at - RECENT_PERIOD) for own in found.values() for one in own]
+    asked = [(one, one.at - RECENT_PERIOD) for followed in found.values() for one in followed]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
     ranked = []
-    for name, own in found.items():
-        read = [recent_market(history) for one in own if isinstance(history := histories[one], History)]
-        _, instances, throughput = run_on(request, own[0].market)
+    for name, followed in found.items():
+        read = [recent_market(history) for one in followed if isinstance(history := histories[one], History)]
+        _, instances, throughput = run_on(request, followed[0].market)
         priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))
-        each, gpus = usd / instances, gpus_per_instance(request, own[0].market)
+        each, gpus = usd / instances, gpus_per_instance(request, followed[0].market)
         a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
         words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
-        work_usd = each * work_amount(request, own[0].market, 1.0) / throughput.rate(1)
-        ranked.append((all(gpu_type_of(one.market) is None for one in own), work_usd, name, words))
+        work_usd = each * work_amount(request, followed[0].market, 1.0) / throughput.rate(1)
+        ranked.append((all(gpu_type_of(one.market) is None for one in followed), work_usd, name, words))
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 

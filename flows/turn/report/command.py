@@ -27,7 +27,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
-    own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
+    planner_rows = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()
@@ -35,7 +35,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     return [
         Table(
             f"Forecast error of {planner} in the last 14 days, pooled over markets; the report has all models",
-            own,
+            planner_rows,
             {"variable": "variable", "step": "slots ahead", "n": "forecasts", "mae": "mean error",
              "mae_last": "of last value", "compared": "compared with last value"},
             empty="no forecast has been compared with an observation yet",

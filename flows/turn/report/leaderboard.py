@@ -120,12 +120,12 @@ def _board_rows(
     )
     found = []
     for row in rows_of(board):
-        own = reported.by_policy.get(row["policy"], ())
+        on_time = reported.by_policy.get(row["policy"], ())
         measures = {
             name: None if pd.isna(row[name]) else round(float(row[name]), n) for name, n in DIGITS.items()
         }
-        jobs = {"jobs": int(row["jobs"]), "reported_jobs": len(own)}
-        share = {"reported_on_time": round(sum(own) / len(own), 4) if own else None}
+        jobs = {"jobs": int(row["jobs"]), "reported_jobs": len(on_time)}
+        share = {"reported_on_time": round(sum(on_time) / len(on_time), 4) if on_time else None}
         found.append({"policy": row["policy"], "model": model, **jobs, **measures, **share})
     return [{name: row[name] for name in BOARD} for row in found]
 

@@ -191,14 +191,14 @@ def routes_of(
     found = []
     for job, rows in decisions_by_job(store, list(moving)).items():
         request = find_job(store, job).request
-        own = [row for row in rows if pd.Timestamp(row["slot"]) <= moving[job]]
-        been = {request.market, *(str(row["market"]) for row in own)}
+        decided = [row for row in rows if pd.Timestamp(row["slot"]) <= moving[job]]
+        been = {request.market, *(str(row["market"]) for row in decided)}
         panels = {
             one.title: one
             for one in reversed(drawn)
             if one.title in been or fits(request, Market.parse(one.title), one.source)
         }
-        found.append(JobRoute(job=job, request=request, decided=own, panels=list(panels.values())[::-1]))
+        found.append(JobRoute(job=job, request=request, decided=decided, panels=list(panels.values())[::-1]))
     return found
 
 
@@ -278,7 +278,10 @@ def markets_section(
         ]
         for panel in panels
     ]
-    shown = [(panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
+    shown = [
+        (panel_figure(panel, held_here, at), bool(held_here))
+        for panel, held_here in zip(panels, held, strict=True)
+    ]
     blocks: list[Block] = [
         "Above: the spot price; below: the available instances. The solid line shows observations, grey fields gaps. The "
         "forecast begins at the dotted vertical line: the blue line is its median, the darkest band contains the true value "

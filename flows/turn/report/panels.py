@@ -174,8 +174,8 @@ def _forecast_words(panel: MarketPanel, step: pd.Timedelta) -> str:
     forecast = panel.forecast
     if forecast is None:
         return "No forecast was issued for this market."
-    told = f"forecast by {forecast.predictor}, {duration(step * forecast.horizon)} ahead, issued {utc(forecast.issued_at)}"
-    return f"{told}; fell back ({forecast.fallback})" if forecast.fallback else told
+    text = f"forecast by {forecast.predictor}, {duration(step * forecast.horizon)} ahead, issued {utc(forecast.issued_at)}"
+    return f"{text}; fell back ({forecast.fallback})" if forecast.fallback else text
 
 
 def _remarks(last: pd.Timestamp, step: pd.Timedelta, at: pd.Timestamp, all_gap: bool) -> Iterator[str]:
@@ -296,9 +296,10 @@ def route_figure(route: JobRoute) -> Figure:
         panel.title: float(np.nan_to_num(panel.available[panel.slots >= start]).sum())
         for panel in route.panels
     }
-    came = {name: k for k, name in enumerate(dict.fromkeys(been))}
+    first_visits = {name: k for k, name in enumerate(dict.fromkeys(been))}
     panels = sorted(
-        route.panels, key=lambda one: (came.get(one.title, len(came)), -mean[one.title], one.title)
+        route.panels,
+        key=lambda one: (first_visits.get(one.title, len(first_visits)), -mean[one.title], one.title),
     )
     zones = [zone_of(panel.title) for panel in panels]
     names = zones if len(set(zones)) == len(zones) else [panel.title for panel in panels]
@@ -339,14 +340,14 @@ def _strip(
     rows: list[dict[str, Any]] = []
     for slot in pd.date_range(start, end - step, freq=step):
         count, cost = _there(panel, slot)
-        told = (
+        caption = (
             "not observed" if count is None else f"{count} at {MISSING if cost is None else price(cost)} USD"
         )
-        if rows and rows[-1]["told"] == told:
+        if rows and rows[-1]["told"] == caption:
             rows[-1]["x2"] = slot + step
             continue
         share = None if count is None else min(count, most) / most
-        rows.append({"x": slot, "x2": slot + step, "name": name, "share": share, "told": told})
+        rows.append({"x": slot, "x2": slot + step, "name": name, "share": share, "told": caption})
     return rows
 
 
@@ -377,8 +378,8 @@ def _route_path(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
     rows: list[dict[str, Any]] = []
     for row in route.decided:
         if row["place"] in name:
-            slot, own = pd.Timestamp(row["slot"]), name[row["place"]]
+            slot, market = pd.Timestamp(row["slot"]), name[row["place"]]
             if rows and rows[-1]["x"] < slot:
                 rows.append({**rows[-1], "x": slot})
-            rows += [{"x": slot, "name": own}, {"x": slot + step, "name": own}]
+            rows += [{"x": slot, "name": market}, {"x": slot + step, "name": market}]
     return rows

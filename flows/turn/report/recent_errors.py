@@ -105,19 +105,21 @@ def recent_scores(rows: pd.DataFrame, default: str) -> list[Scores]:
     rows = by_source(rows[rows["n"] > 0]) if len(rows) else rows
     found = []
     for variable in ("count", "price"):
-        own = rows[rows["variable"] == variable] if len(rows) else rows
-        if own.empty:
+        of_variable = rows[rows["variable"] == variable] if len(rows) else rows
+        if of_variable.empty:
             continue
-        shared = shared_scores(own)
+        shared = shared_scores(of_variable)
         losses = scaled_losses(shared)
         daily = losses.groupby(["model", "day"])[["loss", "n_common"]].sum().reset_index()
-        among, markets = own["market"].nunique(), shared["market"].nunique()
+        among, markets = of_variable["market"].nunique(), shared["market"].nunique()
         found.append(
             Scores(
                 variable=variable,
                 default=default,
                 pooled=_pool_errors(shared, ["model", "step"]),
-                markets=market_scores(own, skills_by_block(scaled_losses(own), ["market", "model"])),
+                markets=market_scores(
+                    of_variable, skills_by_block(scaled_losses(of_variable), ["market", "model"])
+                ),
                 daily=daily.assign(loss=daily["loss"] / daily["n_common"])[["model", "day", "loss"]],
                 note=_pooling_note(among, markets),
             )

@@ -12,7 +12,7 @@ from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_wor
 
 from slackwater.flows.acting.contract import DriverError, Instance, count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import JobLaunches, LaunchLedger, Ordered, Revised, Seen
+from slackwater.flows.acting.ledger import InstancesChanged, JobLaunches, LaunchLedger, Ordered, Revised
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
@@ -366,7 +366,7 @@ def in_west(count):
         Instance(id=f"i-{k}", job="job", key="key-0", market="west", kind="on_demand", since=START)
         for k in range(count)
     )
-    launches.add(Seen(at=START, job="job", key="key-0", instances=held, spot_left=0))
+    launches.add(InstancesChanged(at=START, job="job", key="key-0", instances=held, spot_left=0))
     return launches
 
 

@@ -20,7 +20,7 @@ from slackwater.flows.ledger.reports import reports_of
 from slackwater.flows.ui.app import make_app
 from slackwater.flows.ui.command import bound_socket
 from slackwater.flows.ui.reading import Snapshots
-from slackwater.flows.ui.reports import MOST_BYTES, ReportDoor
+from slackwater.flows.ui.reports import MOST_BYTES, ReportReceiver
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.store.connection import open_store
 
@@ -31,7 +31,7 @@ PATH = "/api/jobs/demo/report"
 
 
 def door_of(db, *, bound="127.0.0.1", settings=SETTINGS, token=TOKEN):
-    return ReportDoor.of(db, settings, clock=lambda: NOW, bound=bound, environment={"THE_TOKEN": token})
+    return ReportReceiver.of(db, settings, clock=lambda: NOW, bound=bound, environment={"THE_TOKEN": token})
 
 
 class Server:
@@ -41,7 +41,7 @@ class Server:
         with job_store(folder):
             self.db = folder / "w.duckdb"
         snapshots = Snapshots(self.db, SETTINGS, lambda: NOW)
-        self.app = make_app(snapshots, bound=bound, door=door_of(self.db, bound=bound))
+        self.app = make_app(snapshots, bound=bound, receiver=door_of(self.db, bound=bound))
 
     def post(self, body, *, path=PATH, token=TOKEN, method="POST"):
         headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -56,7 +56,7 @@ def test_paths_differ_by_market():
     mixture = believed(UNKNOWN)
     rng = np.random.default_rng(2)
     paths = (mixture.sample(48, paths=4000, rng=rng) == ALL).sum(axis=1)
-    alone = mixture.drawn(4000, rng)
+    alone = mixture.draw(4000, rng)
     for age in range(AGES):
         assert np.mean([one.rows[0, age, ALL, ALL] for one in alone]) == pytest.approx(
             float(np.tensordot(mixture.weight, mixture.rows, 1)[age, ALL, ALL]), abs=0.015
@@ -66,7 +66,7 @@ def test_paths_differ_by_market():
 
 
 def test_a_drawn_market_has_certain_rows_until_it_turns():
-    (own,) = believed(ALL, ALL).drawn(1, np.random.default_rng(3))
+    (own,) = believed(ALL, ALL).draw(1, np.random.default_rng(3))
     np.testing.assert_allclose(own.rows.sum(axis=3), 1.0)
     np.testing.assert_allclose(own.steps(1)[0][ALL], own.rows[0, -1, ALL], atol=0.01)
     far = ahead(own, 2000)  # by then it is any market

@@ -274,7 +274,7 @@ class TestDrawn:
     @pytest.mark.parametrize("seed", range(4))
     def test_together_they_say_what_the_belief_says_of_every_slot(self, seed):
         belief = believe(history(seed), forecast(seed))
-        drawn = list(belief.drawn(MANY, np.random.default_rng(seed)))
+        drawn = list(belief.draw(MANY, np.random.default_rng(seed)))
         assert len(drawn) == MANY
         assert np.mean([one.count_law for one in drawn], axis=0) == pytest.approx(belief.count_law, abs=1e-6)
         for one in drawn:
@@ -286,7 +286,7 @@ class TestDrawn:
 
     def test_rows_are_spread_about_the_belief_by_what_they_rest_on(self):
         belief = believe(history(1), None)
-        drawn = np.array([one.counts.transition for one in belief.drawn(800, np.random.default_rng(3))])
+        drawn = np.array([one.counts.transition for one in belief.draw(800, np.random.default_rng(3))])
         rows, weight = belief.counts.transition, belief.counts.weight
         assert weight is not None
         assert weight.min() >= Forgetting().toward_peers
@@ -298,7 +298,7 @@ class TestDrawn:
     def test_a_chain_that_is_certain_turns_into_nothing_else(self):
         belief = believe(history(2), None)
         certain = replace(belief, counts=replace(belief.counts, weight=None))
-        for one in certain.drawn(3, np.random.default_rng(0)):
+        for one in certain.draw(3, np.random.default_rng(0)):
             assert one.counts.transition is certain.counts.transition
 
     @pytest.mark.parametrize("seed", range(3))
@@ -308,7 +308,7 @@ class TestDrawn:
         belief = believe(history(seed), told)
         rng = np.random.default_rng(seed)
         alone = belief.sample(HORIZON, paths=4000, rng=rng).count
-        parts = [one.sample(HORIZON, paths=400, rng=rng).count for one in belief.drawn(MANY, rng)]
+        parts = [one.sample(HORIZON, paths=400, rng=rng).count for one in belief.draw(MANY, rng)]
         drawn = np.concatenate(parts)
         assert drawn.mean(axis=0) == pytest.approx(alone.mean(axis=0), abs=0.5)
         assert drawn.std(axis=0)[2:] == pytest.approx(alone.std(axis=0)[2:], rel=0.1)

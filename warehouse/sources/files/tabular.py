@@ -439,8 +439,8 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         ]
     refused = [i for i, reason in enumerate(reasons) if reason is not None]
     if refused:
-        told = [(int(lines[i].as_py()), _raw(table, i), reasons[i] or "") for i in refused]
-        yield rejected_batch(path, told)
+        rejected = [(int(lines[i].as_py()), _raw(table, i), reasons[i] or "") for i in refused]
+        yield rejected_batch(path, rejected)
         keep = pa.array([reason is None for reason in reasons])
         table = {name: column.filter(keep) for name, column in table.items()}
         lines = lines.filter(keep)
@@ -461,9 +461,9 @@ def _by_form(
         if len(lines):
             yield forms[0], table, lines
         return
-    said = [_nonempty_cells(table[layout.columns[_VALUE[form]]]) for form in forms]
-    said[0] = pc.or_(said[0], pc.invert(said[1]))
-    for form, rows in zip(forms, said, strict=True):
+    counts = [_nonempty_cells(table[layout.columns[_VALUE[form]]]) for form in forms]
+    counts[0] = pc.or_(counts[0], pc.invert(counts[1]))
+    for form, rows in zip(forms, counts, strict=True):
         kept = lines.filter(rows)
         if len(kept):
             yield form, {name: column.filter(rows) for name, column in table.items()}, kept
@@ -498,10 +498,10 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
                 first += record.num_rows
                 loose = _not_utf8(table)
                 if loose.any():
-                    told = [
+                    names = [
                         (int(lines[i].as_py()), _raw(table, int(i)), NOT_UTF8) for i in np.flatnonzero(loose)
                     ]
-                    yield rejected_batch(path, told)
+                    yield rejected_batch(path, names)
                     keep = pa.array(~loose)
                     table = {name: column.filter(keep) for name, column in table.items()}
                     lines = lines.filter(keep)

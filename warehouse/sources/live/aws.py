@@ -232,8 +232,8 @@ def _sent_through(transport: Transport) -> Callable[..., Any]:
         }
         answer = transport.exchange(request.method, request.url, headers=headers, content=request.body)
         # The body is already decoded.
-        told = {name: text for name, text in answer.headers.items() if name not in _OF_THE_BODY}
-        return response(request.url, answer.status, told, _Body(answer.body))
+        kept_headers = {name: text for name, text in answer.headers.items() if name not in _OF_THE_BODY}
+        return response(request.url, answer.status, kept_headers, _Body(answer.body))
 
     return send
 
@@ -254,9 +254,9 @@ def _no_credentials() -> FetchError:
 
 def _refusal(name: str, response: Mapping[str, Any]) -> FetchError:
     error = response.get("Error", {})
-    code, said = str(error.get("Code", "")), str(error.get("Message", ""))
+    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    words = f"{name} refused: {code or status} {said[:200]}".rstrip()
+    words = f"{name} refused: {code or status} {message[:200]}".rstrip()
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     if code in _THROTTLING or status == 429 or status >= _SERVER_ERROR:
         after = str(headers.get("retry-after", ""))

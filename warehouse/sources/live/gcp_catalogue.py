@@ -326,7 +326,7 @@ class _Catalogue:
     def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
         """Yield the spot price of each machine type in each region, with the on-demand price if known."""
         regions = sorted({region for _, _, region in self._prices})
-        regions = [one for one in regions if any(fnmatchcase(one, glob) for glob in options.regions)]
+        regions = [region for region in regions if any(fnmatchcase(region, glob) for glob in options.regions)]
         machines: dict[str, list[_Machine]] = defaultdict(list)
         for machine in _machines():
             if any(fnmatchcase(machine.name, glob) for glob in options.instance_types):

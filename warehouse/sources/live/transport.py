@@ -132,9 +132,9 @@ class _Line:
         self._streams: list[Any] = []
         self._cut = False
 
-    def note(self, _: str, told: Mapping[str, Any]) -> None:
+    def note(self, _: str, payload: Mapping[str, Any]) -> None:
         """Store the connections that the client opens, which httpx reports through its trace extension."""
-        stream = told.get("return_value")
+        stream = payload.get("return_value")
         if hasattr(stream, "get_extra_info"):
             self._streams.append(stream)
             if self._cut:
@@ -373,8 +373,8 @@ class Transport:
         words = f"{printable_url(url)} answered {status} {answer.reason}".rstrip()
         if status == _THROTTLED or (status >= _SERVER_ERROR and status not in _HOPELESS_STATUS):
             return Throttled(words, wait=self._retry_after(answer.headers.get("retry-after")))
-        said = answer.body.decode("utf-8", "replace").strip()
-        return FetchError(f"{words}: {_head(said)}" if said else words)
+        text = answer.body.decode("utf-8", "replace").strip()
+        return FetchError(f"{words}: {_head(text)}" if text else words)
 
     def _retry_after(self, text: str | None) -> float:
         """Return the delay in seconds that a server requests, as a number or as a date (relative to its own ``Date``)."""
