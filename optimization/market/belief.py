@@ -253,6 +253,18 @@ class MarketPaths:
         return replace(self, count=np.maximum(self.count - taken, 0), within=within)
 
 
+def joined(parts: Sequence[MarketPaths]) -> MarketPaths:
+    """Return the paths of all parts, which have the same fields, one after the other."""
+    present = [part.present for part in parts if part.present is not None]
+    within = [part.within for part in parts if part.within is not None]
+    return MarketPaths(
+        price=np.concatenate([part.price for part in parts]),
+        count=np.concatenate([part.count for part in parts]),
+        present=np.concatenate(present) if present else None,
+        within=np.concatenate(within) if within else None,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:
     """Belief, in a given slot, about the slots after it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 from slackwater.optimization.job.definition import Allocation, Job, Progress, needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
-from slackwater.optimization.market.belief import Belief, Believed, MarketPaths
+from slackwater.optimization.market.belief import LEAST_SEEN, Belief, Believed, MarketPaths, joined
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
@@ -66,6 +67,7 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
 
 
 DRAWN = 10  # Number of belief variants among which the paths are divided, if the job may be given up
+LIKELY = 0.5  # Probability from which on a policy believes in one of the variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +93,44 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
 
     If finishing is always worth its on-demand price, no later belief leads to a missed deadline by choice,
     and the paths come from the belief itself. Otherwise a changed belief may do so: then the paths come from
-    `DRAWN` variants of the belief, each of which is also the policy's belief on its paths.
+    `DRAWN` variants of the belief, and on each path the policy learns which of them holds (`beliefs_on_paths`).
     """
     view = now.view
     later = view.job.deadline_slots - view.slot - 1
     belief = belief_of(now.policy, view)
     if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
         return simulate_ahead(now, belief.sample(later, paths=paths, rng=rng), rng=rng)
-    parts = []
-    for share, held in enumerate(belief.draw(min(DRAWN, paths), rng)):
-        many = len(range(share, paths, DRAWN))
-        sampled = held.sample(later, paths=many, rng=rng)
-        # The tables of a variant do not apply to the next.
-        apart = replace(now, plan=replace(now.plan, tables=dict(now.plan.tables)))
-        parts.append(_ahead(apart, held, sampled, rng))
-    cost, finish, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    variants = list(belief.draw(min(DRAWN, paths), rng))
+    shares = [len(range(share, paths, DRAWN)) for share in range(len(variants))]
+    sampled = joined(
+        [each.sample(later, paths=many, rng=rng) for each, many in zip(variants, shares, strict=True)]
+    )
+    if belief.request is None:
+        which = np.repeat(np.arange(len(variants)), shares)[:, None].repeat(later, axis=1)
+    else:
+        which = beliefs_on_paths(variants, sampled)
+    cost, finish, value = _ahead(now, (*variants, belief), which, sampled, rng)
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
+
+
+def beliefs_on_paths(variants: Sequence[Belief], sampled: MarketPaths) -> np.ndarray:
+    """Return the variant in which a policy believes on each path in each slot after the present, shape (paths, slots) (M13.4).
+
+    It is the variant that the counts up to the slot make the likeliest, with a probability of at least
+    `LIKELY`; where none is so likely it is ``len(variants)``, the present belief.
+    """
+    (paths, slots), chain = sampled.count.shape, variants[0].counts
+    steps = np.stack([each.count_transitions(slots) for each in variants], axis=-1)
+    steps, states = np.log(np.maximum(steps, LEAST_SEEN)), chain.indices(sampled.count)
+    now = np.log(np.maximum(np.stack([each.count_now for each in variants], axis=-1), LEAST_SEEN))
+    before = np.full(paths, now[:, 0].argmax()) if sampled.present is None else chain.indices(sampled.present)
+    fit, found = now[before], np.empty((paths, slots), dtype=np.int64)
+    for k in range(slots):
+        fit = fit + steps[k, before, states[:, k]]
+        before, weight = states[:, k], np.exp(fit - fit.max(axis=1, keepdims=True))
+        likely = weight.max(axis=1) >= LIKELY * weight.sum(axis=1)
+        found[:, k] = np.where(likely, weight.argmax(axis=1), len(variants))
+    return found
 
 
 def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generator) -> Expected:
@@ -131,17 +155,18 @@ def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generat
             f"price paths of shape {sampled.price.shape}, count paths of {sampled.count.shape}",
             expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
         )
-    cost, finish, value = _ahead(now, belief_of(now.policy, view), sampled.cut(later), rng)
+    which = np.zeros((shape[0], later), dtype=np.int64)
+    cost, finish, value = _ahead(now, (belief_of(now.policy, view),), which, sampled.cut(later), rng)
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
 
 
 def _ahead(
-    now: Present, held: Belief, sampled: MarketPaths, rng: np.random.Generator
+    now: Present, beliefs: Sequence[Belief], which: np.ndarray, sampled: MarketPaths, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
 
-    ``held`` is the belief in the slots after that of the view. Where a path has no spot at all in the
-    present slot, the standby applies at once.
+    ``which`` (paths, slots) of the ``beliefs`` the policy has in the slots after that of the view. Where a path has
+    no spot at all in the present slot, the standby applies at once.
     """
     view, present, many = now.view, sampled.present, len(sampled.count)
     seconds = view.slot_hours * 3600.0
@@ -154,7 +179,7 @@ def _ahead(
             gone = present == 0
             first.on_demand[gone], first.spot[gone] = now.standby.on_demand, now.standby.spot
     paths.decide(first)
-    wishes = _Wishes.of(now, held, paths, sampled.price, sampled.count)
+    wishes = _LearningWishes.of(now, beliefs, which, paths, sampled)
     ground = wishes.job.ground([view.on_demand_usd], view.slot_hours)
     start = now.run.now - now.elapsed - view.slot * seconds
     return run_to_end(paths, wishes, ground, slot=view.slot, start=start, seconds=seconds)
@@ -300,8 +325,6 @@ class _Wishes:
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         targets, job = nothing(self.paths), self.view.job
-        if slot >= job.deadline_slots:  # the last slot is left to the guard
-            return targets
         states = self._states(slot, own)
         if isinstance(self.policy, Together) and self.view.running is not None:
             first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
@@ -356,6 +379,60 @@ class _Wishes:
         price, available = float(states.price[i]), int(states.available[i])
         running = states.running(i) if self.view.running is not None else None
         return replace(shown, price=price, available=available, running=running)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LearningWishes:
+    """Wishes of a policy whose belief may change: ``which`` (paths, slots) of ``under`` in each slot after the view's."""
+
+    under: tuple[_Wishes, ...]
+    which: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        now: Present,
+        beliefs: Sequence[Belief],
+        which: np.ndarray,
+        paths: WorldPaths,
+        sampled: MarketPaths,
+    ) -> _LearningWishes:
+        """Return the wishes from the present on; the state of the policy on a path is one, whatever it believes."""
+        under: list[_Wishes] = []
+        for belief in beliefs:
+            # The tables of a belief do not apply to the next.
+            tables = now.plan.tables if len(beliefs) == 1 else dict(now.plan.tables)
+            apart = replace(now, plan=replace(now.plan, tables=tables))
+            wishes = _Wishes.of(apart, belief, paths, sampled.price, sampled.count)
+            under.append(replace(wishes, states=under[0].states) if under else wishes)
+        return cls(under=tuple(under), which=which)
+
+    @property
+    def job(self) -> MarketsJob:
+        """The job."""
+        return self.under[0].job
+
+    @property
+    def sold(self) -> bool:
+        """Whether on-demand is sold."""
+        return self.under[0].sold
+
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
+        first = self.under[0]
+        targets = nothing(first.paths)
+        if slot >= first.view.job.deadline_slots:  # the last slot is left to the guard
+            return targets
+        which = self.which[own, slot - first.view.slot - 1]
+        for k in np.unique(which).tolist():
+            part = own[which == k]
+            for whole, wished in zip(targets, self.under[k].at(slot, part), strict=True):
+                whole[part] = wished[part]
+        return targets
+
+    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
+        """Return the paths on which the guard counts, whatever the belief."""
+        return self.under[0].guarded(slot, own, wished, safe)
 
 
 def _later(view: View, beliefs: Believed) -> SlotMarket:

@@ -9,12 +9,15 @@ import pytest
 from make import make_job, make_record, make_window, present_of
 
 from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.belief.archetypes import archetypes
+from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.ahead import progress_of, simulate_ahead
+from slackwater.optimization.replay import ahead as ahead_module
+from slackwater.optimization.replay.ahead import beliefs_on_paths, look_ahead, progress_of, simulate_ahead
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.world.paths import later_readings
@@ -279,3 +282,44 @@ def test_many_futures_decided_together_end_as_one_by_one(case):
     assert np.array_equal(together.finish, alone.finish, equal_nan=True)
     for term in ("cost_usd", "cost_p10_usd", "cost_p90_usd", "utility_usd", "late_probability"):
         assert getattr(together, term) == getattr(alone, term), term
+
+
+def on_prices_alone(workload: float, slots: int = 24):
+    """Return a decision of a job with a soft deadline for which availability is not observed."""
+    job = make_job(workload=workload, deadline_slots=slots, n_max=4, value=40.0)
+    window = replace(make_window(np.full(slots, 0.25), np.full(slots, 4)), availability_observed=False)
+    launches = Launches.of(4, (), slots, archetypes(4, window.slot_hours))
+    view = see(job, window, None, None, launches).view(job, Progress(), 0)
+    return present_of(policy_named("Stochastic"), view)
+
+
+def test_a_policy_believes_in_the_market_that_its_counts_show():
+    now = on_prices_alone(48.0)
+    variants = list(belief_of(now.policy, now.view).draw(10, np.random.default_rng(1)))
+    likely, right = np.zeros((2, 101))
+    for k, market in enumerate(variants):
+        which = beliefs_on_paths(variants, market.sample(101, paths=50, rng=np.random.default_rng(k)))
+        likely += (which < 10).mean(axis=0) / 10
+        right += (which == k).mean(axis=0) / 10
+    assert likely[0] < 0.1
+    assert likely[[10, 20, 40, 100]] == pytest.approx(np.sort(likely[[10, 20, 40, 100]]))
+    assert likely[100] > 0.4
+    assert (
+        right[20:] > likely[20:] / 3
+    ).all()  # a third is more than ten markets by chance; markets turn into others
+
+
+@pytest.mark.parametrize("workload", [48.0, 60.0])
+def test_a_market_that_must_be_learned_is_worth_less_than_a_known_market(monkeypatch, workload):
+    """On the same paths. A job on prices alone is given up less often than if it knew where spot does not come."""
+    now = on_prices_alone(workload)
+    learned = look_ahead(now, paths=400, rng=np.random.default_rng(3))
+
+    def each_in_its_market(variants, sampled):
+        return np.repeat(np.arange(10), 40)[:, None].repeat(sampled.count.shape[1], axis=1)
+
+    monkeypatch.setattr(ahead_module, "beliefs_on_paths", each_in_its_market)
+    known = look_ahead(now, paths=400, rng=np.random.default_rng(3))
+    assert learned.utility_usd < known.utility_usd
+    assert learned.late_probability < known.late_probability - 0.05
+    assert learned.cost_usd > 1.2 * known.cost_usd
