@@ -381,10 +381,10 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
 
 
 def late_start_note(row: Mapping[str, Any], start: timedelta, now: datetime) -> str:
-    """Return a note that instances to start do no work before the slot ends; ``start`` is the time until a new instance works.
+    r"""Return a note that instances to start do no work before the slot ends; ``start`` is the time until a new instance works.
 
     >>> row = {"start_spot": 4, "start_on_demand": 0, "slot_end": "2026-11-25T12:30:00+00:00"}
-    >>> print(late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 27, tzinfo=UTC)).replace(": ", ":\\n"))
+    >>> print(late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 27, tzinfo=UTC)).replace(": ", ":\n"))
     Only 3 min of this slot are left, and a new instance works after 8 min:
     start now for the slot from 12:30 UTC, and plan again then.
     >>> late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 21, tzinfo=UTC))
