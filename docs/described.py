@@ -26,11 +26,11 @@ HEADINGS: Final = {
 #: Phrases in the printed output of a turn, with their meanings.
 SENTENCES: Final = {
     "run 3 on-demand instances and 4 spot instances": "Instances of all decided jobs, from the start of the slot to its end.",
-    "0.4 slots ahead of schedule": "Work done, compared with an even pace from start to deadline, in slots of that pace; "
-    "*on schedule* without a difference.",
-    "22 slots to the deadline": "The job begins with this slot.",
+    "the job is 0.4 slots ahead of schedule": "Work done, compared with an even pace from start to deadline, in slots of that "
+    "pace; *on schedule* without a difference.",
+    "22 slots are left to the deadline": "The job begins with this slot.",
     "slack is 10 slots": "Number of slots that could pass without work before only on-demand at full size would be in time.",
-    "price 0.18 of on-demand": "The spot price of this slot as a share of the on-demand price.",
+    "spot costs 0.18 of on-demand": "The spot price of this slot as a share of the on-demand price.",
     "probability of 4 spot in the next slot: 92 %": "By the belief about the market; of at least 4 spot instances.",
     "at risk, likely late": "Risk of missing the deadline from 10 %, and from 50 %.",
     "cannot be done by ...": "On-demand alone at full size is too slow from here: the shortfall, and the instances or the deadline "

@@ -25,7 +25,7 @@ from typing import (
     dataclass_transform,
 )
 
-from cyclopts import App, CycloptsError, Parameter, validators
+from cyclopts import App, CycloptsError, Parameter, Token, convert, validators
 
 from slackwater.flows.show.blocks import Banner, Block, Notes, Page, Section
 from slackwater.flows.show.formats import as_json
@@ -290,18 +290,21 @@ def option(
     ``name``: if it differs from the parameter's; ``metavar``: placeholder for the value; ``least`` and ``most``: bounds;
     ``variable``: environment variable used if the option is not given; ``hyphen``: values such as ``-`` are allowed.
     """
-    more: dict[str, Any] = {"env_var": variable} if variable else {}
+    more: dict[str, Any] = {"converter": _converted} | ({"env_var": variable} if variable else {})
     if hyphen:
         more["allow_leading_hyphen"] = True
     if least is not None or most is not None:
-        more["validator"] = (_is_number, validators.Number(gte=least, lte=most))
+        more["validator"] = validators.Number(gte=least, lte=most)
     return Parameter(name=name, help=help, metavar=metavar, **more)
 
 
-def _is_number(kind: Any, value: Any) -> None:
-    """Raise `ValueError` for NaN, which no bound check rejects."""
-    if value != value:
-        raise ValueError("Must be a number.")
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert the words of an option; numbers are those of `slackwater.warehouse.amounts.is_number`, and are not rounded."""
+    from slackwater.warehouse.amounts import parsed_number, parsed_whole
+
+    if kind is int or kind is float:
+        return (parsed_whole if kind is int else parsed_number)(tokens[-1].value)
+    return convert(kind, tokens)
 
 
 def shown_default(value: Any) -> str | None:

@@ -29,6 +29,7 @@ from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.errors import SettingsError, nearest
+from slackwater.warehouse.inputs import InputModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +46,8 @@ def setting(default: Any, words: str, **limits: Any) -> Any:
     return Field(default, description=words, **limits)
 
 
-class Section(BaseModel):
+class Section(InputModel):
     """Section of ``slackwater.toml``: a value that knows no other keys than its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Sink(Section):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import (
     MOST_LISTED,
+    USER_ERROR,
     Answer,
     Patterns,
     Query,
@@ -68,7 +69,10 @@ def ingest(
     list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input."""
+    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input.
+
+    The exit code is 2 if no row could be used.
+    """
     if list_sources:
         return _sources()
     from slackwater.flows.clock import now
@@ -106,7 +110,9 @@ def ingest(
             **values,
         )
         value, blocks = import_answer(store, done, source, session=session, clock=at)
-    return Answer(title="Ingested", value={source: value}, blocks=blocks)
+    unusable = done.rejected > 0 and not done.added and not done.repeated
+    code = USER_ERROR if unusable else 0
+    return Answer(title="Ingested", value={source: value}, blocks=blocks, exit_code=code)
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:

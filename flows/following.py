@@ -199,7 +199,7 @@ def _is_counted(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta,
 
 
 def _gap_of(row: Mapping[str, Any], step: pd.Timedelta) -> pd.Timedelta:
-    """Return the nominal gap of a row's counts, a slot where none is stated."""
+    """Return the nominal gap of a row's counts, a slot where none is known."""
     return pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
 
 

@@ -1,9 +1,10 @@
-"""Formatting of numbers, money, prices, shares and durations for every layer; without pandas or NumPy, as help uses it."""
+"""Numbers, money, prices, shares and durations as people write and read them; without pandas or NumPy, as help uses it."""
 
 from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -17,7 +18,54 @@ SHORTEST_GAP, LONGEST_GAP = 1.0, 366 * 86_400.0
 EARLIEST_YEAR, LATEST_YEAR = 1970, 2199
 #: Longest duration accepted from users.
 LONGEST_DAYS: Final = 36_600
-_NUMBER: Final = re.compile(r"\d+(\.\d*)?")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DURATION: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)? ?[a-zA-Z]+ ?)+")
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a decimal number as people write it, with ASCII digits, a point and an exponent.
+
+    Python and DuckDB read more: digits grouped by underscores, digits of other scripts, ``inf`` and ``nan``.
+
+    >>> [is_number(text) for text in ("8.52", " -1e3 ", "1_0", "0x10", "1,5", "nan", "\uff11\uff10")]
+    [True, True, False, False, False, False, False]
+    """
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def parsed_number(text: str) -> float:
+    """Parse a finite number of `is_number`; raises `ValueError` that describes the problem with any other text.
+
+    >>> parsed_number("1_0")
+    Traceback (most recent call last):
+    ValueError: '1_0' is not a number such as 8.52
+    """
+    if not is_number(text) or not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:40]!r} is not a number such as 8.52")
+    return number
+
+
+def parsed_decimal(text: str) -> Decimal:
+    """Parse a number of `is_number` without rounding; raises `ValueError` as `parsed_number` does."""
+    if not is_number(text):
+        raise ValueError(f"{text[:40]!r} is not a number such as 8.52")
+    return Decimal(text.strip())
+
+
+def parsed_whole(text: str) -> int:
+    """Parse a whole number; raises `ValueError` that describes the problem with any other text, and with 2.5.
+
+    >>> parsed_whole("30"), parsed_whole("30.0")
+    (30, 30)
+    >>> parsed_whole("2.5")
+    Traceback (most recent call last):
+    ValueError: '2.5' is not a whole number such as 8
+    """
+    if text.strip().lstrip("+-").isdecimal() and is_number(text):
+        return int(text)  # exact beyond 2**53
+    if not is_number(text) or not parsed_number(text).is_integer():
+        raise ValueError(f"{text[:40]!r} is not a whole number such as 8")
+    return int(parsed_number(text))
 
 
 def parsed_duration(text: str) -> pd.Timedelta:
@@ -32,14 +80,17 @@ def parsed_duration(text: str) -> pd.Timedelta:
     import pandas as pd
 
     plain = text.strip()
-    if _NUMBER.fullmatch(plain):
+    if is_number(plain):
         raise ValueError(
             f"{plain!r} has no unit; expected a duration such as {plain}min, {plain}h or {plain}d"
         )
+    wanted = f"{text!r}; expected a duration such as 10min, 12h or 2d"
+    if not _DURATION.fullmatch(plain):  # pandas reads 1,5h as 15 h
+        raise ValueError(wanted)
     try:
         span = pd.Timedelta(plain.removesuffix("d") + "D" if plain.endswith("d") else plain)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r}; expected a duration such as 10min, 12h or 2d") from error
+        raise ValueError(wanted) from error
     if not span > pd.Timedelta(0):  # also rejects NaT
         raise ValueError(f"{text!r}; expected a positive duration such as 1h")
     if span > pd.Timedelta(days=LONGEST_DAYS):

@@ -361,7 +361,12 @@ class _ColumnSql:
         """Return SQL for a DOUBLE, null when empty or not a number."""
         if name not in self._types:
             return "CAST(NULL AS DOUBLE)"
-        return f"TRY_CAST({self.text(name) if self._is_text(name) else f'raw_{name}'} AS DOUBLE)"
+        if not self._is_text(name):
+            return f"TRY_CAST(raw_{name} AS DOUBLE)"
+        # DuckDB reads 1_0 as 10 (`is_number`).
+        return (
+            f"CASE WHEN NOT contains({self.text(name)}, '_') THEN TRY_CAST({self.text(name)} AS DOUBLE) END"
+        )
 
     def flag(self, name: str) -> str:
         """Return SQL for a BOOLEAN, null when empty or not a truth value."""
@@ -1364,7 +1369,7 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     Columns: market (key), source, provider, region, zone, instance_type, has_price, has_counts,
     price_rows, count_rows (stored versions), first_observed, last_observed (UTC), capacity (stated
     by the probe, else the largest observed count; 1 without counts), capacity_stated, gap_seconds
-    (nominal, NaN if not stated), kind, products ("; "-separated), on_demand_usd (latest of this
+    (nominal: stated, else measured; NaN for a single count), kind, products ("; "-separated), on_demand_usd (latest of this
     source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
     have to assume or look up). has_price and on_demand_usd refer to the product used for planning
     (`slackwater.warehouse.catalogue`), price_rows and products to all.

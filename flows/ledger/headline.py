@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slackwater.flows.ledger.fields import (
@@ -24,6 +24,7 @@ from slackwater.flows.show.formats import (
     age,
     as_number,
     dollars,
+    duration,
     listed,
     number,
     percent,
@@ -376,6 +377,26 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
     return (
         f"This slot ended {age(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
         "`slackwater run` again decides the present slot."
+    )
+
+
+def late_start_note(row: Mapping[str, Any], start: timedelta, now: datetime) -> str:
+    r"""Return a note that instances to start do no work before the slot ends; ``start`` is the time until a new instance works.
+
+    >>> row = {"start_spot": 4, "start_on_demand": 0, "slot_end": "2026-11-25T12:30:00+00:00"}
+    >>> print(late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 27, tzinfo=UTC)).replace(": ", ":\n"))
+    Only 3 min of this slot are left, and a new instance works after 8 min:
+    start now for the slot from 12:30 UTC, and plan again then.
+    >>> late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 21, tzinfo=UTC))
+    ''
+    """
+    left = datetime.fromisoformat(str(row["slot_end"])) - now
+    if not timedelta(0) < left < start or not (row.get("start_spot") or row.get("start_on_demand")):
+        return ""
+    minutes = f"{max(1, round(left / timedelta(minutes=1)))} min"
+    return (
+        f"Only {minutes} of this slot are left, and a new instance works after {duration(start)}: "
+        f"start now for the slot from {_until(row['slot_end'], now)}, and plan again then."
     )
 
 

@@ -118,12 +118,13 @@ def plan(
     """
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.decisions import document
-    from slackwater.flows.ledger.headline import data_end_note, issued_note, over_since
+    from slackwater.flows.ledger.headline import data_end_note, issued_note, late_start_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
     from slackwater.flows.plans.query import asked_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.job.request import slot_note
+    from slackwater.optimization.job.times import work_after
 
     clock, held = now(), None
     if held_spot is not None or held_on_demand is not None:
@@ -143,29 +144,37 @@ def plan(
         rounded = slot_note(asked.job.request, asked.job.step)
         rounded = f"The {rounded}." if rounded else ""
     over = over_since(planned.row, clock)
+    late = late_start_note(planned.row, work_after(asked.job.request, str(planned.row["market"])), clock)
     row = planned.row | {"expired": bool(over)}
     issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     if over and moment.own_end and not planned.is_of_turn:
         over = data_end_note(moment.at, clock)
-    answer = plan_answer(row, [issued, asked.proposal, begins, rounded], planned.notes, clock, over=over)
+    told = [issued, asked.proposal, begins, rounded]
+    answer = plan_answer(row, told, planned.notes, clock, first=late, over=over)
     return replace(answer, value=document(row))
 
 
 def plan_answer(
-    row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime, *, over: str
+    row: Mapping[str, Any],
+    told: Sequence[str],
+    notes: Sequence[str],
+    clock: datetime,
+    *,
+    over: str,
+    first: str = "",
 ) -> Answer:
     """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details.
 
-    ``over``: a note that the slot has ended, shown first.
+    ``over``: a note that the slot has ended, shown first; ``first``: a note shown after what to run.
     """
     from slackwater.flows.ledger.headline import details, headline, outlook
 
-    first = headline(row, clock)
+    head = headline(row, clock)
     if row.get("shortfall"):
         best = "Best effort: " if row["on_demand"] or row["spot"] else ""
-        first = f"Warning: job {row['job']} {row['shortfall']}. {best}{first}"
+        head = f"Warning: job {row['job']} {row['shortfall']}. {best}{head}"
     if row.get("budget_note"):
-        first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
+        head = f"Warning: job {row['job']}: {row['budget_note']}. {head}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
     items = [
         *(f"NO ON-DEMAND PRICE: {text}" for text in decision_notes([row], "on_demand_note")),
@@ -173,7 +182,8 @@ def plan_answer(
         *(f"SYNTHETIC: {text}" for text in assumed_notes([row])),
     ]
     blocks: list[Block] = [
-        *([f"At that time: {first}"] if over else []),
+        *([f"At that time: {head}"] if over else []),
+        *([first] if first else []),
         *outlook(row),
         *([Notes(stale)] if stale else []),
         *([] if row.get("worth_note") else [f"Why: {row['reason']}"]),  # the note is the reason
@@ -181,7 +191,7 @@ def plan_answer(
         *([Notes(items)] if items else []),
         Table("Details", details(row), {"what": "field", "value": "value"}),
     ]
-    return Answer(title=f"Decision for {utc(row['slot'])}", value=row, about=over or first, blocks=blocks)
+    return Answer(title=f"Decision for {utc(row['slot'])}", value=row, about=over or head, blocks=blocks)
 
 
 def fleet_plan(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from slackwater.flows.command import Session, say
 from slackwater.flows.turn.context import query_turn
@@ -55,6 +55,7 @@ from slackwater.optimization.renting.speedup import (
 from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
 from slackwater.warehouse.history import Market
+from slackwater.warehouse.inputs import InputModel
 
 if TYPE_CHECKING:
     from slackwater.flows.renting.command import RentalRequest
@@ -69,11 +70,7 @@ Width = Annotated[float, Field(ge=1, le=1e6)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
-class _RentPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class AmdahlPart(_RentPart):
+class AmdahlPart(InputModel):
     """Amdahl speedup s(k) = 1 / ((1 - parallel) + parallel / k)."""
 
     form: Literal["amdahl"]
@@ -85,7 +82,7 @@ class AmdahlPart(_RentPart):
         return AmdahlSpeedup(parallel=self.parallel, most=self.most or math.inf), ""
 
 
-class PowerPart(_RentPart):
+class PowerPart(InputModel):
     """Power speedup s(k) = k^exponent."""
 
     form: Literal["power"]
@@ -97,7 +94,7 @@ class PowerPart(_RentPart):
         return PowerSpeedup(exponent=self.exponent, most=self.most or math.inf), ""
 
 
-class LinearPart(_RentPart):
+class LinearPart(InputModel):
     """Linear speedup s(k) = k up to ``most`` GPUs."""
 
     form: Literal["linear"]
@@ -108,7 +105,7 @@ class LinearPart(_RentPart):
         return PowerSpeedup(exponent=1.0, most=self.most), ""
 
 
-class TablePart(_RentPart):
+class TablePart(InputModel):
     """Table of measured speedups at some widths."""
 
     form: Literal["table"]
@@ -120,7 +117,7 @@ class TablePart(_RentPart):
         return TableSpeedup(gpus=self.gpus, speedups=self.speedup), ""
 
 
-class MeasuredPart(_RentPart):
+class MeasuredPart(InputModel):
     """Measured runs of a fine-tuning with the same total batch size on several numbers of GPUs (``--runs DIR``)."""
 
     form: Literal["measured"]
@@ -142,7 +139,7 @@ class MeasuredPart(_RentPart):
         return _measure_types(self, runs)
 
 
-class DelayPart(_RentPart):
+class DelayPart(InputModel):
     """Cost of delay: USD per hour, or a value that is lost after a deadline."""
 
     usd_per_hour: Positive | None = None
@@ -151,7 +148,7 @@ class DelayPart(_RentPart):
     decay: float = Field(1.5, gt=1, le=100)
 
 
-class TypePart(_RentPart):
+class TypePart(InputModel):
     """Job type."""
 
     name: str = Field(min_length=1)
@@ -162,7 +159,7 @@ class TypePart(_RentPart):
     delay: DelayPart | None = None
 
 
-class TypesFile(_RentPart):
+class TypesFile(InputModel):
     """File of job types."""
 
     type: tuple[TypePart, ...] = Field(min_length=1, max_length=1000)

@@ -347,13 +347,15 @@ def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, 
 class Shortfall:
     """Evidence that even the fastest on-demand size misses the deadline (M2.7).
 
-    ``n`` instances need ``slots`` slots for the remaining work where only ``left`` are left.
+    ``n`` instances need ``slots`` slots for the remaining work where only ``left`` are left; the work ends
+    after ``worked`` slots, within the last of them.
     ``enough`` is the smallest size above n_max that would be in time; None if the throughput is not
     known for it or no size up to `MOST_TRIED` is enough.
     """
 
     n: int
     slots: int
+    worked: float
     left: int
     enough: int | None
 
@@ -372,10 +374,12 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
         for n, g in zip(sizes[1:], gain[1:], strict=True)
     ]
     # If no size ever finishes, take the size with the most work per slot.
-    slots, n, _ = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
+    slots, n, each = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
     if slots <= left:
         return None
-    return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))
+    surplus = (slots - 1 + job.efficiency(n, progress.n_previous)) * each - rest
+    worked = slots - max(0.0, surplus / each) if slots < MOST_SLOTS else slots
+    return Shortfall(n=n, slots=slots, worked=worked, left=left, enough=_enough(job, rest, left, slot_hours))
 
 
 def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from slackwater.optimization.job.definition import (
     TOLERANCE,
@@ -45,6 +45,7 @@ from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.documents import VALID_JOB, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.inputs import InputModel
 
 LONGEST_NAME = 200  # Longest name of a job, in characters
 #: Margin added to the imputed value of a job with a hard deadline, so that rounding cannot make
@@ -124,18 +125,14 @@ def _least_by_size_before(values: np.ndarray, job: Job) -> np.ndarray:
 # Job requests: the contents of a TOML job file (M2.1).
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Workload(_Part):
+class Workload(InputModel):
     """Amount of work in tokens, GPU-hours, instance-hours, or slots of one instance (M2.1)."""
 
     amount: float = Field(gt=0)
     unit: WorkUnit
 
 
-class _Form(_Part):
+class _Form(InputModel):
     """Throughput H(n) of n instances, or of n GPUs with ``per`` = "gpu": k instances of g GPUs then run at H(k g) (M2.2)."""
 
     per: Literal["instance", "gpu"] = Field("instance", exclude_if=lambda value: value == "instance")
@@ -196,7 +193,7 @@ class TableForm(_Form):
         return RateTable(rates=self.rates[gpus - 1 :: gpus])
 
 
-class Checkpoint(_Part):
+class Checkpoint(InputModel):
     """Checkpointing of a job: whether it can resume after losing its instances, and the overhead of a change of size."""
 
     resumable: bool
@@ -211,7 +208,7 @@ Rates = Annotated[tuple[Rate, ...], Field(max_length=1024)]
 Wholes = Annotated[tuple[Whole, ...], Field(max_length=1024)]
 
 
-class FilledConfiguration(_Part):
+class FilledConfiguration(InputModel):
     """Configuration that a request was filled with, and the throughput predicted for each number of instances (M9.4).
 
     Element n - 1 of the tuples is for n instances: useful tokens per second (median and 90 %
@@ -247,7 +244,7 @@ class FilledConfiguration(_Part):
         return self
 
 
-class MovingTerms(_Part):
+class MovingTerms(InputModel):
     """Time and cost of a move to another market, in addition to the restart (M11.2).
 
     ``minutes`` is time without progress and ``usd`` a fixed cost. A checkpoint of ``checkpoint_gb``
@@ -305,7 +302,7 @@ GPU_SIZES, INSTANCE_SIZES = ("gpus_min", "gpus_max"), ("n_min", "n_max")
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
 
 
-class JobRequest(_Part):
+class JobRequest(InputModel):
     """A requested job, in real times and units.
 
     ``start`` is the earliest start (default: the time at which the job is added). The deadline is
@@ -1000,20 +997,20 @@ def shortfall_words(
             + (f"; {instances_words(found.enough, job.gpus)} would do" if found.enough is not None else "")
             + (f"; it is given up at {_minute(until)}" if given_up else "")
         )
-    end = start + (slot + found.slots) * step
+    end, worked = start + (slot + found.slots) * step, (found.worked * step).ceil("min")
     could = [f"a deadline of {_minute(end)}"]
     if found.enough is not None:
         could.insert(0, instances_words(found.enough, job.gpus))
     return (
         f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
         "its fastest size, "
-        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest, "
-        f"{duration((found.slots - found.left) * step)} more than the {duration(found.left * step)} left; "
+        f"{'needs' if found.n == 1 else 'need'} {duration(worked)} for the rest, "
+        f"{duration(worked - found.left * step)} more than the {duration(found.left * step)} left; "
         f"{' or '.join(could)} would do; "
         + (
             f"no instances finish it by {_minute(until)}, and it is given up then"
             if given_up
-            else f"best effort is done by {_minute(end)}, late"
+            else f"best effort is done by {_minute(start + slot * step + worked)}, late"
         )
     )
 

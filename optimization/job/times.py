@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,12 @@ def instance_times(
         notice_saves=found["notice_seconds"] >= float(assumed.get("save_seconds", other["save_seconds"])),
         on_demand_wait=found["on_demand_wait_minutes"] * 60.0,
     )
+
+
+def work_after(request: JobRequest, market: str) -> timedelta:
+    """Return how long after its grant a new instance works in a market: boot and restart."""
+    times = instance_times(request, market.partition("/")[0])
+    return timedelta(seconds=times.boot + times.restart)
 
 
 def providers_of(request: JobRequest) -> tuple[str, ...]:

@@ -155,16 +155,16 @@ def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOpt
         if len(late) == len(runs):
             return given_up_text(min(late, key=lambda one: one.slots))
         if view.place == live.job.nowhere:
-            return f"nothing yet: {_waiting(live, options)}"
-        return f"stay: {narrate(view.views[view.place], wish.allocation, rule=rule)}"
-    own = view.views[wish.market]
+            return f"no instances yet: {_waiting(live, options)}"
+        return f"stay in {live.names[view.place]} with {narrate(view.views[view.place], wish.allocation, rule=rule)}"
+    own, name = view.views[wish.market], live.names[wish.market]
     why = narrate(own, wish.allocation, rule=rule)
     if view.place == wish.market:
-        return f"stay: {why}"
-    name = live.names[wish.market]
+        return f"stay in {name} with {why}"
     if view.place == live.job.nowhere:
-        return f"start in {name}, the best of {len(live.names)} markets: {why}"
-    return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
+        return f"start in {name}, the best of {len(live.names)} markets, with {why}"
+    move = f"the move {_gain(view, wish)} and costs ${usd(view.move_usd(wish.market))}"
+    return f"move from {live.names[view.place]} to {name} with {why}; {move}"
 
 
 def _waiting(live: LiveJob, options: WorldOptions) -> str:
@@ -178,7 +178,7 @@ def _waiting(live: LiveJob, options: WorldOptions) -> str:
         f"{count} {kind}" for count, kind in ((start.on_demand, "on-demand"), (start.spot, "spot")) if count
     )
     return (
-        f"waiting is expected to cost {usd(dearer)} USD less in all than the best start in this slot, {there} in {live.names[m]}, "
+        f"waiting is expected to cost ${usd(dearer)} less in all than the best start in this slot, {there} in {live.names[m]}, "
         f"of {len(live.names)} markets"
     )
 
@@ -193,20 +193,20 @@ def _crowded(live: LiveJob, view: MarketsView, tables: WorldTables) -> str:
 
 
 def _gain(view: MarketsView, wish: Placement) -> str:
-    """Return the advantage of the other market: more instances, or fewer dollars per hour."""
+    """Return the advantage of the other market as a verb: it brings more instances, or saves dollars per hour."""
     here, there = view.views[view.place], view.views[wish.market or 0]
     most = view.job.runs[wish.market or 0].n_max
     more = min(there.available, most) - min(here.available, most)
     if more > 0 and wish.allocation.spot:
-        return f"{more} spot instance{'s' if more > 1 else ''} more"
+        return f"brings {more} more spot instance{'s' if more > 1 else ''}"
     if not here.available and not here.on_demand.known:
-        return "a better outlook"
+        return "brings a better outlook"
     less = (here.price if here.available else here.on_demand_usd) - (
         there.price if wish.allocation.spot else there.on_demand_usd
     )
     if less > 0:
-        return f"{usd(less)} USD an instance-hour less"
-    return "a better outlook"
+        return f"saves ${usd(less)} an instance-hour"
+    return "brings a better outlook"
 
 
 def expected_ahead(

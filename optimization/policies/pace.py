@@ -379,13 +379,14 @@ def slots_ahead(view: View) -> float:
 
 
 def pace_text(view: View) -> str:
-    """Return, for example, ``1.3 slots ahead of schedule``; in the first slot the slots to the deadline."""
+    """Return, for example, ``the job is 1.3 slots ahead of schedule``; in the first slot the slots to the deadline."""
     if view.slot == 0:
-        return f"{_slots(slots_left(view), 0)} to the deadline"
+        left = _slots(slots_left(view), 0)
+        return f"{left} {'is' if slots_left(view) == 1 else 'are'} left to the deadline"
     ahead = slots_ahead(view)
     if round(abs(ahead), 1) == 0.0:
-        return "on schedule"
-    return f"{_slots(abs(ahead), 1)} {'ahead of' if ahead > 0 else 'behind'} schedule"
+        return "the job is on schedule"
+    return f"the job is {_slots(abs(ahead), 1)} {'ahead of' if ahead > 0 else 'behind'} schedule"
 
 
 def spot_text(view: View) -> str:
@@ -411,7 +412,7 @@ def slack_text(view: View) -> str:
 def given_up_text(found: Shortfall) -> str:
     """Return the reason to run nothing because no instances finish the job (M2.7)."""
     return (
-        f"nothing: no instances finish the job before it is given up; {found.n} on-demand need {_slots(found.slots, 0)}, "
+        f"no instances: none finish the job before it is given up; {found.n} on-demand need {_slots(found.slots, 0)}, "
         f"the deadline is {_slots(found.left, 0)} away"
     )
 
@@ -419,21 +420,22 @@ def given_up_text(found: Shortfall) -> str:
 def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
     """Return the reason for ``allocation`` in one sentence; ``rule`` is the addition of the policy."""
     if is_done(view):
-        return "nothing: the job is finished"
+        return "no instances: the job is finished"
     tail = f" ({rule})" if rule else ""
     if not view.observed:
-        held = f"{allocation.on_demand} on-demand" if allocation.total else "nothing"
-        return f"{held}: the market was not observed in this slot, {slack_text(view)}{tail}"
+        held = f"{allocation.on_demand} on-demand" if allocation.total else "no instances"
+        return f"{held}: the market was not observed in this slot, and {slack_text(view)}{tail}"
     on_demand, spot = allocation.on_demand, allocation.spot
     if spot and not on_demand:
-        return f"spot only: {pace_text(view)}, price {price_text(view)}{tail}"
+        return f"spot only: spot costs {price_text(view)}, and {pace_text(view)}{tail}"
     if on_demand and spot:
-        return f"{on_demand} on-demand and {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
+        held = f"{on_demand} on-demand and {spot} spot"
+        return f"{held}: {pace_text(view)}, {slack_text(view)}, and {spot_text(view)}{tail}"
     if on_demand:
-        return f"on-demand because {slack_text(view)} and {spot_text(view)}{tail}"
+        return f"on-demand only: {slack_text(view)}, and {spot_text(view)}{tail}"
     if found := never_finishes(view.job, view.progress, slot=view.slot, slot_hours=view.slot_hours):
         return given_up_text(found)
-    return f"nothing: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
+    return f"no instances: {pace_text(view)}, {slack_text(view)}, and {spot_text(view)}{tail}"
 
 
 def price_text(view: View) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from slackwater.optimization.policies import GROUP, POLICIES, POLICY_NAMES
 from slackwater.optimization.policies.contract import NameForm, Policy
+from slackwater.warehouse.amounts import parsed_number, parsed_whole
 from slackwater.warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
@@ -88,7 +89,8 @@ def policy_named(name: str) -> Policy[Any]:
     if create is None or len(numbers) != len(wanted) or len(chosen) != len(words):
         raise SettingsError(f"policy {name!r}", expected=POLICY_NAMES)
     try:
-        values = {key: read(text) for (key, read), text in zip(wanted.items(), numbers, strict=True)}
+        parsers = {int: parsed_whole, float: parsed_number}
+        values = {key: parsers[kind](text) for (key, kind), text in zip(wanted.items(), numbers, strict=True)}
     except ValueError as error:
         raise SettingsError(f"policy {name!r}: {error}", expected="numbers, as in AHAP(5,1,0.9)") from error
     return _make(family, values | chosen)

@@ -7,11 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
 from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.inputs import InputModel
 
 EXAMPLE = "examples/requests/three-fields.toml"
 #: Defaults of a request; each use of a default is reported.
@@ -20,15 +21,13 @@ DEFAULT_OVERHEAD_MINUTES = 5.0
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
 
-class TuningRequest(BaseModel):
+class TuningRequest(InputModel):
     """Fine-tuning request: model, work and deadline; everything else is optional.
 
     The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``. ``number_gpus``
     is the maximal number of GPUs at a time, ``batch_size`` the samples of an optimizer step over all GPUs.
     ``plan_by`` is the end of the predicted throughput that the job's H(n) uses.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str = Field(min_length=1)
     name: str | None = Field(None, min_length=1)

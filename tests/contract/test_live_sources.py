@@ -291,6 +291,7 @@ APIS = {
                           part(H100, 5.0, "Commit3Yr")],
             "other cards": [part("Nvidia H100 80GB Mega GPU", 11.0), part("Nvidia Tesla A100 80GB GPU", 4.0)],
             "not yet in force": [part(H100, 0, pricingInfo=pricing((LATER, 8)))],
+            "superseded": [part(H100, 0, pricingInfo=pricing(("2024-06-01T00:00:00Z", 9)))],
             "zero": [part(H100, 0.0)],
             "currency": [part(H100, 1.0, pricingInfo=[{"pricingExpression": {"usageUnit": "h", "tieredRates": [
                 {"unitPrice": {"currencyCode": "EUR", "units": "9"}}]}}])],

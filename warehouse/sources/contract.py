@@ -20,12 +20,13 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_ori
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.inputs import InputModel
 
 Kind = Literal["price", "availability", "rejected"]
 
@@ -231,10 +232,10 @@ def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batc
 # name the option.
 
 
-class Options(BaseModel):
+class Options(InputModel):
     """Options of a source that has none; base class of all option models."""
 
-    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(str_strip_whitespace=True)
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)

@@ -42,7 +42,26 @@ counts AS (
         arg_max(gap_seconds, gap_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
         arg_max(kind, kind_at) FILTER (WHERE kind IS NOT NULL) AS kind
     FROM count_parts JOIN times ON since <= place GROUP BY ALL
-)
+),
+-- The nominal gap of a series that states none: the median distance of its counts in the last 8 days of its record, in whole minutes
+-- (M1.3). Clocks that wait between two readings are some seconds late.
+unstated AS (
+    SELECT sid, coalesce(max(last_at) FILTER (WHERE since = 0), min(first_at)) - INTERVAL 16 DAYS AS start
+    FROM count_parts GROUP BY sid HAVING count(gap_seconds) = 0
+),
+spaced AS (
+    SELECT sid, read_at, epoch(read_at) - epoch(lag(read_at) OVER past) AS apart, greatest(known, lag(known) OVER past) AS known
+    FROM (
+        SELECT sid, observed_at AS read_at, min(known_at) AS known
+        FROM availability JOIN unstated USING (sid) WHERE observed_at >= start AND epoch_us(known_at) <= $last_us GROUP BY ALL
+    ) WINDOW past AS (PARTITION BY sid ORDER BY read_at)
+),
+medians AS (
+    SELECT sid, read_at, greatest(0, (epoch_us(known) - $first_us + $step_us - 1) // $step_us) AS since,
+        60 * round(median(apart) FILTER (WHERE apart <= 8 * 86400) OVER (PARTITION BY sid ORDER BY read_at RANGE BETWEEN INTERVAL 8 DAYS PRECEDING AND CURRENT ROW) / 60) AS gap
+    FROM spaced
+),
+measured AS (SELECT place, sid, arg_max(gap, read_at) AS gap FROM medians JOIN times ON since <= place GROUP BY ALL)
 SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, source,
     provider, region, zone, instance_type,
     count(planned_sid) > 0 AS has_price,
@@ -53,13 +72,13 @@ SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, s
     greatest(max(prices.last_at), max(counts.last_at)) AS last_observed,
     CASE WHEN bool_or(counts.capacity_stated) THEN max(counts.capacity) ELSE greatest(max(counts.largest), 1) END AS capacity,
     coalesce(bool_or(counts.capacity_stated), FALSE) AS capacity_stated,
-    -- A gap that is not stated stays so: least() would leave the null out.
-    if(max(counts.gap_seconds) > 31622400, 31622400, max(counts.gap_seconds)) AS gap_seconds,
+    -- A gap that is not known stays so: least() would leave the null out.
+    if(max(coalesce(counts.gap_seconds, gap)) > 31622400, 31622400, max(coalesce(counts.gap_seconds, gap))) AS gap_seconds,
     max(counts.kind) AS kind,
     coalesce(string_agg(series.product, '; ' ORDER BY series.product) FILTER (WHERE prices.n > 0), '') AS products,
     max(prices.on_demand_usd) FILTER (WHERE series.sid = planned_sid) AS on_demand_usd
 FROM times CROSS JOIN series JOIN markets USING (mid)
-    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid) LEFT JOIN planned USING (place, mid, source)
+    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid) LEFT JOIN measured USING (place, sid) LEFT JOIN planned USING (place, mid, source)
 WHERE prices.n > 0 OR counts.n > 0
 GROUP BY place, provider, region, zone, instance_type, source
 ORDER BY place, market, source

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     SchemaError,
@@ -318,10 +319,10 @@ def default_wait() -> float:
     if not text:
         return DEFAULT_WAIT
     try:
-        seconds = float(text)
+        seconds = parsed_number(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < float("inf"):
+    if seconds < 0:
         raise SettingsError(f"{WAIT_VARIABLE}={text!r}", expected="seconds to wait, 0 or more")
     return seconds
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.inputs import InputModel
 from slackwater.warehouse.plugins import Registry
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from slackwater.flows.acting.drivers.simulated import JobWorld
 
 
-class DriverOptions(BaseModel):
+class DriverOptions(InputModel):
     """Options of a driver in the settings; each driver states its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 FormT = TypeVar("FormT", bound=DriverOptions)

@@ -180,3 +180,12 @@ def test_the_next_command_can_be_pasted_whatever_the_names(folder):
 def test_an_error_is_one_line_whatever_the_name_of_the_file(folder):
     found = call("ingest", "tabular", "a\nslackwater: all is well.csv")
     assert (found.code, found.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("usable", [0, 1])
+def test_the_exit_code_tells_a_file_of_which_no_row_is_usable(folder, usable):
+    records = [record(usd="-1"), record("us-east-1b", usd="-2")] + [record("us-east-1c")] * usable
+    (folder / "h.json").write_text(json.dumps({"SpotPriceHistory": records}))
+    for _ in range(2):  # rows that are already known are no error
+        found = call("ingest", "aws", "h.json")
+        assert (found.code, "2 rows set aside" in found.said) == (0 if usable else 2, True)

@@ -310,3 +310,12 @@ def test_the_document_of_a_plan_keeps_its_form(where):
     value = json.loads(call("plan", "a", *where(at=AT), "--json").out)
     assert value["schema"] == "slackwater.decision/2"
     assert {"expired", "issued_at", "alone", "decided_with", "change", "held_spot"} <= set(value)
+
+
+@pytest.mark.parametrize(("left", "told"), [("3min", True), ("20min", False)])
+def test_a_plan_shortly_before_the_slot_ends_tells_when_new_instances_work(where, monkeypatch, left, told):
+    on_the_clock(monkeypatch, AT + STEP - pd.Timedelta(left))
+    said = call("plan", "a", *where(at=AT)).said
+    assert said.startswith("Run ")
+    assert (f"Only {left[:-3]} min of this slot are left" in said) is told
+    assert (f"start now for the slot from {AT + STEP:%H:%M} UTC, and plan again then." in said) is told

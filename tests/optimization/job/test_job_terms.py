@@ -241,6 +241,9 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     # Work done counts: after half of the work the other half still fits, unless too little time is left.
     half = Progress(done=18.0, n_previous=8)
     assert shortfall_words(late, AT, HALF, slot=3, progress=half) == ""
-    assert "1 h more than" in shortfall_words(late, AT, HALF, slot=5, progress=half)
+    # The work ends within the last slot; a deadline is a whole slot.
+    short = shortfall_words(late, AT, HALF, slot=5, progress=half)
+    assert "need 2.2 h for the rest, 45 min more than the 1.5 h left" in short
+    assert "a deadline of 2026-03-10 05:00 UTC would do; best effort is done by 2026-03-10 04:45 UTC" in short
     table = replace(late, throughput=RateTable(rates=tuple(float(n) for n in range(1, 9))))
     assert " instances or" not in shortfall_words(table, AT, HALF), "a table says nothing of more than it has"

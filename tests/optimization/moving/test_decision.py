@@ -130,9 +130,10 @@ def test_it_says_what_it_gains_by_moving():
     assert decision.market == 2
     assert decision.moved_from == 0
     assert decision.move_usd == 0.5
-    assert decision.reason.startswith("move from market-0 to market-2: 3 spot instances more for 0.50 USD; ")
+    assert decision.reason.startswith("move from market-0 to market-2 with spot only: ")
+    assert decision.reason.endswith("; the move brings 3 more spot instances and costs $0.50")
     free = decide_at(live_at(make_multi_job(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}))
-    assert free.reason.startswith("start in market-2, the best of 3 markets: ")
+    assert free.reason.startswith("start in market-2, the best of 3 markets, with on-demand only: ")
     assert free.moved_from is None
 
 
@@ -150,7 +151,7 @@ def test_it_says_what_waiting_is_expected_to_save():
     decision = decide_at(live)
     assert decision.allocation.total == 0
     said = re.fullmatch(
-        r"nothing yet: waiting is expected to cost (\S+) USD less in all than the best start in this slot, "
+        r"no instances yet: waiting is expected to cost \$(\S+) less in all than the best start in this slot, "
         r"(\d) (?:spot|on-demand) in market-(\d), of 3 markets",
         decision.reason,
     )

@@ -334,14 +334,14 @@ class TestAhap:
 
 
 REASONS = [
-    (MaximalSpot(), view(slot=3, available=0), "nothing: 3.0 slots behind schedule, slack is 2 slots, 0 of 8"),
-    (MaximalSpot(), view(slot=5, available=0), "on-demand because slack is 0 slots and 0 of 8 spot instances are available"),
-    (Ahanp(sigma=0.7), view(slot=2, done=13.2, price=0.31), "spot only: 1.3 slots ahead of schedule, price 0.31"),
-    (Ahanp(sigma=0.7), view(price=0.31), "spot only: 10 slots to the deadline, price 0.31"),
-    (Ahanp(sigma=0.7), view(slot=2, done=8.1, price=0.31), "spot only: on schedule, price 0.31"),
+    (MaximalSpot(), view(slot=3, available=0), "no instances: the job is 3.0 slots behind schedule, slack is 2 slots, and 0 of 8"),
+    (MaximalSpot(), view(slot=5, available=0), "on-demand only: slack is 0 slots, and 0 of 8 spot instances are available"),
+    (Ahanp(sigma=0.7), view(slot=2, done=13.2, price=0.31), "0.31 of on-demand, and the job is 1.3 slots ahead of schedule"),
+    (Ahanp(sigma=0.7), view(price=0.31), "spot only: spot costs 0.31 of on-demand, and 10 slots are left to the deadline"),
+    (Ahanp(sigma=0.7), view(slot=2, done=8.1, price=0.31), "spot only: spot costs 0.31 of on-demand, and the job is on schedule"),
     (OnDemandOnly(), view(), "4 is the smallest constant number that meets the deadline in 10 slots"),
     (MaximalSpot(), view(slot=8, available=2), "even the fastest on-demand allocation misses the deadline by 3 slots"),
-    (UniformProgress(), view(slot=3, done=10.0, available=4), "2 on-demand and 4 spot: 0.5 slots behind"),
+    (UniformProgress(), view(slot=3, done=10.0, available=4), "2 on-demand and 4 spot: the job is 0.5 slots behind schedule, "),
 ]  # fmt: skip
 
 

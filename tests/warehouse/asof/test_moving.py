@@ -142,3 +142,17 @@ def test_listings_at_many_times_are_those_of_each(store):
     assert before[T0 - HOUR].empty
     assert len(found[times[-1]]) == len(ZONES)
     assert not found[times[0]].equals(found[times[-1]])
+
+
+def test_a_gap_that_is_not_stated_is_measured_as_known_at_the_time():
+    late = 3 * pd.Timedelta(seconds=1)
+    with open_store(":memory:") as store:
+        hourly = [count_row(T0 + k * HOUR + (k % 2) * late, 3, gap_seconds=None) for k in range(300)]
+        stated = [count_row(T0 + k * HOUR, 3, zone="us-west-2b", gap_seconds=3600) for k in range(300)]
+        append(store, [batch("availability", hourly + stated)], source="t")
+        times = pd.date_range(T0, T0 + 300 * HOUR, freq="25h")
+        for at, found in list_markets_at(store, times).items():
+            pd.testing.assert_frame_equal(found, list_markets(store, known_at=at))
+            gaps = dict(zip(found["zone"], found["gap_seconds"], strict=True))
+            assert gaps.get("us-west-2b") == 3600
+            assert pd.isna(gaps["us-west-2a"]) if at == T0 else gaps["us-west-2a"] == 3600

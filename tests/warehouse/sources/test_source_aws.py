@@ -217,3 +217,19 @@ def test_zones_of_every_sort_have_a_region(tmp_path, zone):
     rows, rejected = price_rows(write(tmp_path / "h.json", json.dumps([RECORD | {"AvailabilityZone": zone}])))
     assert rejected.empty
     assert rows[0][0] == zone
+
+
+@pytest.mark.parametrize(
+    "query", [("zone", "price", "time"), ("time", "type", "zone", "price"), ("price", "time", "id")]
+)
+@pytest.mark.parametrize("separator", ["\t", ",", " "])
+def test_text_without_a_header_is_found_in_a_folder_of_files(tmp_path, query, separator):
+    fields = {"zone": "us-east-1a", "id": "use1-az6", "type": "p3.2xlarge", "price": "0.9180",
+              "time": "2021-05-30T20:47:31+00:00"}  # fmt: skip
+    (tmp_path / "prices").mkdir()
+    file = tmp_path / "prices" / "p3.2xlarge"
+    file.write_text(separator.join(fields[name] for name in query) + "\n")
+    (tmp_path / "notes.txt").write_text("prices of last week\n")
+    assert Aws().files([tmp_path]) == [file]
+    found = read(Aws(), file, instance_type="p3.2xlarge")
+    assert len(found["price"]) == 1

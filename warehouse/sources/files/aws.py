@@ -138,6 +138,8 @@ class Aws(FileSource[AwsOptions]):
         first = start.split(b"\n", 1)[0]
         if first.startswith(_PREFIX.encode()) or _TSV_LINE.match(first):
             return True
+        if {"zone", "price_usd", "observed_at"} <= _fields(_split(first.decode("utf-8", "replace"))).keys():
+            return True  # `--output text` of a --query has no header
         return _columns(header_of(path)[0]) is not None
 
     def batches(self, path: Path, options: AwsOptions) -> Iterator[Batch]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
@@ -196,7 +197,7 @@ def _memory(fields: Mapping[str, Any]) -> str:
     """Return the memory of a single GPU in GB, "" if the line does not state it."""
     total = _TOTAL_MEMORY.search(fields.get("GpuInfo", ""))
     try:
-        gpus = float(fields["AcceleratorCount"])
+        gpus = parsed_number(fields["AcceleratorCount"])
     except ValueError:
         return ""
     return f"{round(int(total[1]) / 1024 / gpus)}" if total and gpus > 0 else ""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -322,17 +323,17 @@ def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str
             columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
         elif layout.time != "iso":
             columns[name] = pa.array(
-                [_epoch(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string()
+                [epoch_text(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string()
             )
     return columns
 
 
-def _epoch(value: object, per_second: int) -> str | None:
+def epoch_text(value: object, per_second: int) -> str | None:
     """Convert seconds or milliseconds since 1970 to ISO 8601; other values are returned as text, for the store to reject."""
     if value is None:
         return None
     try:
-        return datetime.fromtimestamp(float(str(value)) / per_second, UTC).isoformat()
+        return datetime.fromtimestamp(parsed_number(str(value)) / per_second, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return str(value)
 

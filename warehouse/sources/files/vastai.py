@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
+from slackwater.warehouse.amounts import parsed_number, parsed_whole
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
@@ -187,8 +188,8 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
         return because("value.unexpected", "rental type", repr(fields["rental_type"]), "spot or on_demand")
     try:
         day, fetched_at = date.fromisoformat(fields["date"]), datetime.fromisoformat(fields["fetched_at"])
-        gpus, offers = int(fields["gpu_count"]), int(fields["n_offers"])
-        minimum, middle = float(fields["price_min_usd"]), float(fields["price_median_usd"])
+        gpus, offers = parsed_whole(fields["gpu_count"]), parsed_whole(fields["n_offers"])
+        minimum, middle = (parsed_number(fields[name]) for name in ("price_min_usd", "price_median_usd"))
     except ValueError as error:
         return because("value.unparsed", error)
     if fetched_at.tzinfo is None or day.isoformat() != fields["date"]:

@@ -22,11 +22,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import TypeAdapter
 
+from slackwater.warehouse.amounts import parsed_decimal
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import Batch, OptionsT, help_of, read_options
@@ -240,12 +241,14 @@ class NoPrice(ValueError):
 def price_of(found: object, name: str) -> Decimal:
     """Return a price in USD; raises `NoPrice` for no number, out of range, or 0, a placeholder of price lists."""
     try:
-        usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
-    except InvalidOperation:
+        usd = parsed_decimal(
+            "" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1]
+        )
+    except ValueError:
         raise NoPrice("value.not_number", f"{name} {_excerpt(found)}") from None
     if usd == 0:
         raise NoPrice("value.placeholder", name)
-    if not usd.is_finite() or not 0 < usd <= _HIGHEST_USD or len(str(found)) > _LONGEST_NUMBER:
+    if not 0 < usd <= _HIGHEST_USD or len(str(found)) > _LONGEST_NUMBER:
         raise NoPrice("value.not_price", f"{name} {_excerpt(found)}")
     return usd
 

@@ -8,11 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -255,6 +255,15 @@ def _pages(options: GcpOptions, transport: Transport) -> Iterator[Sequence[objec
 _Place = tuple[bool, str, str]  # (spot or on demand, first name of a SKU, region)
 
 
+class _Stated(NamedTuple):
+    """A SKU with the price of a part, and the time from which it applies."""
+
+    line: int
+    sku: Mapping[str, Any]
+    start: datetime | None
+    usd: Decimal
+
+
 class _Catalogue:
     """Prices of all parts, and the SKUs that could not be used."""
 
@@ -299,29 +308,34 @@ class _Catalogue:
         self.rejected.append(rejection(line, str(dict(sku))[:1000], words))
 
     def price_parts(self, at: datetime) -> None:
-        """Find the price in force of every part; parts with several prices in a region have none."""
-        stated: dict[_Place, dict[Decimal, list[tuple[int, Mapping[str, Any]]]]] = defaultdict(dict)
+        """Find the price in force of every part, that with the newest start; parts with several have none (M1.1)."""
+        stated: dict[_Place, list[_Stated]] = defaultdict(list)
         for line, sku, spot, name, part in self._skus:
             try:
-                usd = _price(sku, part, at)
+                price = _price(sku, part, at)
                 regions = sku.get("serviceRegions")
                 if not isinstance(regions, list) or not regions:
                     raise NoPrice("price.lacks", "serviceRegions")
             except NoPrice as error:
                 self._reject(line, sku, error)
                 continue
-            if usd is None:
+            if price is None:
                 self._left_out["SKUs not yet in force"] += 1
                 continue
             for region in sorted({str(region) for region in regions}):
-                stated[spot, name, region].setdefault(usd, []).append((line, sku))
-        for place, prices in stated.items():
+                stated[spot, name, region].append(_Stated(line, sku, *price))
+        for place, found in stated.items():
+            newest = _newest(found)
+            prices = sorted({own.usd for own in newest})
             if len(prices) == 1:
-                self._prices[place] = next(iter(prices))
+                self._prices[place] = prices[0]
+                self._left_out["SKUs of a part with a newer price"] += len(found) - len(newest)
                 continue
-            several = ", ".join(f"{usd.normalize():f}" for usd in sorted(prices)[:3])
-            for line, sku in (one for same in prices.values() for one in same):
-                self._reject(line, sku, NoPrice("price.several", len(prices), f"part in {place[2]}", several))
+            several = ", ".join(f"{usd.normalize():f}" for usd in prices[:3])
+            for own in newest:
+                self._reject(
+                    own.line, own.sku, NoPrice("price.several", len(prices), f"part in {place[2]}", several)
+                )
 
     def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
         """Yield the spot price of each machine type in each region, with the on-demand price if known."""
@@ -388,37 +402,45 @@ def _sum(machine: _Machine, prices: Mapping[str, Decimal | None]) -> Decimal:
     return sum((amount * usd for amount, usd in parts), Decimal(0)).quantize(_NANO)
 
 
-def _price(sku: Mapping[str, Any], part: str, at: datetime) -> Decimal | None:
-    """Return USD per hour of a GPU, core or GiB, None if no price is in force yet; raises `NoPrice`."""
-    expression = _in_force(sku.get("pricingInfo"), at)
-    if expression is None:
+def _newest(found: Sequence[_Stated]) -> Sequence[_Stated]:
+    """Return the SKUs with the newest start; all where a start is not stated."""
+    starts = [own.start for own in found if own.start is not None]
+    return [own for own in found if own.start == max(starts)] if len(starts) == len(found) else found
+
+
+def _price(sku: Mapping[str, Any], part: str, at: datetime) -> tuple[datetime | None, Decimal] | None:
+    """Return start and USD per hour of a GPU, core or GiB, None if no price is in force yet; raises `NoPrice`."""
+    found = _in_force(sku.get("pricingInfo"), at)
+    if found is None:
         return None
+    start, expression = found
     unit = str(expression.get("usageUnit"))
     if unit not in _UNITS[part]:
         raise NoPrice("value.unexpected", "unit", repr(unit[:20]), " or ".join(_UNITS[part]))
-    return _first_tier(expression) * _UNITS[part][unit]
+    return start, _first_tier(expression) * _UNITS[part][unit]
 
 
-def _in_force(pricing: object, at: datetime) -> Mapping[str, Any] | None:
-    """Return the pricing expression with the newest start up to a time, None if all start later; raises `NoPrice`."""
+def _in_force(pricing: object, at: datetime) -> tuple[datetime | None, Mapping[str, Any]] | None:
+    """Return the newest start up to a time and its pricing expression, None if all start later; raises `NoPrice`."""
     entries = pricing if isinstance(pricing, list) else []
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
         raise NoPrice("price.lacks", "tieredRates")
-    begun = []
-    for entry in entries:
-        start = time_of(entry.get("effectiveTime"), "effectiveTime")
-        if start is None and len(entries) > 1:
-            raise NoPrice("price.several_times")
-        if start is None or start <= at:
-            begun.append((start or datetime.min.replace(tzinfo=UTC), entry.get("pricingExpression")))
-    newest = [expression for start, expression in begun if start == max(one for one, _ in begun)]
-    if not newest:
+    starts = [time_of(entry.get("effectiveTime"), "effectiveTime") for entry in entries]
+    if None in starts and len(entries) > 1:
+        raise NoPrice("price.several_times")
+    latest = max((start for start in starts if start is not None and start <= at), default=None)
+    if latest is None and starts != [None]:
         return None
+    newest = [
+        entry.get("pricingExpression")
+        for start, entry in zip(starts, entries, strict=True)
+        if start == latest
+    ]
     if any(one != newest[0] for one in newest):
         raise NoPrice("price.one_time")
     if not isinstance(newest[0], Mapping):
         raise NoPrice("price.lacks", "tieredRates")
-    return newest[0]
+    return latest, newest[0]
 
 
 def _first_tier(expression: Mapping[str, Any]) -> Decimal:

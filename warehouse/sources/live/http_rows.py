@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from slackwater.warehouse.amounts import parsed_decimal
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
@@ -31,6 +31,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
+from slackwater.warehouse.sources.files.tabular import epoch_text
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -524,10 +525,10 @@ def _number(row: Row, options: HttpOptions) -> Decimal | None:
     try:
         if options.kind == "price":
             return price_of(row.get("price_usd"), "price_usd")
-        count = Decimal(str(row.get("available")))
-    except (NoPrice, InvalidOperation):
+        count = parsed_decimal(str(row.get("available")))
+    except ValueError:  # `NoPrice` too
         return None
-    return count if count.is_finite() and count >= 0 else None
+    return count if count >= 0 else None
 
 
 def _settle_market(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
@@ -629,7 +630,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         text = str(values["available"])
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
     if "observed_at" in values and options.time in _TIME_UNITS:
-        values["observed_at"] = _epoch(values["observed_at"], _TIME_UNITS[options.time])
+        values["observed_at"] = epoch_text(values["observed_at"], _TIME_UNITS[options.time])
     return options.kind, values
 
 
@@ -640,8 +641,8 @@ def _filled_text(text: str, parts: Mapping[str, Any]) -> str:
 
 def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
     try:
-        Decimal(factor)
-    except InvalidOperation:
+        parsed_decimal(factor)
+    except ValueError:
         return _found_at(entry, factor, options)
     return factor
 
@@ -650,21 +651,11 @@ def _scale_price(text: object, name: str, factor: object) -> object:
     """Multiply a price; one that is no number stays, for the store to reject. Raises `NoPrice` for an invalid factor."""
     times = price_of(factor, name)
     try:
-        return None if text is None else f"{Decimal(str(text)) * times:f}"
-    except InvalidOperation:
+        return None if text is None else f"{parsed_decimal(str(text)) * times:f}"
+    except ValueError:
         return text
 
 
 def _plain(found: object) -> str:
     """Return a field as text, for the store to cast and check."""
     return found if isinstance(found, str) else str(found).lower() if isinstance(found, bool) else str(found)
-
-
-def _epoch(text: object, per_second: int) -> str | None:
-    """Convert seconds or milliseconds since the epoch to ISO 8601; other values are returned as text, for the store to reject."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromtimestamp(float(str(text)) / per_second, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return str(text)

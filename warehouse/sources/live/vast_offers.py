@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.amounts import parsed_number, parsed_whole
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
@@ -275,7 +276,7 @@ def _epoch(offer: Mapping[str, Any], name: str) -> datetime | None:
     if found is None or found == "":
         return None
     try:
-        return datetime.fromtimestamp(float(str(found)), UTC)
+        return datetime.fromtimestamp(parsed_number(str(found)), UTC)
     except (ValueError, OverflowError, OSError):
         raise NoPrice("value.not_seconds", f"{name} {str(found)[:40]!r}") from None
 
@@ -303,10 +304,9 @@ def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
 
 def _whole(found: object) -> int | None:
     try:
-        number = float(str(found))
+        return parsed_whole(str(found))
     except ValueError:
         return None
-    return int(number) if number.is_integer() else None
 
 
 def _memory(found: object) -> str:
@@ -320,7 +320,7 @@ def _memory(found: object) -> str:
     if found is None:
         return ""
     try:
-        stated = float(str(found))
+        stated = parsed_number(str(found))
     except ValueError:
         stated = math.nan
     size = stated / _MIB_PER_GIB if stated >= _LEAST_MIB else stated

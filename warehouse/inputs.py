@@ -1,0 +1,50 @@
+"""Base class of the models of values that people write: settings, job files, requests and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
+
+from slackwater.warehouse.amounts import is_number
+
+
+class InputModel(BaseModel):
+    """Frozen model that refuses unknown keys, infinite numbers and numbers in text that `is_number` refuses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_numbers(cls, values: Any) -> Any:
+        """Refuse texts such as 1_0, which pydantic reads as 10."""
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            texts, field = _texts(value), cls.model_fields.get(name)
+            kinds = _leaves(field.annotation) if texts and field is not None else set()
+            if kinds & {int, float} and not kinds & {str, bool} and not all(map(is_number, texts)):
+                error = InitErrorDetails(
+                    type="float_parsing" if float in kinds else "int_parsing", loc=(name,), input=value
+                )
+                raise ValidationError.from_exception_data(cls.__name__, [error])
+        return values
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    """Return the types within a type: ``{int, NoneType}`` for ``int | None``."""
+    inner = get_args(annotation)
+    return (
+        set().union(*map(_leaves, inner))
+        if inner
+        else {annotation}
+        if isinstance(annotation, type)
+        else set()
+    )
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a value, and of its items if it is a list."""
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
