@@ -60,6 +60,10 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def known(self) -> list[str]:
+        """Return our names and those that other packages, and the studies of a clone, add by entry points."""
+        return list(dict.fromkeys([*self._places, *(list_plugins(self._group) if self._group else ())]))
+
     def _own(self, name: str) -> Any:
         return load_place(f"{self._package}.{self._places[name]}")
 

@@ -17,39 +17,35 @@ def fit_configurations(
     *,
     out: Annotated[Path, option("Where the fitted model goes.", metavar="FILE")] = Path("configurations.zip"),
     seed: Annotated[int, option("Seed of every split and of the trees.", least=0, most=2**31 - 1)] = 7,
-    fast: Annotated[
-        bool, option("One split and fewer models left out: a look in two minutes, not a result.")
-    ] = False,
+    fast: Annotated[bool, option("One split: a look in a minute, not a result.")] = False,
     output: Output = Output(),
 ) -> Answer:
     """Learn throughput and validity of fine-tuning configurations from measured runs, and measure the prediction errors.
 
-    The model is stored in --out, which `slackwater fill` reads. Errors are those of held-out configurations and models.
+    The model is stored in --out, which `slackwater fill` reads. Errors are those of held-out configurations.
     """
     # Set before NumPy is loaded: a second thread only wastes time on these small matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from slackwater.flows.configurations.answer import (
-        EVALUATIONS,
-        configurations_report,
-        measured_answer,
-        steps,
-    )
+    import numpy as np
+
+    from slackwater.flows.configurations.answer import configurations_report, measured_errors
     from slackwater.forecasting.configurations.model import fit_configurations as fit
+    from slackwater.forecasting.configurations.scores import FAST, FOLDS, FULL
 
     say(f"fit on {data}")
-    model = fit(data, seed=seed)
+    model, effort, done = fit(data, seed=seed), FAST if fast else FULL, 0
     model.save(out)
     say(f"kept in {out}; measuring it")
-    with progress("measuring", steps(model, fast=fast)) as tell:
-        done = 0
+    with progress("measuring", effort.repeats * FOLDS) as tell:
 
         def one_more() -> None:
             nonlocal done
             done += 1
             tell(done)
 
-        value = measured_answer(model, data, seed=seed, effort=EVALUATIONS[fast], tell=one_more)
-    value["model"] = str(out)
+        rng = np.random.default_rng(seed)
+        value = measured_errors(model.throughput.runs, rng=rng, effort=effort, tell=one_more)
+    value = {"data": str(data), "seed": seed, **value, "model": str(out)}
     if output.html is not None:
         value["report"] = str(output.html)
     return configurations_report(value)

@@ -74,6 +74,16 @@ def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
     return cluster_study(study, processes=processes)
 
 
+def configurations(*, study: StudyOptions) -> Answer:
+    """Measure configuration knowledge: models left out, fewer rows, validity labels, and published failure rates.
+
+    DIR is the folder of the fine-tuning measurements, or the folder that contains `finetune/`.
+    """
+    from slackwater.studies.experiments.configurations import configurations_study
+
+    return configurations_study(study)
+
+
 def renting(*, study: StudyOptions) -> Answer:
     """Rent for a stream of jobs on a budget in USD: list price, effective price, dual price and spending plan on real markets."""
     from slackwater.studies.experiments.renting import renting_study

@@ -12,7 +12,8 @@ from open_data import DATA
 from slackwater.forecasting.configurations.facts import Configuration, MemoryModel, features, memory_parts
 from slackwater.forecasting.configurations.runs import RUNS_FILE
 from slackwater.forecasting.configurations.throughput import log_rate
-from slackwater.forecasting.configurations.validity import LABELS_FILE, STATISTICS_FILE
+from slackwater.forecasting.configurations.validity import LABELS_FILE
+from slackwater.studies.experiments.configuration_scores import STATISTICS_FILE
 
 REAL = DATA / "finetune"
 SXM, PCIE = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"

@@ -15,14 +15,9 @@ if TYPE_CHECKING:
 SOURCES: Registry[Source] = Registry(
     {
         "aws": "files.aws:Aws",
-        "bamboo": "files.bamboo:Bamboo",
-        "primeintellect": "files.primeintellect:PrimeIntellect",
         "simulated": "simulated:Simulated",
-        "skynomad": "files.skynomad:SkyNomad",
-        "skypilot": "files.skypilot:SkyPilot",
         "skypilot-catalogue": "files.skypilot_catalogue:SkyPilotCatalogue",
         "tabular": "files.tabular:Tabular",
-        "vastai": "files.vastai:VastAi",
     },
     package=__name__,
     group="slackwater.sources",
@@ -52,6 +47,6 @@ def check_source(name: str) -> None:
     if name not in SOURCES:
         raise InputError(
             f"source {name!r}",
-            expected=f"one of {', '.join(sorted(SOURCES))}",
+            expected=f"one of {', '.join(sorted(SOURCES.known()))}",
             remedy="see `slackwater ingest --list`",
         )

@@ -14,7 +14,7 @@ from slackwater.forecasting.configurations.runs import (
     read_runs,
     runs_frame,
 )
-from slackwater.forecasting.configurations.scores import MeasuringEffort, errors, folds, learning_curve
+from slackwater.forecasting.configurations.scores import errors, folds
 from slackwater.forecasting.configurations.throughput import fit_law, log_rate
 from slackwater.warehouse.errors import InputError, SourceFileError
 
@@ -124,12 +124,3 @@ def test_the_law_saturates_at_the_gpus_peak_and_never_exceeds_it():
     ceiling = np.log(np.exp(-0.8) * f.tokens / f.compute_s)
     assert (rate < ceiling).all()
     assert ceiling[-1] - rate[-1] < 0.01 < ceiling[0] - rate[0]
-
-
-def test_the_learning_curve_learns():
-    curve = learning_curve(
-        made_up_runs(), rng=np.random.default_rng(2), effort=MeasuringEffort(curve_repeats=1, iterations=6), sizes=(12, 60, 10_000)
-    )  # fmt: skip
-    assert curve["rows"].tolist()[:2] == [12, 60]
-    assert len(curve) == 3  # a size beyond the training part is left out
-    assert curve["mdape"].iloc[-1] < 0.5 * curve["mdape"].iloc[0]

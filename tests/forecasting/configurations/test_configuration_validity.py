@@ -1,35 +1,19 @@
-"""Rules, memory, trees, and the published failure rates (M9.3)."""
+"""Rules, memory and trees (M9.3)."""
 
 from dataclasses import astuple
 
 import numpy as np
 import pytest
-from configuration_kit import (
-    MEMORY,
-    PCIE,
-    SXM,
-    configuration,
-    made_up_labels,
-    made_up_runs,
-    made_up_statistics,
-)
+from configuration_kit import MEMORY, configuration, made_up_labels
 
 from slackwater.forecasting.configurations.facts import TEXTBOOK, calibrate_memory, memory_parts
-from slackwater.forecasting.configurations.scores import (
-    SPLITS,
-    impossible_labels,
-    label_errors,
-    measured_said_valid,
-)
 from slackwater.forecasting.configurations.validity import (
     LABELS_FILE,
     ValidityModel,
-    failure_rates,
     fit_classifier,
     identity,
     label_configurations,
     read_labels,
-    rebuilt_grid,
 )
 from slackwater.warehouse.errors import SourceFileError
 
@@ -122,32 +106,6 @@ def test_calibration_finds_planted_constants(labels):
     assert agreed.mean() > 0.97
 
 
-def test_trees_are_scored_on_labels_they_did_not_see(labels, model):
-    found = {row["held_out"]: row for row in label_errors(labels, rng=np.random.default_rng(0))}
-    assert found["grid points"]["classifier"] < 0.1
-    for row in found.values():
-        assert row["classifier"] == pytest.approx(row["invalid_said_valid"] + row["valid_said_invalid"])
-    shuffled = labels.assign(
-        p_valid=np.random.default_rng(4).permutation(labels["p_valid"]),
-        predicted_valid=lambda f: (f["p_valid"] > 0.5) * 1,
-    )  # meaningless labels cannot be predicted
-    lost = label_errors(shuffled, rng=np.random.default_rng(0), splits=SPLITS[:1])[0]
-    assert lost["classifier"] > 0.35
-    said = measured_said_valid(made_up_runs(), model)
-    assert said[-1]["runs"] == len(made_up_runs())
-
-
-def test_labels_that_cannot_be_are_counted(labels):
-    wrong = labels.assign(predicted_valid=1)
-    alone = (
-        (wrong["model_name"] == "llama2-70b") & (wrong["gpu_model"] == "L40S") & (wrong["number_gpus"] <= 2)
-    )
-    beyond = alone | (
-        (wrong["model_name"] == "llama2-70b") & (wrong["gpu_model"] == SXM) & (wrong["number_gpus"] == 1)
-    )
-    assert impossible_labels(wrong) == {"labels": int(beyond.sum()), "called_valid": int(beyond.sum())}
-
-
 def test_labels_that_cannot_be_read_are_named(tmp_path, labels):
     with pytest.raises(SourceFileError, match="name the folder"):
         read_labels(tmp_path)
@@ -160,32 +118,3 @@ def test_labels_that_cannot_be_read_are_named(tmp_path, labels):
     labels.assign(p_valid=1.5).to_parquet(tmp_path / LABELS_FILE)
     with pytest.raises(SourceFileError, match="outside 0 to 1"):
         read_labels(tmp_path)
-
-
-def test_the_grid_is_rebuilt_from_its_margins():
-    shares = np.array([0.2, 0.25, 0.25, 0.2, 0.06, 0.04])
-    statistics = made_up_statistics(shares)
-    grid = rebuilt_grid(statistics)
-    assert grid.shares.sum() == pytest.approx(1)
-    assert grid.other_rejections == pytest.approx(0)
-    np.testing.assert_allclose(grid.shares.sum(axis=(0, 1, 3, 4)), shares, atol=2e-3)
-    np.testing.assert_allclose(grid.shares.sum(axis=(0, 2, 3, 4)), [0.9, 0.06, 0.03, 0.01], atol=1e-3)
-    assert grid.shares[:, 3, 1:].sum() == 0  # one GPU at most on H100-PCIe
-    rejected = (grid.shares * ~grid.divisible[None, None, :, None, :]).sum(
-        axis=(0, 1, 2, 3)
-    ) / grid.shares.sum(axis=(0, 1, 2, 3))
-    assert rejected[0] == pytest.approx(0.8, abs=0.01)
-
-
-def test_rates_of_a_boundless_memory_are_the_rejections():
-    endless = type(MEMORY)(
-        kept_full=1e-9, kept_adapter=1e-9, logit_bytes=1e-9, base_gb=1e-9, gathered=1e-9, sharpness=500.0
-    )
-    rates = failure_rates(made_up_statistics(), made_up_runs().assign(gpu_model=SXM), endless)
-    by = rates.set_index(["rate", "factor", "level"])["reproduced"]
-    assert by["failure_rate", "total_batch_size", "1"] == pytest.approx(
-        by["rejected_rate", "total_batch_size", "1"], abs=11
-    )
-    assert by["valid_rate", "gpu_model", "A100-SXM"] > 60
-    assert rates["difference"].tolist() == pytest.approx((rates["reproduced"] - rates["published"]).tolist())
-    assert PCIE not in set(rates["level"])

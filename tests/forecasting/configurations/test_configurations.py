@@ -10,15 +10,8 @@ from configuration_kit import LAW, OFFSETS, PCIE, REAL, SXM, configuration, made
 from slackwater.forecasting.configurations.facts import features
 from slackwater.forecasting.configurations.model import fit_configurations, load_configurations
 from slackwater.forecasting.configurations.runs import read_runs, runs_frame
-from slackwater.forecasting.configurations.scores import (
-    MeasuringEffort,
-    errors,
-    held_out,
-    label_errors,
-    models_left_out,
-)
+from slackwater.forecasting.configurations.scores import MeasuringEffort, errors, held_out
 from slackwater.forecasting.configurations.throughput import log_rate
-from slackwater.forecasting.configurations.validity import read_labels
 from slackwater.warehouse.errors import InputError, SourceFileError
 
 
@@ -176,27 +169,6 @@ def test_throughput_of_real_configurations_never_seen():
     found = errors(scored)
     assert found["mdape"] <= 0.06
     assert 0.88 <= found["coverage"] <= 0.92
-
-
-@needs_data
-@pytest.mark.slow
-def test_throughput_of_real_models_never_seen():
-    left = models_left_out(read_runs(REAL), effort=MeasuringEffort(iterations=10, least_rows=30))
-    found = errors(left)
-    assert found["mdape"] <= 0.12
-    assert found["coverage"] >= 0.85
-
-
-@needs_data
-@pytest.mark.slow
-def test_validity_of_published_labels_never_seen():
-    """Required: at most 8.4 % on held-out labels (SYNTHETIC); unseen models are harder and have a separate bound."""
-    found = {
-        r["held_out"]: r["classifier"] for r in label_errors(read_labels(REAL), rng=np.random.default_rng(5))
-    }
-    assert found["grid points"] <= 0.05
-    assert found["pairs of model and GPU"] <= 0.084
-    assert found["whole models"] <= 0.14
 
 
 @needs_data

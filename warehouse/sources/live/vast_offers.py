@@ -26,7 +26,6 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -43,6 +42,9 @@ from slackwater.warehouse.sources.live.contract import (
 from slackwater.warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
+MEDIAN = "interruptible, median over offers"
+MINIMUM = "interruptible, min over offers"
+MOST_GPUS = 1024  # Upper limit on the GPUs of an offered machine
 #: Quartiles, in addition to minimum and median; the names sort after that of the median, which stays
 #: the first product.
 QUARTILES = {0.25: "interruptible, quartile 1 over offers", 0.75: "interruptible, quartile 3 over offers"}

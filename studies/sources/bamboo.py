@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.studies.sources.places import UNDATED, instance_type_in, market_of, zone_in
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.sources.contract import (
     Batch,
@@ -24,15 +25,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import (
-    UNDATED,
-    FileSource,
-    head,
-    instance_type_in,
-    market_of,
-    numbered_lines,
-    zone_in,
-)
+from slackwater.warehouse.sources.files.reading import FileSource, head, numbered_lines
 
 _USUAL_TYPE = "p3.2xlarge"  # The instance type used by the authors of the event traces
 

@@ -2,8 +2,8 @@ import pandas as pd
 import pytest
 from source_files import options, raw, read, tidy, write
 
+from slackwater.studies.sources.bamboo import Bamboo
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.sources.files.bamboo import Bamboo
 
 COUNTS = "bamboo_gcp_v100x1-east1c.txt"
 EVENTS = "bamboo_aws_p3_events.csv"

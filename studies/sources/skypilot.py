@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic import Field
 
+from slackwater.studies.sources.places import UNDATED, market_of, nodes_in, start_in
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
@@ -22,15 +23,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import (
-    UNDATED,
-    FileSource,
-    head,
-    market_of,
-    nodes_in,
-    read_json,
-    start_in,
-)
+from slackwater.warehouse.sources.files.reading import FileSource, head, read_json
 
 _HUGE = 1e300
 _LONGEST_GAP_SECONDS = 31 * 86_400

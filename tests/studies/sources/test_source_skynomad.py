@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from source_files import raw, read, tidy, write
 
+from slackwater.studies.sources.skynomad import SkyNomad
 from slackwater.warehouse.errors import SettingsError, SourceFileError
-from slackwater.warehouse.sources.files.skynomad import SkyNomad
 
 CSV = "skynomad_availability_us-west-2a_v100_1.csv"
 ROUND = "skynomad_h100_probe_20251003-171000.json"

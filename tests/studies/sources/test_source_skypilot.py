@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from source_files import options, raw, read, tidy, write
 
+from slackwater.studies.sources.skypilot import SkyPilot
 from slackwater.warehouse.errors import SettingsError, SourceFileError
-from slackwater.warehouse.sources.files.skypilot import SkyPilot
 
 SIXTEEN = "skypilot_16node_us-west-2a_v100_1.json"
 PRICED = "skypilot_prices_us-east-1b_intel_64.json"

@@ -3,7 +3,7 @@ import json
 import pandas as pd
 from source_files import raw, read, tidy, write
 
-from slackwater.warehouse.sources.files.primeintellect import PrimeIntellect
+from slackwater.studies.sources.primeintellect import PrimeIntellect
 
 FILE = "primeintellect_A100_80GB_SXM4.jsonl"
 SOURCE = "tugot17/gpu-price-tracker"

@@ -2,8 +2,8 @@ import pandas as pd
 import pytest
 from source_files import raw, read, tidy, write
 
+from slackwater.studies.sources.vastai import COLUMNS, VastAi
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.sources.files.vastai import COLUMNS, VastAi
 
 FILE = "vastai_observations.csv"
 SOURCE = "cherielilili/gpu-pricing-tracker"

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.studies.sources.places import instance_type_in, market_of
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
@@ -29,8 +30,6 @@ from slackwater.warehouse.sources.files.reading import (
     column_names_text,
     csv_chunks,
     head,
-    instance_type_in,
-    market_of,
     numbered_lines,
     read_json,
     region_of,

@@ -18,17 +18,15 @@ from slackwater.warehouse.columns import because
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
 from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head
+from slackwater.warehouse.sources.live.vast_offers import MEDIAN, MINIMUM, MOST_GPUS
 
 COLUMNS = (
     "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",
     "price_median_usd", "price_max_usd", "n_offers", "source_url", "fetched_at",
 )  # fmt: skip
-MEDIAN = "interruptible, median over offers"
-MINIMUM = "interruptible, min over offers"
 #: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
 _DIGITS = 6
 _DAY_SECONDS = 86_400
-MOST_GPUS = 1024  # Upper limit on the GPUs of an offered machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
