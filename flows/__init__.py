@@ -1,4 +1,7 @@
-"""Prefect flows, the command line and the report; no arithmetic."""
+"""Commands, turns, acting, reports and web pages; no arithmetic of plans.
+
+`turn` is the loop in its order, `plans` answers for a single job, `acting` launches instances, `ledger` stores results.
+"""
 
 import os
 

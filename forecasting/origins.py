@@ -84,7 +84,9 @@ class Timetable:
 
     def start(self, origin: pd.Timestamp) -> pd.Timestamp:
         """Return the earliest time that a forecast at ``origin`` may read, of either variable."""
-        return min(origin.floor(one.refit_every) - one.lookback for one in (self.price, self.count))
+        return min(
+            origin.floor(cadence.refit_every) - cadence.lookback for cadence in (self.price, self.count)
+        )
 
     @property
     def lookback(self) -> pd.Timedelta:
@@ -163,8 +165,8 @@ class Cohort:
     def estimate(self, predictor: Predictor, at: int) -> FittedPredictor:
         """Estimate on the data of every series known at slot ``at``, without series that had not begun."""
         start = self.start(at)
-        known = [one.since(start).as_of(at) for one in self.ordered]
-        begun = tuple(one for one in known if len(one)) or tuple(known[:1])
+        known = [series.since(start).as_of(at) for series in self.ordered]
+        begun = tuple(series for series in known if len(series)) or tuple(known[:1])
         return predictor.fit(Panel(series=begun))
 
     def basis(self, predictor: Predictor, at: int, fitted: FittedPredictor | None = None) -> Basis:
@@ -180,7 +182,7 @@ class Cohort:
     def peers(self, at: int) -> tuple[Series, ...]:
         """Return the series visible to the other markets when they are forecast from the fit at slot ``at``."""
         start = self.start(at)
-        return tuple(one.since(start).punctual() for one in self.ordered)
+        return tuple(series.since(start).punctual() for series in self.ordered)
 
 
 def cohorts_of(series: Sequence[Series], cadence: Cadence, *, pooled: bool) -> list[Cohort]:
@@ -196,19 +198,19 @@ def outlook_from(basis: Basis, series: Series, origins: np.ndarray, horizon: int
     the on-demand price (0 if unknown) and counts 0, with the reason. Raises `ForecastError` if the predictor returns a
     wrong shape; where a number is not finite, last value replaces the forecast, with a reason.
     """
-    own = series.since(basis.start)
-    late = own.late(origins)
+    recent = series.since(basis.start)
+    late = recent.late(origins)
     parts: list[tuple[np.ndarray, Outlook]] = []
     for at in [~late, *(np.arange(origins.size) == i for i in np.flatnonzero(late))]:
         if at.any():
-            parts.append((at, _outlook(basis, own.as_of(int(origins[at][-1])), origins[at], horizon)))
+            parts.append((at, _outlook(basis, recent.as_of(int(origins[at][-1])), origins[at], horizon)))
     if len(parts) == 1:
         return parts[0][1]
     order = np.argsort(np.concatenate([np.flatnonzero(at) for at, _ in parts]))
-    reasons = [reason for _, one in parts for reason in one.reasons]
+    reasons = [reason for _, outlook in parts for reason in outlook.reasons]
     return Outlook(
-        quantiles=np.concatenate([one.quantiles for _, one in parts])[order],
-        mean=np.concatenate([one.mean for _, one in parts])[order],
+        quantiles=np.concatenate([outlook.quantiles for _, outlook in parts])[order],
+        mean=np.concatenate([outlook.mean for _, outlook in parts])[order],
         reasons=tuple(reasons[i] for i in order),
     )
 
@@ -219,18 +221,18 @@ def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> O
     seen = np.zeros(slots.size, dtype=bool)
     inside = (origins >= 0) & (origins < len(series))
     seen[inside] = series.newest[origins[inside]] >= 0
-    known = series.on_demand_usd if series.variable == "price" and np.isfinite(series.on_demand_usd) else 0.0
-    quantiles = np.full((slots.size, horizon, LEVELS.size), known)
-    mean = np.full((slots.size, horizon), known)
+    filler = series.on_demand_usd if series.variable == "price" and np.isfinite(series.on_demand_usd) else 0.0
+    quantiles = np.full((slots.size, horizon, LEVELS.size), filler)
+    mean = np.full((slots.size, horizon), filler)
     reasons = [NOTHING_OBSERVED] * slots.size
     if not seen.any():
         return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
     last = int(slots[-1])
     others = tuple(peer.until(last) for peer in basis.peers if peer.key != series.key)
-    given = basis.fitted.outlook(Panel(series=(series, *others)), 0, origins[seen], horizon)
-    given = _finite(given, series, origins[seen], horizon, basis)
-    quantiles[seen], mean[seen] = bounded(given.quantiles, given.mean, series, origins[seen])
-    for place, reason in zip(np.flatnonzero(seen), given.reasons, strict=True):
+    outlook = basis.fitted.outlook(Panel(series=(series, *others)), 0, origins[seen], horizon)
+    outlook = _finite(outlook, series, origins[seen], horizon, basis)
+    quantiles[seen], mean[seen] = bounded(outlook.quantiles, outlook.mean, series, origins[seen])
+    for place, reason in zip(np.flatnonzero(seen), outlook.reasons, strict=True):
         reasons[place] = reason
     return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
 
@@ -301,14 +303,14 @@ def forecasts_from(
     series = both_series(history) if series is None else series
     first = series["price"].first_slot
     places = np.asarray(slots.searchsorted(at, side="right")) - 1
-    numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
+    slot_numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
     outlooks = {
-        variable: outlook_from(batch.basis[variable], one, numbers, horizon)
+        variable: outlook_from(batch.basis[variable], one, slot_numbers, horizon)
         for variable, one in series.items()
     }
     price, count = outlooks["price"], outlooks["count"]
     out = []
-    for i, (origin, place, number) in enumerate(zip(at, places, numbers, strict=True)):
+    for i, (origin, place, number) in enumerate(zip(at, places, slot_numbers, strict=True)):
         begun = place >= 0
         issued = slots[place] if begun else history.known_at if not len(slots) else origin
         newest = [_newest(one, batch.basis[variable].start, int(number)) for variable, one in series.items()]
@@ -336,11 +338,11 @@ def forecasts_from(
 def _newest(series: Series, start: int, slot: int) -> int:
     """Return the index of the newest value known at a slot and not before ``start``; -1 if there is none."""
     low, high = max(start - series.first_slot, 0), slot - series.first_slot + 1
-    known = ~np.isnan(series.values[low : max(high, low)])
+    observed = ~np.isnan(series.values[low : max(high, low)])
     if series.learned.size:
-        known &= series.learned[low : max(high, low)] <= slot
-    there = np.flatnonzero(known)
-    return int(low + there[-1]) if there.size else -1
+        observed &= series.learned[low : max(high, low)] <= slot
+    indices = np.flatnonzero(observed)
+    return int(low + indices[-1]) if indices.size else -1
 
 
 def _capacity(series: Series, history: History, start: int, slot: int) -> int:
@@ -421,12 +423,12 @@ def estimations(
         first = slot_at(slots[0], history.step)
         numbers = first + np.asarray(slots.searchsorted(at, side="right")) - 1
     else:
-        numbers = np.array([slot_at(one, history.step) for one in at])
+        numbers = np.array([slot_at(origin, history.step) for origin in at])
     price, count = (cohorts[variable].fit_slots(numbers) for variable in VARIABLES)
-    found: dict[tuple[int, int], list[pd.Timestamp]] = {}
-    for origin, one, other in zip(at, price, count, strict=True):
-        found.setdefault((int(one), int(other)), []).append(origin)
-    return [(fits, tuple(own)) for fits, own in found.items()]
+    by_fit: dict[tuple[int, int], list[pd.Timestamp]] = {}
+    for origin, price_fit, count_fit in zip(at, price, count, strict=True):
+        by_fit.setdefault((int(price_fit), int(count_fit)), []).append(origin)
+    return [(fits, tuple(own)) for fits, own in by_fit.items()]
 
 
 def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
@@ -480,7 +482,7 @@ class Rolling:
     def __post_init__(self) -> None:
         if self.horizon < 1:
             raise SettingsError(f"horizon {self.horizon}", expected="at least one step")
-        if [len(panel) for panel in self.panels] != [len(own) for own in self.origins]:
+        if [len(panel) for panel in self.panels] != [len(origins) for origins in self.origins]:
             raise SettingsError("origins that do not match the panels", expected="one array per series")
 
     @property
@@ -524,8 +526,8 @@ def units_of(rolling: Rolling) -> list[Unit]:
     """Return all units, panel by panel; units of a panel are interleaved so that contiguous parts have similar cost."""
     units: list[Unit] = []
     for place in range(len(rolling.panels)):
-        own = [unit for model in rolling.predictors for unit in _units(rolling, place, model)]
-        units += [own[i] for first in range(_PARCELS) for i in range(first, len(own), _PARCELS)]
+        units_here = [unit for model in rolling.predictors for unit in _units(rolling, place, model)]
+        units += [units_here[i] for first in range(_PARCELS) for i in range(first, len(units_here), _PARCELS)]
     return units
 
 

@@ -2,6 +2,10 @@
 
 It is independent of storage, forecasters and schedulers. Names are imported on first use, so that
 reading a job file does not import a solver.
+
+`replay.decision` decides a running job, by the policies of one market (`policies`) or of several (`moving`), with the
+probabilities of `market` and `belief`. `world` simulates a job in seconds and charges boots, restarts and moves.
+`fleet` shares the spot of a slot among jobs, and `selection` chooses the policy.
 """
 
 from importlib import import_module

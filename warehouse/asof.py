@@ -105,31 +105,31 @@ class KnownSeries:
         return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
 
 
-def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list[list[KnownSeries]]:
+def known_series(store: Store, requests: Sequence[tuple[Market, SlotGrid]]) -> list[list[KnownSeries]]:
     """Return, for each market, all series known at its grid's time, sorted by kind, source and product.
 
     Runs a single query; the grids must share ``known_at`` and the maximal age of prices.
     """
-    if not asked:
+    if not requests:
         return []
-    markets = [market for market, _ in asked]
+    markets = [market for market, _ in requests]
     rows = store.execute(
         *_of_series(
             "series_known",
             markets,
-            last_us=[grid.last_us for _, grid in asked],
-            known_at=asked[0][1].known_at,
-            repeat_us=asked[0][1].price_age(),
+            last_us=[grid.last_us for _, grid in requests],
+            known_at=requests[0][1].known_at,
+            repeat_us=requests[0][1].price_age(),
         )
     )
-    found: list[list[KnownSeries]] = [[] for _ in asked]
+    series_of_requests: list[list[KnownSeries]] = [[] for _ in requests]
     for place, *row in rows:
-        found[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
-    return found
+        series_of_requests[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
+    return series_of_requests
 
 
 def _of_series(
-    name: str, markets: Sequence[Market], *, last_us: Sequence[int], **given: object
+    name: str, markets: Sequence[Market], *, last_us: Sequence[int], **columns: object
 ) -> tuple[str, dict[str, object]]:
     """Return a statement on the newest known versions of all series of some markets, and its parameters."""
     return read_sql(__package__, "series_versions") + read_sql(__package__, name), {
@@ -138,7 +138,7 @@ def _of_series(
         "zone": [market.zone for market in markets],
         "instance_type": [market.instance_type for market in markets],
         "last_us": last_us,
-        **given,
+        **columns,
     }
 
 
@@ -162,12 +162,13 @@ def pick_series(
     for series in known:
         if series.kind == kind and series.latest_us is not None:
             past.setdefault(series.source, []).append(series)
-    chosen = [one for own in past.values() if (one := pick_product(own)) is not None]
-    own = next((one for one in chosen if one.source == preferred), None)
-    if own is not None:
-        return own
-    others = [one for one in chosen if one.reaches(grid)] or (chosen if preferred is None else [])
-    return min(others, key=lambda one: trust_rank(one.source, trust), default=None)
+    planned_series = (pick_product(of_source) for of_source in past.values())
+    candidates = {series.source: series for series in planned_series if series is not None}
+    if preferred in candidates:
+        return candidates[preferred]
+    reaching = [series for series in candidates.values() if series.reaches(grid)]
+    others = reaching or (list(candidates.values()) if preferred is None else [])
+    return min(others, key=lambda series: trust_rank(series.source, trust), default=None)
 
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
@@ -192,7 +193,7 @@ def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> t
         if (mine := pick_product(_fresh(known, kind, used, grid))) is not None
     }
     sentences = []
-    for source in sorted({one.source for one in known} - {used}):
+    for source in sorted({series.source for series in known} - {used}):
         apart = []
         for kind, mine in used_series.items():
             other = pick_product(_fresh(known, kind, source, grid))
@@ -220,9 +221,9 @@ def contradicting_sources(
         markets, known_series(store, [(market, grid) for market in markets]), strict=True
     ):
         fresh = {
-            one.source
-            for one in known
-            if one.latest_us is not None and last_us - one.latest_us <= one.age(grid)
+            series.source
+            for series in known
+            if series.latest_us is not None and last_us - series.latest_us <= series.age(grid)
         }
         if fresh:
             used = min(fresh, key=lambda source: trust_rank(source, trust))
@@ -233,11 +234,11 @@ def contradicting_sources(
 def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid) -> list[KnownSeries]:
     """Return the series of a source whose newest value is not stale at the grid's last slot."""
     return [
-        one
-        for one in known
-        if (one.kind, one.source) == (kind, source)
-        and one.latest_us is not None
-        and grid.last_us - one.latest_us <= one.age(grid)
+        series
+        for series in known
+        if (series.kind, series.source) == (kind, source)
+        and series.latest_us is not None
+        and grid.last_us - series.latest_us <= series.age(grid)
     ]
 
 
@@ -324,7 +325,7 @@ def _minute(at_us: int) -> str:
 # ---
 # Values of series on a slot grid, as known at a given time (M1.2, M1.3).
 
-_Asked = TypeVar("_Asked", bound=Hashable)
+_Request = TypeVar("_Request", bound=Hashable)
 NEVER = np.iinfo(np.int64).min  # Time at which gaps became known: the integer of NaT
 MOST_WITHIN = 5  # Maximum number of readings used between two slots
 WITHIN_GAPS = 1.5  # Maximal age of a reading between slots, in nominal gaps (ours)
@@ -350,32 +351,34 @@ class SeriesRequest:
     probe: KnownSeries | None = None
 
 
-def grid_paths(store: Store, asked: Sequence[SeriesRequest]) -> list[GridPath]:
+def grid_paths(store: Store, requests: Sequence[SeriesRequest]) -> list[GridPath]:
     """Read several series of the same kind on grids with equal step and ``known_at``, in a single query."""
-    if not asked:
+    if not requests:
         return []
-    grids = [one.grid for one in asked]
+    grids = [request.grid for request in requests]
     parameters: dict[str, object] = {
-        "sid": [one.series.sid for one in asked],
+        "sid": [request.series.sid for request in requests],
         "first_us": [int(grid_slots(grid)[0]) for grid in grids],
         "last_us": [grid.last_us for grid in grids],
         "step_us": grids[0].step_us,
         "known_at": grids[0].known_at,
-        "max_age_us": [one.age_us for one in asked],
+        "max_age_us": [request.age_us for request in requests],
     }
-    price = asked[0].series.kind == "price"
+    price = requests[0].series.kind == "price"
     if price:
-        parameters["probe_sid"] = [-1 if one.probe is None else one.probe.sid for one in asked]
-        parameters["probe_age_us"] = [0 if one.probe is None else one.probe.age(one.grid) for one in asked]
+        parameters["probe_sid"] = [-1 if request.probe is None else request.probe.sid for request in requests]
+        parameters["probe_age_us"] = [
+            0 if request.probe is None else request.probe.age(request.grid) for request in requests
+        ]
     columns = store.arrays(read_sql(__package__, "price_grid" if price else "count_grid"), parameters)
-    ends = np.searchsorted(columns["place"], np.arange(len(asked) + 1))
+    ends = np.searchsorted(columns["place"], np.arange(len(requests) + 1))
     return [
-        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=one.series)
-        for one, a, b in zip(asked, ends[:-1], ends[1:], strict=True)
+        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=request.series)
+        for request, a, b in zip(requests, ends[:-1], ends[1:], strict=True)
     ]
 
 
-def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[SeriesRequest]:
+def requests_within(grid: SlotGrid, series: KnownSeries | None) -> list[SeriesRequest]:
     """Return the requests for the readings between slots, oldest first; none if the source reads about once per slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
@@ -393,7 +396,7 @@ def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[SeriesReque
 
 
 def readings_within(grid: SlotGrid, paths: Sequence[GridPath]) -> np.ndarray | None:
-    """Return the readings between slots, shape (slots, m), oldest first, from the paths of `within_asked`; None without paths."""
+    """Return the readings between slots, shape (slots, m), oldest first, of the `requests_within`; None without paths."""
     if not paths:
         return None
     slots = grid_slots(grid)
@@ -424,31 +427,33 @@ class Reader:
             tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
         ] = {}
 
-    def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
+    def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, wherever their grids begin."""
-        new = self._not_known(asked)
-        for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
+        unread = self._not_known(markets)
+        for group in _alike(unread, lambda one: (one[1].known_at, one[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
 
-    def _not_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> list[tuple[Market, SlotGrid]]:
-        wanted = dict.fromkeys((market, grid.whole()) for market, grid in asked)
-        return [one for one in wanted if one not in self._known]
+    def _not_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> list[tuple[Market, SlotGrid]]:
+        pairs = dict.fromkeys((market, grid.whole()) for market, grid in markets)
+        return [pair for pair in pairs if pair not in self._known]
 
     def series_of(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
         """Return all series of a market known at the grid's time."""
         self.fetch_known([(market, grid)])
         return self._known[market, grid.whole()]
 
-    def fetch_paths(self, asked: Iterable[SeriesRequest]) -> None:
+    def fetch_paths(self, requests: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
-        for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
+        unread = [request for request in dict.fromkeys(requests) if request not in self._paths]
+        for group in _alike(
+            unread, lambda request: (request.series.kind, request.grid.step_us, request.grid.known_at)
+        ):
             self._paths |= zip(group, grid_paths(self.store, group), strict=True)
 
-    def path(self, asked: SeriesRequest) -> GridPath:
+    def path(self, request: SeriesRequest) -> GridPath:
         """Return a series on its grid."""
-        self.fetch_paths([asked])
-        return self._paths[asked]
+        self.fetch_paths([request])
+        return self._paths[request]
 
     def on_demand(
         self, market: Market, known_at: dt.datetime
@@ -461,11 +466,11 @@ class Reader:
         return self._on_demand[key]
 
 
-def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[list[_Asked]]:
+def _alike(requests: Iterable[_Request], key: Callable[[_Request], Hashable]) -> list[list[_Request]]:
     """Group requests that a single statement can answer."""
-    groups: dict[Hashable, list[_Asked]] = {}
-    for one in asked:
-        groups.setdefault(key(one), []).append(one)
+    groups: dict[Hashable, list[_Request]] = {}
+    for request in requests:
+        groups.setdefault(key(request), []).append(request)
     return list(groups.values())
 
 
@@ -700,32 +705,32 @@ def load_histories(
     reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
     chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
     grids = [
-        _from_first(reader.store, grid, request.market, own)
-        for request, grid, own in zip(requests, grids, chosen, strict=True)
+        _from_first(reader.store, grid, request.market, chosen_here)
+        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
     ]
     reader.fetch_paths(
         path
-        for request, grid, own in zip(requests, grids, chosen, strict=True)
-        for path in _paths_asked(reader, request, grid, own)
+        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
+        for path in _needed_paths(reader, request, grid, chosen_here)
     )
     return [
-        _history(reader, request, grid, own)
-        for request, grid, own in zip(requests, grids, chosen, strict=True)
+        _history(reader, request, grid, chosen_here)
+        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
     ]
 
 
-def _paths_asked(
+def _needed_paths(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
 ) -> list[SeriesRequest]:
     """Return the requests for the paths of a history."""
-    asked: list[SeriesRequest] = []
+    requests: list[SeriesRequest] = []
     if chosen.counts is not None:
-        asked.append(_count_asked(grid, chosen.counts))
-        asked += _read_asked(grid, chosen.counts)
-        asked += within_asked(grid, chosen.counts) if request.within else []
+        requests.append(_count_request(grid, chosen.counts))
+        requests += _read_requests(grid, chosen.counts)
+        requests += requests_within(grid, chosen.counts) if request.within else []
     if chosen.price is not None:
-        asked.append(_price_asked(reader, grid, chosen.price, chosen.known))
-    return asked
+        requests.append(_price_request(reader, grid, chosen.price, chosen.known))
+    return requests
 
 
 def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries) -> History:
@@ -746,8 +751,8 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
-    between = within_asked(grid, chosen.counts) if request.within else []
-    read = [] if chosen.counts is None else [reader.path(one) for one in _read_asked(grid, chosen.counts)]
+    between = requests_within(grid, chosen.counts) if request.within else []
+    read = [] if chosen.counts is None else [reader.path(one) for one in _read_requests(grid, chosen.counts)]
     return History(
         market=market,
         step=request.step,
@@ -891,7 +896,7 @@ class _ChosenSeries:
         return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
-def _count_asked(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
+def _count_request(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
     """Return the request for counts on the grid."""
     return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
 
@@ -899,14 +904,14 @@ def _count_asked(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
 READ_SLOTS = 1.5  # Age in slots from which a count that still holds was not read for the slot (ours)
 
 
-def _read_asked(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:
+def _read_requests(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:
     """Return the request for the counts that were read for their slots; none if all that hold were."""
-    asked = _count_asked(grid, series)
+    request = _count_request(grid, series)
     age_us = int(READ_SLOTS * grid.step_us)
-    return [replace(asked, age_us=age_us)] if asked.age_us > age_us else []
+    return [replace(request, age_us=age_us)] if request.age_us > age_us else []
 
 
-def _price_asked(
+def _price_request(
     reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
 ) -> SeriesRequest:
     """Return the request for a price on the grid; a price read at every probe holds while the probes continue."""
@@ -919,11 +924,11 @@ def _price_path(
     reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
 ) -> GridPath:
     """Return an observed price; a price that never changed and was never repeated is assumed constant."""
-    asked = _price_asked(reader, grid, series, known)
-    path = reader.path(asked)
+    request = _price_request(reader, grid, series, known)
+    path = reader.path(request)
     if reader.conventions.probed_price(series.source) or not series.single:
         return path
-    held = reader.path(replace(asked, age_us=_FOREVER))
+    held = reader.path(replace(request, age_us=_FOREVER))
     if np.array_equal(held.values, path.values, equal_nan=True):
         return path
     return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
@@ -940,7 +945,7 @@ def _counts_of(
     """Return counts, capacity and whether a probe stated it; raises `MarketError` if there are none to use."""
     series, count = chosen.counts, request.assumptions.always_available
     if series is not None:
-        path = reader.path(_count_asked(grid, series))
+        path = reader.path(_count_request(grid, series))
         if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
             return path, series.capacity, True
         return path, max(1, int(series.highest)), False
@@ -1035,16 +1040,16 @@ class MovingReader(Reader):
             "step_us": microseconds(self._span.step, "step"),
         }
 
-    def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
+    def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, for all times of the span at once."""
-        new = self._not_known(asked)
-        fitting = [one for one in new if self._fits(one[1])]
+        unread = self._not_known(markets)
+        fitting = [one for one in unread if self._fits(one[1])]
         ages = {grid.price_age() for _, grid in fitting}
         for age in ages:
             lacking = {market for market, grid in fitting if grid.price_age() == age}
             self._fetch_times([one for one in lacking if (one, age) not in self._at_times], age)
         rest = []
-        for market, grid in new:
+        for market, grid in unread:
             found = self._at_times.get((market, grid.price_age())) if self._fits(grid) else None
             if found is None or any(one.sid in self._late for own in found.values() for one in own):
                 rest.append((market, grid))
@@ -1076,72 +1081,75 @@ class MovingReader(Reader):
             one = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
             self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
 
-    def fetch_paths(self, asked: Iterable[SeriesRequest]) -> None:
+    def fetch_paths(self, requests: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids as slices of paths over the whole span."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
-        fitting = [one for one in new if self._may_cut(one)]
+        unread = [request for request in dict.fromkeys(requests) if request not in self._paths]
+        fitting = [request for request in unread if self._may_cut(request)]
         self._fetch_long(fitting)
-        for one in fitting:
-            begin, path = self._long[_line(one)]
-            first = _first_us(one)
+        for request in fitting:
+            begin, path = self._long[_line(request)]
+            first = _first_us(request)
             a, b = (
-                (slot - begin) // one.grid.step_us for slot in (first, one.grid.last_us + one.grid.step_us)
+                (slot - begin) // request.grid.step_us
+                for slot in (first, request.grid.last_us + request.grid.step_us)
             )
-            self._paths[one] = GridPath(
-                values=path.values[a:b], known_us=path.known_us[a:b], series=one.series
+            self._paths[request] = GridPath(
+                values=path.values[a:b], known_us=path.known_us[a:b], series=request.series
             )
-        super().fetch_paths(one for one in new if one not in self._paths)
+        super().fetch_paths(request for request in unread if request not in self._paths)
 
-    def _may_cut(self, asked: SeriesRequest) -> bool:
+    def _may_cut(self, request: SeriesRequest) -> bool:
         """Return whether the requested path is a slice of the path known at the end of the span."""
-        sids = {asked.series.sid} | ({asked.probe.sid} if asked.probe is not None else set())
+        sids = {request.series.sid} | ({request.probe.sid} if request.probe is not None else set())
         return (
-            asked.grid.known_at in self._times
-            and asked.grid.last_us <= _us(asked.grid.known_at)
-            and asked.grid.first_us is not None
+            request.grid.known_at in self._times
+            and request.grid.last_us <= _us(request.grid.known_at)
+            and request.grid.first_us is not None
             and not sids & self._late
         )
 
-    def _fetch_long(self, asked: Sequence[SeriesRequest]) -> None:
+    def _fetch_long(self, requests: Sequence[SeriesRequest]) -> None:
         """Read the long paths that are missing or do not begin early enough."""
         wanted: dict[tuple[int, int, int, int, int, int], SeriesRequest] = {}
-        for one in asked:
-            line, first = _line(one), _first_us(one)
+        for request in requests:
+            line, first = _line(request), _first_us(request)
             if line in self._long and self._long[line][0] <= first:
                 continue
-            step = one.grid.step_us
+            step = request.grid.step_us
             early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
             if line in wanted:
                 early = min(early, _first_us(wanted[line]))
             last_us = microseconds(self._span.last, "last")
             end = last_us - (last_us - first) % step
-            grid = replace(one.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last"))
-            wanted[line] = replace(one, grid=grid)
+            grid = replace(
+                request.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last")
+            )
+            wanted[line] = replace(request, grid=grid)
         groups: dict[tuple[str, int], list[SeriesRequest]] = {}
-        for one in wanted.values():
-            groups.setdefault((one.series.kind, one.grid.step_us), []).append(one)
+        for request in wanted.values():
+            groups.setdefault((request.series.kind, request.grid.step_us), []).append(request)
         for group in groups.values():
-            for one, path in zip(group, grid_paths(self.store, group), strict=True):
-                self._long[_line(one)] = (_first_us(one), path)
+            for request, path in zip(group, grid_paths(self.store, group), strict=True):
+                self._long[_line(request)] = (_first_us(request), path)
 
 
-def _line(asked: SeriesRequest) -> tuple[int, int, int, int, int, int]:
+def _line(request: SeriesRequest) -> tuple[int, int, int, int, int, int]:
     """Return the cache key of a long path: series, step, phase of the grid, age, and the probe that confirms a price."""
-    step = asked.grid.step_us
-    probe = asked.probe
+    step = request.grid.step_us
+    probe = request.probe
     return (
-        asked.series.sid,
+        request.series.sid,
         step,
-        (asked.grid.first_us or 0) % step,
-        asked.age_us,
+        (request.grid.first_us or 0) % step,
+        request.age_us,
         -1 if probe is None else probe.sid,
-        0 if probe is None else probe.age(asked.grid),
+        0 if probe is None else probe.age(request.grid),
     )
 
 
-def _first_us(asked: SeriesRequest) -> int:
+def _first_us(request: SeriesRequest) -> int:
     """Return the first requested slot."""
-    return int(grid_slots(asked.grid)[0]) if asked.grid.first_us is None else asked.grid.first_us
+    return int(grid_slots(request.grid)[0]) if request.grid.first_us is None else request.grid.first_us
 
 
 def _us(at: dt.datetime) -> int:

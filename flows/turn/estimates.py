@@ -119,27 +119,27 @@ def read_estimations(
     groups: dict[tuple[str, pd.Timestamp], list[Estimation]] = {}
     for estimation in _all_estimations(needed):
         groups.setdefault((estimation.model, estimation.time), []).append(estimation)
-    found: dict[Estimation, FittedPredictor] = {}
+    fitted: dict[Estimation, FittedPredictor] = {}
     unreadable: list[FittedState] = []
-    for (model, at), asked in groups.items():
+    for (model, at), needed_here in groups.items():
         states = turn.read(
             load_fitted,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
-            panels=list(dict.fromkeys(one.panel for one in asked)),
+            panels=list(dict.fromkeys(one.panel for one in needed_here)),
             fitted_at=at,
             known_at=turn.at,
         )
-        for one in asked:
+        for one in needed_here:
             state = states.get((one.panel, one.variable))
             if state is None:
                 continue
             try:
-                found[one] = _restore(one, state.state)
+                fitted[one] = _restore(one, state.state)
             except ForecastError as error:
                 turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
                 unreadable.append(state)
-    return Estimations(needed=needed, fitted=found, unreadable=tuple(unreadable))
+    return Estimations(needed=needed, fitted=fitted, unreadable=tuple(unreadable))
 
 
 def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Estimation, str]:
@@ -156,21 +156,27 @@ def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates)
 def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:
     """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
     made = new_estimates(turn, estimations, ahead)
-    basis = _basis({**estimations.fitted, **{one: _restore(one, text) for one, text in made.items()}})
+    basis = _basis(
+        {
+            **estimations.fitted,
+            **{estimation: _restore(estimation, text) for estimation, text in made.items()},
+        }
+    )
     return Prepared(
         batches={
             followed: {
                 model: [
                     OriginBatch(
-                        origins=origins, basis={variable: basis[one] for variable, one in pair.items()}
+                        origins=origins,
+                        basis={variable: basis[estimation] for variable, estimation in pair.items()},
                     )
-                    for pair, origins in own
+                    for pair, origins in batches
                 ]
-                for model, own in models.items()
+                for model, batches in models.items()
             }
             for followed, models in estimations.needed.items()
         },
-        made=tuple(_state(turn, one, text) for one, text in made.items()),
+        made=tuple(_state(turn, estimation, text) for estimation, text in made.items()),
         unreadable=estimations.unreadable,
     )
 
@@ -178,19 +184,22 @@ def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ES
 def _basis(fitted: Mapping[Estimation, FittedPredictor]) -> dict[Estimation, Basis]:
     """Return the basis of the forecasts from each estimation; data shared by peers are computed once for all models."""
     peers: dict[tuple[str, Variable, int], tuple[Series, ...]] = {}
-    found: dict[Estimation, Basis] = {}
-    for one, model in fitted.items():
-        predictor, place = make_predictor(one.model), (one.panel, one.variable, one.at)
+    basis: dict[Estimation, Basis] = {}
+    for estimation, model in fitted.items():
+        predictor, place = (
+            make_predictor(estimation.model),
+            (estimation.panel, estimation.variable, estimation.at),
+        )
         if predictor.pooled and place not in peers:
-            peers[place] = one.cohort.peers(one.at)
-        found[one] = Basis(
-            predictor=one.model,
-            at=one.at,
-            start=one.cohort.start(one.at),
+            peers[place] = estimation.cohort.peers(estimation.at)
+        basis[estimation] = Basis(
+            predictor=estimation.model,
+            at=estimation.at,
+            start=estimation.cohort.start(estimation.at),
             fitted=model,
             peers=peers[place] if predictor.pooled else (),
         )
-    return found
+    return basis
 
 
 def _needed_estimations(
@@ -224,14 +233,14 @@ def _needed_estimations(
 
 def _all_estimations(needed: _Needed) -> list[Estimation]:
     every = (pair for models in needed.values() for pairs in models.values() for pair, _ in pairs)
-    return list(dict.fromkeys(one for pair in every for one in pair.values()))
+    return list(dict.fromkeys(estimation for pair in every for estimation in pair.values()))
 
 
 def _by_source(histories: Mapping[FollowedMarket, History]) -> dict[str, list[History]]:
-    found: dict[str, list[History]] = {}
+    by_source: dict[str, list[History]] = {}
     for followed, history in histories.items():
-        found.setdefault(followed.source, []).append(history)
-    return found
+        by_source.setdefault(followed.source, []).append(history)
+    return by_source
 
 
 def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable, Cohort]:
@@ -277,12 +286,14 @@ def _state(turn: TurnValues, estimation: Estimation, text: str) -> FittedState:
 
 def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Estimation, str]:
     """Return the required estimates as text; those on one panel share their parts and are made in a single call."""
-    pooled = {one.model: make_predictor(one.model).pooled for one in required}
+    pooled = {estimation.model: make_predictor(estimation.model).pooled for estimation in required}
     shared: dict[tuple[str, int], list[Estimation]] = {}
-    for one in sorted(required, key=lambda one: one.panel):
-        shared.setdefault((one.panel if pooled[one.model] else "", one.at), []).append(one)
-    alone = [one for (panel, _), group in shared.items() if not panel for one in group]
-    alone.sort(key=lambda one: one.panel)
+    for estimation in sorted(required, key=lambda estimation: estimation.panel):
+        shared.setdefault((estimation.panel if pooled[estimation.model] else "", estimation.at), []).append(
+            estimation
+        )
+    alone = [estimation for (panel, _), group in shared.items() if not panel for estimation in group]
+    alone.sort(key=lambda estimation: estimation.panel)
     parcels = [group for (panel, _), group in shared.items() if panel]
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if not parcels:
@@ -290,12 +301,15 @@ def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Esti
     turn.say(f"estimate {plural(len(required), 'model')}")
     done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels])
     return {
-        one: text
+        estimation: text
         for parcel, made in zip(parcels, done, strict=True)
-        for one, text in zip(parcel, made, strict=True)
+        for estimation, text in zip(parcel, made, strict=True)
     }
 
 
 def estimate(parcel: Sequence[Estimation]) -> list[str]:
     """Return each estimate of a batch as text."""
-    return [state_text(one.cohort.estimate(make_predictor(one.model), one.at)) for one in parcel]
+    return [
+        state_text(estimation.cohort.estimate(make_predictor(estimation.model), estimation.at))
+        for estimation in parcel
+    ]

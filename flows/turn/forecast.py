@@ -52,10 +52,10 @@ class MarketForecasts:
     accuracy: pd.DataFrame
 
 
-def forecast_market(history: History, **asked: Any) -> MarketForecasts | str:
+def forecast_market(history: History, **options: Any) -> MarketForecasts | str:
     """Return the result of `issue_and_measure`, or a message why this market cannot be forecast."""
     try:
-        return issue_and_measure(history, **asked)
+        return issue_and_measure(history, **options)
     except RAISED as error:
         return f"market {history.market.key}@{history.source} is left out: {why_raised(error)}"
 
@@ -171,7 +171,7 @@ class ForecastFacts:
 
 def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
     """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
-    placed = [one for asked in group for one in asked.work.placed()]
+    placed = [one for lacking in group for one in lacking.work.placed()]
     return ForecastFacts(
         turns=tuple(group),
         estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),
@@ -182,12 +182,12 @@ def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFac
 
 def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
-    at = [asked.by_place() for asked in group]
+    at = [lacking.by_place() for lacking in group]
     return {
         market: _lacking_origins(
             [
-                asked.missing[index[market.market, market.source]]
-                for asked, index in zip(group, at, strict=True)
+                lacking.missing[index[market.market, market.source]]
+                for lacking, index in zip(group, at, strict=True)
             ]
         )
         for market in group[-1].work.markets
@@ -208,7 +208,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
     starts = _starts(turns[-1], origins)
     for turn, work, of_turn in zip(turns, works, origins, strict=True):
         histories = dict(
-            zip(of_turn, read_all(turn, [(one, starts[one.source]) for one in of_turn]), strict=True)
+            zip(of_turn, read_all(turn, [(market, starts[market.source]) for market in of_turn]), strict=True)
         )
         missing: dict[FollowedMarket, Origins] = {}
         for followed, models in of_turn.items():
@@ -216,10 +216,10 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[Lac
             first, last = known[0], known[-1]
             missing[followed] = {}
             for model, slots in models.items():
-                there = have.setdefault((followed.market.key, followed.source, model), set())
-                lacking = [slot for slot in slots if slot not in there and first <= slot <= last]
+                stored = have.setdefault((followed.market.key, followed.source, model), set())
+                lacking = [slot for slot in slots if slot not in stored and first <= slot <= last]
                 missing[followed][model] = lacking
-                there.update(lacking)
+                stored.update(lacking)
         yield LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
 
 
@@ -249,7 +249,7 @@ def _issued_times(
 
 
 def _places(followed: Iterator[FollowedMarket]) -> dict[Place, None]:
-    return dict.fromkeys((one.market, one.source) for one in followed)
+    return dict.fromkeys((market.market, market.source) for market in followed)
 
 
 def origins_of(turn: TurnValues, followed: FollowedMarket, jobs: Sequence[StoredJob]) -> Origins:
@@ -268,22 +268,22 @@ def origins_of(turn: TurnValues, followed: FollowedMarket, jobs: Sequence[Stored
 def _starts(turn: TurnValues, origins: Sequence[Mapping[FollowedMarket, Origins]]) -> dict[str, pd.Timestamp]:
     """Return by source the earliest slot needed of any market, as the markets of a source are estimated together."""
     starts: dict[str, pd.Timestamp] = {}
-    for asked in origins:
-        for followed, by_model in asked.items():
+    for by_market in origins:
+        for followed, by_model in by_market.items():
             needed = min(timetable_of(turn.settings).start(slots[0]) for slots in by_model.values())
             starts[followed.source] = min(needed, starts.get(followed.source, needed))
     return starts
 
 
-def _groups(asked: Sequence[LackingTurn]) -> Iterator[list[LackingTurn]]:
+def _groups(lacking: Sequence[LackingTurn]) -> Iterator[list[LackingTurn]]:
     """Yield consecutive turns whose histories are prefixes of the last turn's, in groups as long as possible."""
-    end = len(asked)
+    end = len(lacking)
     groups: list[list[LackingTurn]] = []
     while end:
         first = end - 1
-        while first and _begins(asked[first - 1], asked[end - 1]):
+        while first and _begins(lacking[first - 1], lacking[end - 1]):
             first -= 1
-        groups.append(list(asked[first:end]))
+        groups.append(list(lacking[first:end]))
         end = first
     yield from reversed(groups)
 
@@ -294,7 +294,10 @@ def _begins(earlier: LackingTurn, later: LackingTurn) -> bool:
     return (
         earlier.turn.settings == later.turn.settings
         and set(short) == set(long)
-        and all(is_beginning(earlier.histories[short[one]], later.histories[long[one]]) for one in short)
+        and all(
+            is_beginning(earlier.histories[short[followed]], later.histories[long[followed]])
+            for followed in short
+        )
     )
 
 
@@ -339,41 +342,47 @@ def forecast_group(
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(market.market, market.source) for market in markets]
-    at = [asked.by_place() for asked in group]
+    at = [lacking.by_place() for lacking in group]
     prepared = prepare(turn, facts.estimations, ahead)
     calls = [
         {
-            "history": last.histories[one],
+            "history": last.histories[result],
             "settings": turn.settings,
-            "batches": prepared.batches[one],
-            "stored": facts.stored.get((one.market.key, one.source), []),
-            "presents": [own[place].at for own in at],
+            "batches": prepared.batches[result],
+            "stored": facts.stored.get((result.market.key, result.source), []),
+            "presents": [errors[place].at for errors in at],
             "live": turn.made == LIVE,
         }
-        for one, place in zip(markets, places, strict=True)
+        for result, place in zip(markets, places, strict=True)
     ]
     made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
-    done = {place: one for place, one in zip(places, made, strict=True) if isinstance(one, MarketForecasts)}
-    left_out = tuple(one for one in made if isinstance(one, str))
+    done = {
+        place: result
+        for place, result in zip(places, made, strict=True)
+        if isinstance(result, MarketForecasts)
+    }
+    left_out = tuple(result for result in made if isinstance(result, str))
     if left_out and not done:
         raise ForecastError(left_out[0])
     for text in left_out:
         turn.say(text)
-    parts = {place: _by_time(one.accuracy) for place, one in done.items()}
+    parts = {place: _by_time(result.accuracy) for place, result in done.items()}
     planned = _with_issued(facts.planned, done, turn.settings.planner)
     measured = [
-        replace(_turn_errors(asked, done, parts), planned=planned, left_out=left_out) for asked in group
+        replace(_turn_errors(lacking, done, parts), planned=planned, left_out=left_out) for lacking in group
     ]
     results = Results(
         unreadable=prepared.unreadable,
         estimates=prepared.made,
         forecasts=tuple(
-            (source, tuple(forecast for _, forecast in own))
-            for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0])
+            (source, tuple(forecast for _, forecast in errors))
+            for source, errors in groupby(_in_order(group, done), key=lambda pair: pair[0])
         ),
         assumed=tuple(last.histories[market] for market in markets),
-        accuracy=tuple((asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)),
-        runs=tuple(_run_row(asked, done, left_out) for asked in group),
+        accuracy=tuple(
+            (lacking.turn.at, errors.accuracy) for lacking, errors in zip(group, measured, strict=True)
+        ),
+        runs=tuple(_run_row(lacking, done, left_out) for lacking in group),
     )
     return results, measured
 
@@ -384,17 +393,17 @@ def _with_issued(
     """Return stored forecasts of the planner with those issued now, ascending."""
     found = dict(planned)
     for (market, source), market_forecasts in done.items():
-        new = [one for one in market_forecasts.issued if one.predictor == planner]
+        planned_now = [forecast for forecast in market_forecasts.issued if forecast.predictor == planner]
         stored = found.get((market.key, source), ())
-        found[market.key, source] = sorted([*stored, *new], key=lambda one: one.issued_at)
+        found[market.key, source] = sorted([*stored, *planned_now], key=lambda forecast: forecast.issued_at)
     return found
 
 
 def _lacking_origins(missing: Sequence[Origins]) -> Origins:
     """Return by model the origins of a market that any of the turns lacks."""
     joined: dict[str, set[pd.Timestamp]] = {}
-    for own in missing:
-        for model, slots in own.items():
+    for by_market in missing:
+        for model, slots in by_market.items():
             joined.setdefault(model, set()).update(slots)
     return {model: sorted(slots) for model, slots in joined.items()}
 
@@ -407,12 +416,12 @@ def _in_order(
         place: {(one.predictor, one.issued_at): one for one in result.issued}
         for place, result in done.items()
     }
-    for asked in group:
-        for place, followed in asked.by_place().items():
+    for lacking in group:
+        for place, followed in lacking.by_place().items():
             forecasts = made.get(place)
             if forecasts is None:
                 continue
-            for model, slots in asked.missing[followed].items():
+            for model, slots in lacking.missing[followed].items():
                 for slot in slots:
                     yield followed.source, forecasts[model, slot]
 
@@ -420,10 +429,10 @@ def _in_order(
 def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[str, str], list[Forecast]]:
     """Return the stored forecasts to measure, and those of the presents, by market and source."""
     settings = turn.settings
-    presents = [followed.at for asked in group for followed in asked.work.markets]
-    found: dict[tuple[str, str], list[Forecast]] = {}
+    presents = [followed.at for lacking in group for followed in lacking.work.markets]
+    forecasts: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
-        return found
+        return forecasts
     vintages = turn.read(
         read_vintages,
         Forecast,
@@ -434,25 +443,25 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
         step=step_of(settings),
     )
     for (key, source, _), vintage in vintages.items():
-        found.setdefault((key, source), []).extend(vintage)
-    return found
+        forecasts.setdefault((key, source), []).extend(vintage)
+    return forecasts
 
 
 def _turn_errors(
-    asked: LackingTurn,
+    lacking: LackingTurn,
     done: Mapping[Place, MarketForecasts],
     parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
 ) -> MeasuredErrors:
     """Return the errors (``parts``, by time of measurement) and forecasts of a turn; a market without outcomes has none."""
     tables, newest = [], {}
-    for place, followed in asked.by_place().items():
+    for place, followed in lacking.by_place().items():
         if place not in done:
             continue
         if followed.at in parts[place]:
             tables.append(parts[place][followed.at])
         newest[followed] = done[place].planned[followed.at]
     accuracy = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    return MeasuredErrors(accuracy=accuracy, histories=asked.histories, forecasts=newest)
+    return MeasuredErrors(accuracy=accuracy, histories=lacking.histories, forecasts=newest)
 
 
 def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
@@ -461,12 +470,12 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return {at: errors.iloc[places] for at, places in rows.items()}
 
 
-def _run_row(asked: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
-    places = [followed for place, followed in asked.by_place().items() if place in done]
-    made = sum(len(slots) for place in places for slots in asked.missing[place].values())
-    messages = [*asked.work.left_out, *left_out]
+def _run_row(lacking: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
+    places = [followed for place, followed in lacking.by_place().items() if place in done]
+    made = sum(len(slots) for place in places for slots in lacking.missing[place].values())
+    messages = [*lacking.work.left_out, *left_out]
     details = {"markets": len(places), "forecasts": made, "left_out": messages}
-    turn = asked.turn
+    turn = lacking.turn
     return turn.done("forecast", details)
 
 
@@ -482,13 +491,14 @@ def ready(
     together = any(make_predictor(model).pooled for model in models)
     mates = panel_mates(turn, origins) if together else []
     first = {
-        source: min(slots[0] for one, slots in origins.items() if one.source == source) for source in sources
+        source: min(slots[0] for market, slots in origins.items() if market.source == source)
+        for source in sources
     }
     timetable = timetable_of(turn.settings)
-    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
-    starts |= {one: min(starts[one], record_start(slots[0])) for one, slots in origins.items()}
+    starts = {market: timetable.start(first[market.source]) for market in (*origins, *mates)}
+    starts |= {market: min(starts[market], record_start(slots[0])) for market, slots in origins.items()}
     histories = dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
-    missing = {one: {model: list(slots) for model in models} for one, slots in origins.items()}
+    missing = {market: {model: list(slots) for model in models} for market, slots in origins.items()}
     return histories, prepare(turn, read_estimations(turn, histories, missing))
 
 
@@ -507,12 +517,12 @@ def planned_forecasts(
     They are those issued in the job's slots, up to the market's time. ``issued`` are forecasts in
     memory, as the forecast stage of the same jobs returns them; None: all are read.
     """
-    known = read_planned(turn, jobs) if issued is None else issued
+    stored = read_planned(turn, jobs) if issued is None else issued
     return {
         (job.request.name, followed.key): [
-            one
-            for one in known.get((followed.market.key, followed.source), ())
-            if one.step == job.step and job.start <= one.issued_at <= min(job.deadline, followed.at)
+            forecast
+            for forecast in stored.get((followed.market.key, followed.source), ())
+            if forecast.step == job.step and job.start <= forecast.issued_at <= min(job.deadline, followed.at)
         ]
         for job, followed in jobs
     }

@@ -73,7 +73,7 @@ def efficiency(restart: Restart, n: int, before: int) -> float:
 
 
 def after_moving(restart: Restart, n: int, taken: float) -> float:
-    """Return mu of a slot on ``n`` instances in another market, when the move takes the share ``taken`` of it (M3.6, M11.2).
+    """Return mu of a slot on ``n`` instances in another market, when the move takes the share ``taken`` of it (M11.2).
 
     The slot makes no progress if restart and move together take longer than the slot; it makes
     negative progress only if the restart alone does.

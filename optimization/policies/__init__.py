@@ -1,4 +1,8 @@
-"""Registry of the policies by family name; the pool is a grid over their parameters (M4.8)."""
+"""Policies of one market, by family name; the pool is a grid over their parameters (M4, M4.8).
+
+A policy decides the instances of a slot from a `contract.View`, all that it sees. `stochastic` decides by default, in the
+world by the tables of `holding` (M4.12).
+"""
 
 from __future__ import annotations
 

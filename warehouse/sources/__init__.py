@@ -1,4 +1,4 @@
-"""Sources of observations: every source by its name for users, imported at its first use."""
+"""Sources of prices and counts, by their names for users: readers of files, and live APIs of clouds (`live`)."""
 
 from __future__ import annotations
 
