@@ -273,21 +273,27 @@ def progress(
 
     A report states the work that the newest checkpoint saved. With the callback of
     slackwater.flows.acting.trainer the measured boot and restart minutes replace the assumed ones,
-    and the work that a loss now would cost is shown.
+    and the work that a loss now would cost is shown. An error of a later look, such as a warehouse that is busy,
+    is printed, and the next look repeats it.
     """
     from slackwater.flows.acting.progress import read_progress
     from slackwater.flows.acting.reporting import report_progress
     from slackwater.flows.clock import now
-    from slackwater.warehouse.errors import InputError
+    from slackwater.warehouse.errors import InputError, SlackwaterError
 
     if not watch.is_dir():
         raise InputError(f"no folder {watch}", expected="the output folder of the trainer")
     pause, at, shown = parsed_duration(every, "--every").to_pytimedelta(), session.time, ""
     while True:
         clock = (now() if at is None else at).to_pydatetime()
-        found = read_progress(watch)
-        row = None if found is None else report_progress(session.db, job, found, clock)
-        text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        try:
+            found = read_progress(watch)
+            row = None if found is None else report_progress(session.db, job, found, clock)
+            text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        except SlackwaterError as error:
+            if once or at is not None or not shown:
+                raise
+            found, row, text = None, None, f"{job}: {error}; looking again in {every}"
         if once or at is not None or (found is not None and found.is_finished):
             return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": text}, about=text)
         if text != shown:

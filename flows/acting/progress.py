@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.flows.acting.trainer import PROGRESS_FILE
+from slackwater.warehouse.amounts import as_number
 from slackwater.warehouse.errors import InputError
 
 #: Folders of checkpoints, as Hugging Face's Trainer names them.
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 #: File in a checkpoint with the state of the trainer.
 STATE_FILE = "trainer_state.json"
+#: Largest number of steps that counts as one.
+MOST_STEPS = 10**12
+_AS_WRITTEN = "step, max_steps, at and started_at, as the callback writes them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +82,17 @@ def read_progress(folder: Path) -> TrainerProgress | None:
     if live is None and saved is None:
         return None
     try:
-        step = int(live["step"]) if live is not None else saved[0] if saved else 0
+        step = _steps(live["step"]) if live is not None else saved[0] if saved else 0
         at = _time(live["at"]) if live is not None else saved[1] if saved else None
-        most = int((live or {}).get("max_steps") or (saved[2] if saved else 0))
+        most = _steps((live or {}).get("max_steps") or (saved[2] if saved else 0))
         started = None if live is None else _time(live["started_at"])
         first = None if live is None or live.get("first_step_at") is None else _time(live["first_step_at"])
         between = None if live is None else live.get("checkpoint_seconds")
-        minutes = None if between is None else float(between) / 60.0
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{folder / PROGRESS_FILE}: {type(error).__name__} {error}",
-            expected="step, max_steps, at and started_at, as the callback writes them",
-        ) from error
+        minutes = None if between is None else _seconds(between) / 60.0
+    except KeyError as error:
+        raise InputError(f"{folder / PROGRESS_FILE} without {error}", expected=_AS_WRITTEN) from error
+    except ValueError as error:
+        raise InputError(f"{folder / PROGRESS_FILE}: {error}", expected=_AS_WRITTEN) from error
     if at is None or most <= 0:
         return None
     return TrainerProgress(
@@ -111,9 +114,15 @@ def _newest_checkpoint(folder: Path) -> tuple[int, datetime, int] | None:
     named = {place: int(match[1]) if (match := _CHECKPOINT.fullmatch(place.name)) else -1 for place in places}
     for place in sorted(places, key=lambda one: -named[one]):
         state = _read(place / STATE_FILE)
-        if state is not None and isinstance(step := state.get("global_step"), int):
-            changed = (place / STATE_FILE).stat().st_mtime
-            return step, datetime.fromtimestamp(changed, UTC), int(state.get("max_steps") or 0)
+        if state is None or state.get("global_step") is None:
+            continue
+        try:
+            step, most = _steps(state["global_step"]), _steps(state.get("max_steps") or 0)
+            return step, datetime.fromtimestamp((place / STATE_FILE).stat().st_mtime, UTC), most
+        except (OSError, ValueError) as error:  # a checkpoint may be deleted at any time
+            raise InputError(
+                f"{place / STATE_FILE}: {error}", expected="global_step and max_steps"
+            ) from error
     return None
 
 
@@ -125,10 +134,28 @@ def _read(file: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _time(seconds: Any) -> datetime:
-    return datetime.fromtimestamp(float(seconds), UTC)
+def _steps(value: Any) -> int:
+    """Return a number of steps; raises `ValueError` for any other value."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
+        raise ValueError(f"{str(value)[:40]!r} is no number of steps")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    """Return finite seconds, at least 0; raises `ValueError` for any other value."""
+    seconds = as_number(value)
+    if seconds is None or seconds < 0:
+        raise ValueError(f"{str(value)[:40]!r} is no number of seconds")
+    return seconds
+
+
+def _time(value: Any) -> datetime:
+    try:
+        return datetime.fromtimestamp(_seconds(value), UTC)
+    except OverflowError as error:
+        raise ValueError(f"{str(value)[:40]!r} is no time in seconds since 1970") from error

@@ -365,6 +365,11 @@ def translated(name: str) -> Iterator[None]:
         raise
 
 
+def _plain_path(file: str) -> str:
+    """Return an absolute path: DuckDB would take ``s3://x`` or ``postgres:x`` as a place to reach with an extension."""
+    return file if file == ":memory:" else os.path.abspath(file)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """Options for opening the warehouse ``name``; ``sealed``: statements cannot access other files or load extensions."""
@@ -376,7 +381,7 @@ class Opening:
     def unlocked(self, file: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         """Return a connection without a lock: to memory, or read-only to ``file``."""
         with translated(self.name):
-            connection = duckdb.connect(file, read_only=read_only)
+            connection = duckdb.connect(_plain_path(file), read_only=read_only)
             with closed_on_error(connection):
                 self._set_up(connection)
                 if read_only:
@@ -422,14 +427,14 @@ class Opening:
         """Merge the log into the file; requires the lock."""
         if has_wal(Path(self.name)):
             with translated(self.name):
-                duckdb.connect(self.name).close()
+                duckdb.connect(_plain_path(self.name)).close()
 
     def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
         """Return a connection, waiting for programs that hold DuckDB's lock on the file but do not use ours."""
         while True:
             try:
                 self._make()
-                return duckdb.connect(self.name)
+                return duckdb.connect(_plain_path(self.name))
             except duckdb.IOException as error:
                 text = str(error)
                 if not is_locked(text):
@@ -446,7 +451,7 @@ class Opening:
         if file.exists() and file.stat().st_size:
             return
         with duckdb.connect(":memory:") as connection:
-            connection.execute(attach_new(file, "made"))
+            connection.execute(attach_new(Path(_plain_path(self.name)), "made"))
 
     def _set_up(self, connection: duckdb.DuckDBPyConnection, *reach: Path) -> None:
         """Apply the settings, which a second connection finds locked; only the file, temporary files and ``reach`` are open."""

@@ -166,7 +166,12 @@ def check_place(path: Path, *, read_only: bool) -> None:
         raise StoreError(f"warehouse {path} is a folder", expected="a file", remedy="name a file in it")
     if not path.parent.is_dir():
         raise StoreError(f"no folder {path.parent} for the warehouse", remedy="make it, or name another file")
+    if path.exists() and not path.is_file():
+        raise StoreError(
+            f"warehouse {path} is a device or a pipe", expected="a file", remedy="name another file"
+        )
     if path.exists():
+        _check_magic(path)
         return
     if has_wal(path):
         # DuckDB would create an empty database and discard the log.
@@ -178,6 +183,26 @@ def check_place(path: Path, *, read_only: bool) -> None:
     if read_only:
         raise StoreError(
             f"no warehouse at {path}", remedy="`slackwater ingest` or `slackwater run` makes one"
+        )
+
+
+#: Bytes of a DuckDB file, after a checksum of 8 bytes.
+_MAGIC = b"DUCK"
+
+
+def _check_magic(path: Path) -> None:
+    """Raise `DamagedStoreError` for a file that does not begin as a DuckDB file; DuckDB would fetch an extension for some."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(16)
+    except OSError:
+        return  # DuckDB names the reason
+    if first and first[8:12] != _MAGIC:  # an empty file may be one that another process is making
+        kind = "an SQLite file" if first.startswith(b"SQLite format 3") else "not a DuckDB file"
+        raise DamagedStoreError(
+            f"warehouse {path} is damaged or no warehouse: {kind}",
+            expected="a warehouse of slackwater",
+            remedy=_RESTORE,
         )
 
 

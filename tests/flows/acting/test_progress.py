@@ -14,7 +14,7 @@ from command_kit import call
 from slackwater.flows.acting.contract import Instance
 from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger, ledger_file
 from slackwater.flows.acting.progress import read_progress
-from slackwater.flows.acting.trainer import ProgressCallback
+from slackwater.flows.acting.trainer import PROGRESS_FILE, ProgressCallback
 from slackwater.flows.ledger.reports import reports_of
 from slackwater.warehouse.store.connection import open_store
 
@@ -163,3 +163,59 @@ def test_the_callback_in_a_training_of_hugging_face(tmp_path):
 def test_a_folder_that_is_not_there_is_refused(renter):
     done = call("progress", "demo", "--watch", renter / "none", "--db", renter / "w.duckdb")
     assert (done.code, "no folder" in done.err) == (2, True)
+
+
+STRANGE = ['"200"', "true", "-3", "2.5", "1e400", "[]", "{}", "9" * 5000, "NaN"]
+
+
+@pytest.mark.parametrize("value", STRANGE)
+@pytest.mark.parametrize("key", ["global_step", "max_steps"])
+def test_a_state_with_a_strange_number_is_named_and_reports_nothing(renter, key, value):
+    checkpoint(renter / "output", 100, minutes=20)
+    file = renter / "output" / "checkpoint-100" / "trainer_state.json"
+    rest = {"global_step": "100", "max_steps": "400"} | {key: value}
+    file.write_text("{" + ", ".join(f'"{name}": {number}' for name, number in rest.items()) + "}")
+    done = report(renter, minutes=58)
+    found = done.code == 2 and "trainer_state.json" in done.err and "Traceback" not in done.err
+    # Python reads no number of 5,000 digits, and an empty list or object is no maximum.
+    assert found or "no step or checkpoint" in done.value["told"]
+    assert stored(renter) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["step", "max_steps", "at", "started_at", "first_step_at", "checkpoint_seconds"]
+)
+@pytest.mark.parametrize("value", ['"x"', "true", "-1", "1e300", "NaN", "[1]"])
+def test_a_file_of_the_callback_with_a_strange_number_is_named(renter, key, value):
+    plain = {
+        "step": 3,
+        "max_steps": 9,
+        "at": SECONDS,
+        "started_at": SECONDS,
+        "first_step_at": SECONDS,
+        "checkpoint_seconds": 60,
+    }
+    own = {name: str(number) for name, number in plain.items()} | {key: value}
+    text = "{" + ", ".join(f'"{name}": {number}' for name, number in own.items()) + "}"
+    (renter / "output" / PROGRESS_FILE).write_text(text)
+    done = report(renter, minutes=58)
+    if (key, value) != ("checkpoint_seconds", "1e300"):
+        assert (done.code, PROGRESS_FILE in done.err) == (2, True), done.err
+
+
+def test_an_error_of_a_later_look_does_not_end_the_watch(renter, monkeypatch):
+    looks = iter(["broken", "whole"])
+    checkpoint(renter / "output", 100, minutes=20)
+
+    def sleep(_):
+        if next(looks) == "broken":
+            (renter / "output" / "checkpoint-100" / "trainer_state.json").write_text('{"global_step": "x"}')
+        else:
+            checkpoint(renter / "output", 400, minutes=200)
+
+    monkeypatch.setattr("slackwater.flows.acting.command._sleep", sleep)
+    monkeypatch.setattr("slackwater.flows.clock.now", lambda: BEGIN + pd.Timedelta(minutes=210))
+    done = call("progress", "demo", "--watch", renter / "output", "--db", renter / "w.duckdb")
+    assert done.code == 0
+    assert "looking again in 60s" in done.err
+    assert stored(renter)[-1].finished

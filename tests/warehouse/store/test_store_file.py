@@ -1,6 +1,7 @@
 """The warehouse as a file: access rights, refused files, and kills that leave complete imports or none."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from slackwater.warehouse.errors import (
     StoreLockedError,
 )
 from slackwater.warehouse.observations import append, list_markets
-from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 
 
@@ -264,3 +265,38 @@ def expected_tables(tmp_path_factory):
     assert process.returncode == 0
     with open_store(folder / "w.duckdb") as store:
         return folder, tables(store)
+
+
+OF_OTHERS = {
+    "sqlite": b"SQLite format 3\x00" + bytes(84),
+    "parquet": b"PAR1" + bytes(96),
+    "text": b"some notes\n",
+    "short": b"\x01",
+}
+
+
+@pytest.mark.parametrize("kind", OF_OTHERS)
+def test_a_file_of_another_program_is_refused_and_stays(tmp_path, kind):
+    file = tmp_path / "w.duckdb"
+    file.write_bytes(OF_OTHERS[kind])
+    for opening in (open_store, open_reader):
+        with pytest.raises(
+            DamagedStoreError, match=r"damaged or no warehouse: (an SQLite|not a DuckDB) file"
+        ):
+            opening(file)
+    assert file.read_bytes() == OF_OTHERS[kind]
+
+
+def test_a_name_that_duckdb_would_take_for_a_place_elsewhere_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("md:x", "postgres:host=x", "sqlite:x"):
+        with open_store(name):
+            pass
+        assert (tmp_path / name).is_file()
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
+    os.mkfifo(tmp_path / "w.duckdb")
+    for opening in (open_store, open_reader):
+        with pytest.raises(StoreError, match="a device or a pipe"):
+            opening(tmp_path / "w.duckdb")
