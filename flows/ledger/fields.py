@@ -975,8 +975,7 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    An abandoned job has no expected cost. Cost and saving of an older decision without observed
-    availability are ranges: spot is never lost to on-demand only.
+    An abandoned job has no expected cost.
     """
     shown = {
         **row,
@@ -986,41 +985,7 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
-    elif is_range(row):
-        shown |= _ranges(row)
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
-
-
-def is_range(row: Mapping[str, Any]) -> bool:
-    """Return whether the cost is that if spot is never lost: older decisions where availability was not observed.
-
-    >>> is_range({"availability_note": "prices only"}), is_range({"availability_note": "prices only", "evidence": 0})
-    (True, False)
-    """
-    return row.get("availability_note") is not None and row.get("evidence") is None
-
-
-def _ranges(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return cost and saving as texts, from spot never lost to on-demand only; empty if on-demand costs no more.
-
-    >>> _ranges({"expected_cost_usd": 324.71, "on_demand_only_usd": 922.22, "saved_share": 0.6479})
-    {'expected_cost_usd': '325 to 922', 'saved_usd': '0 to 598', 'saved_share': '0 to 65 %'}
-    >>> _ranges({"expected_cost_usd": 324.71, "on_demand_only_usd": None})["expected_cost_usd"]
-    '325 or more'
-    """
-    low, only = as_number(row.get("expected_cost_usd")), as_number(row.get("on_demand_only_usd"))
-    if low is None or (only is not None and only <= low):
-        return {}
-    if only is None:
-        return {"expected_cost_usd": f"{dollars(low)} or more", "saved_usd": None, "saved_share": None}
-    budget = as_number(row.get("budget_usd"))
-    high = only if budget is None else min(only, max(low, budget))
-    least = only - high
-    return {
-        "expected_cost_usd": f"{dollars(low)} to {dollars(high)}",
-        "saved_usd": f"{dollars(least) if least else 0} to {dollars(only - low)}",
-        "saved_share": f"{percent(least / only).removesuffix(' %')} to {percent(1.0 - low / only)}",
-    }
 
 
 def cost_interval(row: Mapping[str, Any]) -> str:
@@ -1066,7 +1031,7 @@ def assumption(row: Mapping[str, Any]) -> str:
         return str(row["assuming"] or "")
     if row.get("shortfall"):
         return ""
-    if is_range(row):
+    if row.get("availability_note") is not None and row.get("evidence") is None:  # of an older version
         return "spot is never lost"
     if row.get("late_probability") is None:
         return ""

@@ -13,7 +13,6 @@ from slackwater.flows.ledger.fields import (
     cost_interval,
     finish_interval,
     is_nowhere,
-    is_range,
     risk,
     risk_mark,
     zone_of,
@@ -59,8 +58,6 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     'Run 2 spot instances until 08:30 UTC (start 2 spot, stop 1 on-demand). Expected cost $473, 65 % less than on-demand only.'
     >>> headline({**row, "spot": 0, "change": "nothing to start", "saved_share": None})
     'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
-    >>> print(headline({**row, "availability_note": "prices only", "on_demand_only_usd": 1352.0}).partition(". ")[2])
-    Cost between $473 (spot is never lost, 65 % less) and $1,352 (on-demand only).
     >>> known = {"evidence": 0, "evidence_basis": "availability not observed, assumed from 32 measured markets"}
     >>> print(headline({**row, "availability_note": "prices only", **known}).partition(". ")[2])
     Cost about $473, 65 % less than on-demand only; availability not observed, assumed from 32 measured markets.
@@ -94,22 +91,6 @@ def _cost(row: Mapping[str, Any]) -> str:
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
     if cost is None or (row.get("shortfall") and not cost):  # an abandoned job costs nothing more
         return ""
-    if is_range(row):
-        only = as_number(row.get("on_demand_only_usd"))
-        if row.get("budget_note"):
-            return f"Cost ${dollars(cost)} if spot is never lost, at most the budget of ${dollars(row['budget_usd'])}."
-        if only is not None and dollars(only) == dollars(cost):
-            return f"Cost ${dollars(cost)}, as on-demand only."
-        if only is None:
-            return f"Cost at least ${dollars(cost)} (spot is never lost); no upper bound without an on-demand price."
-        if only <= cost:
-            return (
-                f"Cost ${dollars(cost)} if spot is never lost; on-demand only costs less, ${dollars(only)}."
-            )
-        less = "" if share is None else f", {percent(share)} less"
-        return (
-            f"Cost between ${dollars(cost)} (spot is never lost{less}) and ${dollars(only)} (on-demand only)."
-        )
     less = ""
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
@@ -121,7 +102,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     between = f" (${between}{_CENTRAL}{tail})" if between else ""
     only = as_number(row.get("on_demand_only_usd"))
     less += f", ${dollars(only)}" if less and only is not None else ""
-    return f"Cost about ${dollars(cost)}{between}{less}; {row['evidence_basis']}."
+    return f"Cost about ${dollars(cost)}{between}{less}; {row.get('evidence_basis') or assumption(row)}."
 
 
 def _tail(row: Mapping[str, Any], cost: float) -> str:
@@ -145,22 +126,14 @@ SPOT_NEVER_LOST = (
 )
 
 
-def risk_unknown(row: Mapping[str, Any]) -> str:
-    """Return the note that the risk of missing the deadline is unknown, and why."""
-    why = (
-        "no recent count of available instances"
-        if not is_range(row)
-        else "the market's availability was not observed"
-    )
-    return f"the risk of missing its deadline is unknown: {why}"
+#: Note on a job whose risk is not known.
+RISK_UNKNOWN = "the risk of missing its deadline is unknown: no recent count of available instances"
 
 
 def outlook(row: Mapping[str, Any]) -> list[str]:
     """Return sentences on the standby plan, the expected finish and the deadline, the risk, and the budget.
 
     >>> row = {"expected_finish": "2026-11-27T06:00:00+00:00", "deadline": "2026-11-27T12:00:00+00:00", "late_probability": None}
-    >>> outlook({**row, "availability_note": "prices only"})[0]
-    'Risk of missing the deadline 2026-11-27 12:00 UTC: unknown, availability not observed.'
     >>> for sentence in outlook({**row, "late_probability": 0.0, "guarded": True, "assuming": "on-demand is granted at once",
     ...                          "standby": "run 2 on-demand at once", "slot_end": "2026-11-26T08:30:00+00:00"}):
     ...     print(sentence)
@@ -187,12 +160,6 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
     if row.get("budget_note"):
         risk += ", without on-demand"
     assumed, _, _ = assumption(row).partition("; for cost and finish: ")
-    if is_range(row):
-        risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
-        return [
-            f"Risk of missing the deadline {utc(row['deadline'])}: {risk}.",
-            f"Finish {utc(row['expected_finish'])} if spot is never lost.",
-        ]
     if row.get("worth_note"):
         return [f"Deadline {utc(row['deadline'])}, risk of missing it {risk}."]
     risk_text = f"Risk of missing it: {risk}" + (f", assuming that {assumed}." if assumed else ".")
@@ -226,14 +193,12 @@ def budget(row: Mapping[str, Any]) -> str:
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
-    Jobs without an on-demand price, and older decisions in markets whose availability was not
-    observed, are not included.
+    Jobs without an on-demand price are not included.
     """
     known = [
         (float(saved), float(alone))
         for row in decisions
-        if not is_range(row)
-        and (alone := as_number(row.get("on_demand_only_usd"))) is not None
+        if (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
     ]
     return sum(saved for saved, _ in known), sum(alone for _, alone in known)
@@ -297,8 +262,8 @@ def glance_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _glance_row(row: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, str]:
     counts = ((as_number(row.get("spot")), "spot"), (as_number(row.get("on_demand")), "on-demand"))
-    cost = shown.get("expected_cost_usd")  # a text where it is a range
-    written = MISSING if cost is None else f"${cost if isinstance(cost, str) else dollars(float(cost))}"
+    cost = as_number(shown.get("expected_cost_usd"))
+    written = MISSING if cost is None else f"${dollars(cost)}"
     return {
         "job": str(row["job"]),
         "run": ", ".join(f"{count:.0f} {kind}" for count, kind in counts if count) or "nothing",
@@ -309,21 +274,9 @@ def _glance_row(row: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, s
 
 
 def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the expected cost of all jobs; of jobs in unobserved markets it is a lower bound, and stated apart."""
-    observed = [row for row in decisions if not is_range(row)]
-    others = [row for row in decisions if is_range(row)]
-    parts = []
-    if _cost_sum(observed) != MISSING:
-        parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
-    if others:
-        alone = [as_number(row.get("on_demand_only_usd")) for row in others]
-        known = [cost for cost in alone if cost is not None]
-        high = f", ${dollars(sum(known))} with on-demand only" if len(known) == len(others) else ""
-        parts.append(
-            f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)} "
-            f"if spot is never lost{high}"
-        )
-    return "".join(f"{part}. " for part in parts)
+    """Return the expected cost of all jobs, compared with on-demand only."""
+    total = _cost_sum(decisions)
+    return "" if total == MISSING else f"Expected cost, from start to end: {total}{_saving(decisions)}. "
 
 
 def _cost_sum(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -459,10 +412,7 @@ def _cost_detail(row: Mapping[str, Any]) -> str:
     if cost is None or (row.get("shortfall") and not cost):
         return ""
     between = cost_interval(row).replace(" to ", " to $")
-    if is_range(row):
-        text = f"${dollars(cost)} if spot is never lost"
-    else:
-        text = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
+    text = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
     return text + (f"; on-demand only ${dollars(only)}" if only else "")
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from slackwater.flows.clock import parse_time
-from slackwater.flows.ledger.headline import overview, risk_unknown, savings
+from slackwater.flows.ledger.headline import RISK_UNKNOWN, overview, savings
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.show.formats import (
     as_number,
@@ -152,7 +152,7 @@ def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
                 )
             )
         elif hold and hold["late_probability"] is None and not hold["over"]:
-            found.append(_finding("look", f"Job {job['job']}: {risk_unknown(hold)}.", link))
+            found.append(_finding("look", f"Job {job['job']}: {RISK_UNKNOWN}.", link))
         if job["problem"]:
             found.append(_finding("look", f"Job {job['job']} cannot be followed: {job['problem']}", link))
         elif job["state"] == "running" and (hold is None or not hold["current"]):

@@ -181,7 +181,7 @@ def test_a_finish_at_the_deadline_without_risk_shows_its_interval_and_its_assump
         assert "launched" not in " ".join(outlook(row | unknown))
     alone = {"expected_finish_p10": None, "expected_finish_p90": None, "availability_note": "prices only"}
     told = " ".join(outlook(row | alone | {"late_probability": None}))
-    assert "if spot is never lost" in told
+    assert "assuming that spot is never lost" in told
     assert "8 of 10" not in told
 
 
