@@ -462,8 +462,7 @@ def sampled_states(
     """Draw count and price states of every market in each slot by Latin hypercube sampling (T, R, M, 2).
 
     Per market, the arguments are the present distributions over count and price states, (S,) and
-    (K,), and the transitions into each slot. With ``median_prices`` every draw has the median
-    price.
+    (K,), and the transitions into each slot.
     """
     markets = len(count_now)
     found = np.zeros((slots, draws, markets, 2), np.int64)
