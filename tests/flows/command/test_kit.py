@@ -206,7 +206,7 @@ def test_output_on_a_full_disk_is_an_error_in_one_line(more):
 
 def test_a_locale_without_unicode_costs_no_answer():
     plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
-    code = "from slackwater.flows.command import open_streams; open_streams(); print('\u2500')"
+    code = "from slackwater.flows.command import open_streams; open_streams(); print(chr(0x2500))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env={**os.environ, **plain}, check=False
     )
