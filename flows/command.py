@@ -11,6 +11,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import cleandoc
+from io import TextIOWrapper
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from typing import (
@@ -25,7 +26,7 @@ from typing import (
     dataclass_transform,
 )
 
-from cyclopts import App, CycloptsError, Parameter, Token, convert, validators
+from cyclopts import App, CycloptsError, Parameter, Token, UnusedCliTokensError, convert, validators
 
 from slackwater.flows.show.blocks import Banner, Block, Notes, Page, Section
 from slackwater.flows.show.formats import as_json
@@ -217,13 +218,18 @@ def _listened_to() -> bool:
 
 
 def open_streams() -> None:
-    """Open the null device for streams closed at start (``>&-``); the next opened file would receive their output."""
+    """Open the null device for streams closed at start (``>&-``); the next opened file would receive their output.
+
+    Characters that the locale cannot encode are written as escapes.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        elif isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def outlive_readers() -> None:
@@ -604,7 +610,8 @@ class Program:
         try:
             return self._run(list(words))
         except CycloptsError as error:
-            return self._complain(f"{' '.join(str(error).split())}; see `{self._help_for(words)}`")
+            found = _refused(error)
+            return self._complain(f"{found}; see `{self._help_for(words)}`")
         except (
             _user_errors()
         ) as error:  # evaluated only on an exception, to keep its import out of help texts
@@ -643,8 +650,15 @@ class Program:
         ):  # help and version print their text themselves; a server returns no answer
             return USER_ERROR if self._only_overview(words) else 0
         output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
-        code = deliver(result, output)
-        sys.stdout.flush()
+        try:
+            code = deliver(result, output)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a full disk
+            return self._complain(
+                f"standard output cannot be written: {error.strerror}; make room, or name another file"
+            )
         return code
 
     def app(self, *, known: bool = True, first: str = "") -> App:
@@ -706,6 +720,13 @@ class Program:
     def _complain(self, text: str, code: int = USER_ERROR) -> int:
         print(f"{self.name}: {escape_controls(' '.join(text.splitlines()))}", file=sys.stderr)
         return code
+
+
+def _refused(error: CycloptsError) -> str:
+    """Return a refused command line in a sentence without its full stop."""
+    if isinstance(error, UnusedCliTokensError):
+        return f"unexpected {', '.join(map(repr, error.unused_tokens or []))}; expected no further argument"
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def _function(path: str) -> Callable[..., Any]:

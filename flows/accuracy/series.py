@@ -13,7 +13,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, slot_to_read, step_of
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import duration, rows_of
 from slackwater.flows.turn.markets.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Issued, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
@@ -186,7 +186,7 @@ def _too_thin(row: dict[str, Any], variable: Variable, step: pd.Timedelta) -> st
     """Return the reason to skip a row of the market list without reading it, "" if there is none."""
     gap = row["gap_seconds"]
     if gap > step.total_seconds():
-        return f"read every {pd.Timedelta(seconds=gap)}, less often than once a slot"
+        return f"read every {duration(pd.Timedelta(seconds=gap))}, less often than once a slot"
     span = pd.Timestamp(row["last_observed"]) - pd.Timestamp(row["first_observed"])
     if span < 2 * LEAST_SLOTS * step:
         return f"shorter than {2 * LEAST_SLOTS} slots"

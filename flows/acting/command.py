@@ -64,6 +64,7 @@ def act(
     from slackwater.flows.acting.loop import Acting
     from slackwater.flows.acting.targets import Limits
     from slackwater.flows.clock import now
+    from slackwater.warehouse.errors import InputError
 
     pause = parsed_duration(every, "--every").to_pytimedelta()
     drivers = _Drivers(session, driver)
@@ -73,7 +74,10 @@ def act(
         (lambda: at.to_pydatetime()) if at is not None else (lambda: now().to_pydatetime())
     )
     interrupted = False
+    if down and adopt:
+        raise InputError("--down with --adopt", expected="one of them", remedy="adopt first, then stop")
     with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger:
+        _check_names(session, [name for name in jobs if name not in ledger.jobs])
         acting = Acting(
             world=world,
             ledger=ledger,
@@ -94,6 +98,16 @@ def act(
         return answer
     note = RUN_ON if any(one.held for one in passes) else NOTHING_RUNS
     return replace(answer, exit_code=STOPPED, notes=[note, *answer.notes])
+
+
+def _check_names(session: QueryAt, jobs: Sequence[str]) -> None:
+    """Raise `JobError` for a name that is no job: a misspelled --down would stop nothing."""
+    from slackwater.flows.ledger.jobs import find_job
+
+    if jobs:
+        with session.reading() as store:
+            for name in jobs:
+                find_job(store, name)
 
 
 class _Drivers:
@@ -250,7 +264,7 @@ def _why(one: JobPass) -> str:
 
 def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
     if not rows:
-        return "No open job: nothing runs and nothing is launched."
+        return "No job to act on: nothing runs and nothing is launched."
     spot, on_demand = (sum(row[kind] for row in rows) for kind in ("spot", "on_demand"))
     paid = sum(row["paid_usd"] for row in rows)
     text = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."

@@ -38,6 +38,7 @@ from slackwater.flows.turn.stages import (
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.fan import Fan, in_turn
 from slackwater.optimization.replay.decision import RECORD_SPAN
+from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.asof import Span
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import SettingsError, SlackwaterError
@@ -90,7 +91,9 @@ def stretch_of(
     """
     step = slot if step is None else step
     if step < slot or step % slot:
-        raise SettingsError(f"--step {step}", expected=f"a multiple of the slot length {slot}")
+        raise SettingsError(
+            f"--step {duration(step)}", expected=f"a multiple of the slot length {duration(slot)}"
+        )
     if reprocess not in get_args(Reprocess):
         raise SettingsError(f"--reprocess {reprocess!r}", expected=f"one of {', '.join(get_args(Reprocess))}")
     for stage in stages:

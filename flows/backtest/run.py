@@ -28,6 +28,7 @@ from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
@@ -218,7 +219,7 @@ def _start_times(
 ) -> list[pd.Timestamp]:
     """Return the starts from ``first`` to ``last``, on slots; ``latest`` is the last start with its deadline within the record."""
     if every < step:
-        raise SettingsError(f"--every {every}", expected=f"at least a slot of {step}")
+        raise SettingsError(f"--every {duration(every)}", expected=f"at least a slot of {duration(step)}")
     last = latest if last is None else last
     first = (last - pd.Timedelta(days=DEFAULT_DAYS) if first is None else first).ceil(step)
     if first > last:

@@ -90,7 +90,7 @@ class ReportReceiver:
                     413, f"a body of more than {MOST_BYTES:,} bytes", expected="the JSON of a report"
                 )
         try:
-            report = _REPORT.validate_json(body)
+            report = _REPORT.validate_json(body, strict=True)  # no true for 1, no text for a number
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])

@@ -366,8 +366,8 @@ def translated(name: str) -> Iterator[None]:
 
 
 def _plain_path(file: str) -> str:
-    """Return an absolute path: DuckDB would take ``s3://x`` or ``postgres:x`` as a place to reach with an extension."""
-    return file if file == ":memory:" else os.path.abspath(file)
+    """Return a path that begins with a folder: DuckDB would reach ``s3://x`` or ``postgres:x`` with an extension."""
+    return file if file == ":memory:" or os.path.isabs(file) else os.path.join(os.curdir, file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +451,7 @@ class Opening:
         if file.exists() and file.stat().st_size:
             return
         with duckdb.connect(":memory:") as connection:
-            connection.execute(attach_new(Path(_plain_path(self.name)), "made"))
+            connection.execute(attach_new(self.name, "made"))
 
     def _set_up(self, connection: duckdb.DuckDBPyConnection, *reach: Path) -> None:
         """Apply the settings, which a second connection finds locked; only the file, temporary files and ``reach`` are open."""
@@ -492,9 +492,9 @@ def _beside(file: Path) -> list[Path]:
     return [file.with_name(f"{file.name}{ending}") for ending in _BESIDE]
 
 
-def attach_new(file: Path, name: str) -> str:
+def attach_new(file: Path | str, name: str) -> str:
     """Return SQL that creates a database file in `STORAGE_VERSION` and attaches it as ``name``."""
-    return f"ATTACH {sql_literal(file)} AS {name} (STORAGE_VERSION {sql_literal(STORAGE_VERSION)})"
+    return f"ATTACH {sql_literal(_plain_path(str(file)))} AS {name} (STORAGE_VERSION {sql_literal(STORAGE_VERSION)})"
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def test_what_cannot_be_tested_is_left_out_and_said(folder):
     found = answer("--data", folder, "--step", "5min", "--horizon", 2, *FAST)
     assert {row["variable"] for row in found["markets"]} == {"price"}
     assert (
-        "lab:counts: 3 count series left out: read every 0 days 00:10:00, less often than once a slot"
+        "lab:counts: 3 count series left out: read every 10 min, less often than once a slot"
         in found["notes"][0]
     )
     code, _, err = call("accuracy", "--data", folder, "--step", "1d", *FAST)

@@ -243,3 +243,13 @@ def test_after_a_loss_the_rest_of_the_slot_is_decided_from_what_is_known_then(tm
         running = opened(store, LOSS + 1, asked=find_job(store, "demo").request)
     run = renter.cloud.run("demo", (BEGIN + (LOSS + 1) * STEP).to_pydatetime())
     assert running.live.progress().done == pytest.approx(run.work, rel=0.02)
+
+
+@pytest.mark.parametrize("option", ["--down", "--adopt", "--dry-run", "--once"])
+def test_a_name_that_is_no_job_is_refused(tmp_path, option):
+    with new_store(tmp_path) as store:
+        add_job(store)
+    words = ("act", "--driver", "simulated", "--db", tmp_path / "w.duckdb", "--at", BEGIN.isoformat())
+    done = call(*words, option, "demo", "dmeo")
+    assert (done.code, "no job 'dmeo'" in done.err, "demo" in done.err) == (2, True, True)
+    assert call(*words, "--down", "--adopt").code == 2

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -126,6 +127,10 @@ def test_the_version_is_told():
         (("replay", "--market", "m"), "--job"),
         (("plan",), "JOB"),
         (("jobs",), "jobs"),
+        (("init", "a", "b"), "unexpected 'a', 'b'"),
+        (("job", "report", "j", "--spot", "1_0"), "--spot: '1_0' is not a whole number"),
+        (("job", "report", "j", "--spot", "2.6"), "--spot: '2.6' is not a whole number"),
+        (("job", "report", "j", "--progress", "nan"), "--progress: 'nan' is not a number"),
     ],
 )
 def test_an_option_that_cannot_be_read_is_named_in_one_line(words, part):
@@ -134,6 +139,7 @@ def test_an_option_that_cannot_be_read_is_named_in_one_line(words, part):
     assert called.out == ""
     assert called.err.count("\n") == 1
     assert part in called.err
+    assert ".;" not in called.err
 
 
 def answer(**more):
@@ -184,6 +190,27 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.returncode in (0, 141)
     assert "Traceback" not in done.stderr
     assert done.stdout == "Sources\n"
+
+
+LIST = [sys.executable, "-m", "slackwater.flows.cli", "ingest", "--list"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_on_a_full_disk_is_an_error_in_one_line(more):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*LIST, *more], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard output cannot be written: No space left" in done.stderr
+
+
+def test_a_locale_without_unicode_costs_no_answer():
+    plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    code = "from slackwater.flows.command import open_streams; open_streams(); print(chr(0x2500))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={**os.environ, **plain}, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, rb"\u2500" + b"\n", b"")
 
 
 def test_helps_load_nothing_heavy():
