@@ -223,6 +223,19 @@ def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batc
     return _pack_one("rejected", [rejection(*one)[1] for one in rejected], {"file": str(path)})
 
 
+PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}  # Unit of a time since 1970 -> units in a second
+
+
+def iso_of_epoch(value: object, unit: str) -> str | None:
+    """Return a time since 1970 in a unit of `PER_SECOND` as ISO 8601; other values as text, for the store to reject."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromtimestamp(float(str(value)) / PER_SECOND[unit], UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return str(value)
+
+
 # ---
 # Options of a source, declared as a pydantic model: field names are option names, descriptions are
 # help texts.

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -21,12 +20,14 @@ from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
+    PER_SECOND,
     PRICE_COLUMNS,
     Address,
     Kind,
     Options,
     Row,
     Table,
+    iso_of_epoch,
     label_option,
     pack,
     rejection,
@@ -48,7 +49,6 @@ from slackwater.warehouse.sources.live.transport import Response, Transport
 #: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")
 _LARGEST_FIELD = 1_000_000
-_TIME_UNITS = {"epoch_s": 1, "epoch_ms": 1000}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 #: Columns that identify a market and a time.
@@ -628,8 +628,8 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
     if "available" in values and values["available"] is not None:
         text = str(values["available"])
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
-    if "observed_at" in values and options.time in _TIME_UNITS:
-        values["observed_at"] = _epoch(values["observed_at"], _TIME_UNITS[options.time])
+    if "observed_at" in values and options.time in PER_SECOND:
+        values["observed_at"] = iso_of_epoch(values["observed_at"], options.time)
     return options.kind, values
 
 
@@ -658,13 +658,3 @@ def _scale_price(text: object, name: str, factor: object) -> object:
 def _plain(found: object) -> str:
     """Return a field as text, for the store to cast and check."""
     return found if isinstance(found, str) else str(found).lower() if isinstance(found, bool) else str(found)
-
-
-def _epoch(text: object, per_second: int) -> str | None:
-    """Convert seconds or milliseconds since the epoch to ISO 8601; other values are returned as text, for the store to reject."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromtimestamp(float(str(text)) / per_second, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return str(text)
