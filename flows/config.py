@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -676,16 +676,11 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
 
 def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
     """Return the valid names for the last part of a key."""
-    tables: dict[str, type[BaseModel]] = {
-        "on_demand": OnDemandSettings,
-        "feeds": Feed,
-        "sinks": Sink,
-        "drivers": DriverSettings,
-        "alerts": Alert,
-        "alarms": AlarmSettings,
-        "bounds": BoundSettings,
-    }
-    return (tables[key[0]] if len(key) > 1 else Settings).model_fields
+    if len(key) == 1:
+        return Settings.model_fields
+    kind = Settings.model_fields[key[0]].annotation
+    sections = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Section)]
+    return sections[0].model_fields
 
 
 def _check_variables(environment: Mapping[str, str], settings: Settings) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -969,41 +970,6 @@ class Origin:
 STANDARD_INPUT = "-"  # File name of rows read from standard input
 
 
-class _CountingSource:
-    """Wrapper that reports the rows read, file by file; a copy of ``standard_input`` has the name `STANDARD_INPUT`."""
-
-    def __init__(
-        self, source: Source, rows: Callable[[str, int], None], standard_input: Path | None = None
-    ) -> None:
-        self._source = source
-        self._rows = rows
-        self._standard_input = standard_input
-        self.name = source.name
-        self.options = source.options
-        self.examples = source.examples
-        self.has_files = source.has_files
-
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        return self._source.files(paths)
-
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        seen = 0
-        for batch in self._source.read(path, options):
-            seen += batch.table.num_rows
-            self._rows(path.name, seen)
-            if path == self._standard_input:
-                place = batch.table.column_names.index("file")
-                name = pa.repeat(pa.scalar(STANDARD_INPUT), batch.table.num_rows)
-                batch = replace(batch, table=batch.table.set_column(place, "file", name))
-            yield batch
-
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        return self._source.assumptions(path, options)
-
-    def time_zone(self, path: Path, options: SourceOptions) -> str:
-        return self._source.time_zone(path, options)
-
-
 def find_source(name: str) -> Source:
     """Return the source of that name; raises `InputError` with the known names."""
     check_source(name)
@@ -1033,7 +999,7 @@ def ingest(
     `SourceFileError` is raised (`InputError` if there are several files). Raises `InputError` for
     an unknown source.
     """
-    reader = _CountingSource(find_source(source), rows, standard_input)
+    reader = find_source(source)
     asked = SourceOptions(values=options)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
@@ -1050,6 +1016,7 @@ def ingest(
                 imported_at=imported_at,
                 bounds=bounds,
                 name=STANDARD_INPUT if path == standard_input else None,
+                rows=partial(rows, path.name),
             )
         except SourceFileError as error:
             refused.append(_renamed_error(error, "standard input") if path == standard_input else error)
@@ -1079,6 +1046,7 @@ def ingest_file(
     imported_at: pd.Timestamp | None = None,
     bounds: Bounds = USUAL,
     name: str | None = None,
+    rows: Callable[[int], None] = lambda _: None,
 ) -> Appended:
     """Import a file with ``source`` in a single transaction and return its row counts.
 
@@ -1087,8 +1055,9 @@ def ingest_file(
     its rejected rows as rejected.
 
     ``known_at`` applies to rows that do not state it (M1.2); ``imported_at`` is the logical time of the
-    import; ``name`` is the file name stored in ``imports``, by default the path. Raises `SourceFileError` if
-    the file does not have the source's format; then none of its rows are stored.
+    import; ``name`` is the file name stored in ``imports`` and with its rows, by default the path; ``rows`` is
+    called with the number of rows read so far. Raises `SourceFileError` if the file does not have the source's
+    format; then none of its rows are stored.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
@@ -1106,8 +1075,21 @@ def ingest_file(
         return known
     assumed = tuple(source.assumptions(path, options))
     origin = replace(origin, assumptions=assumed)
-    batches = source.read(path, options)
+    batches = _counted(source.read(path, options), rows, name)
     return _import(store, batches, origin, known_at=known_at, content=content, bounds=bounds)
+
+
+def _counted(batches: Iterable[Batch], rows: Callable[[int], None], name: str | None) -> Iterator[Batch]:
+    """Yield the batches, with ``name`` as their file if it is given, and report the number of rows read."""
+    read = 0
+    for batch in batches:
+        read += batch.table.num_rows
+        rows(read)
+        if name is not None:
+            place = batch.table.column_names.index("file")
+            named = pa.repeat(pa.scalar(name), batch.table.num_rows)
+            batch = replace(batch, table=batch.table.set_column(place, "file", named))
+        yield batch
 
 
 def _digest(path: Path) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
@@ -222,6 +223,19 @@ def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
 def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
     """Return a ``rejected`` batch of (line, raw text, reason) triples."""
     return _pack_one("rejected", [rejection(*one)[1] for one in rejected], {"file": str(path)})
+
+
+PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}  # Unit of a time since 1970 -> units in a second
+
+
+def iso_of_epoch(value: object, unit: str) -> str | None:
+    """Return a time since 1970 in a unit of `PER_SECOND` as ISO 8601; other values as text, for the store to reject."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromtimestamp(parsed_number(str(value)) / PER_SECOND[unit], UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return str(value)
 
 
 # ---

@@ -13,6 +13,7 @@ from slackwater.flows.config import (
     PREFIX,
     AlarmSettings,
     BoundSettings,
+    Section,
     Settings,
     commented_settings,
     read_settings,
@@ -202,6 +203,16 @@ def test_a_misspelled_key_is_refused_with_the_nearest_of_its_table(file):
         file.write_text(text)
         with pytest.raises(SettingsError, match=said):
             read_settings(environment={})
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, field in Settings.model_fields.items() if isinstance(field.default, Section)]
+)
+def test_an_unknown_key_of_every_section_is_named(file, name):
+    own = next(iter(type(Settings.model_fields[name].default).model_fields))
+    file.write_text(f"[{name}]\n{own}x = 1\n")
+    with pytest.raises(SettingsError, match=rf"{name}\.{own}x is not a setting; expected {own}"):
+        read_settings(environment={})
 
 
 def test_variables_that_are_no_settings_are_known(file):

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
-from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -28,6 +26,7 @@ from slackwater.warehouse.sources.contract import (
     Table,
     batch_of,
     is_text,
+    iso_of_epoch,
     label_option,
     rejected_batch,
 )
@@ -66,7 +65,6 @@ _REMEDY = "name the columns with --map (--map price=SpotPrice), state what is mi
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
-_PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}
 _MEMORY = re.compile(r"^(\d+(?:\.\d+)?) *(?:[gm]i?b)?$", re.I)
 
 
@@ -323,19 +321,9 @@ def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str
             columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
         elif layout.time != "iso":
             columns[name] = pa.array(
-                [epoch_text(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string()
+                [iso_of_epoch(value, layout.time) for value in values.to_pylist()], pa.string()
             )
     return columns
-
-
-def epoch_text(value: object, per_second: int) -> str | None:
-    """Convert seconds or milliseconds since 1970 to ISO 8601; other values are returned as text, for the store to reject."""
-    if value is None:
-        return None
-    try:
-        return datetime.fromtimestamp(parsed_number(str(value)) / per_second, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return str(value)
 
 
 def _read_csv(path: Path, options: TabularOptions) -> Iterator[Batch]:

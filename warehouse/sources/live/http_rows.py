@@ -21,17 +21,18 @@ from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
+    PER_SECOND,
     PRICE_COLUMNS,
     Address,
     Kind,
     Options,
     Row,
     Table,
+    iso_of_epoch,
     label_option,
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.tabular import epoch_text
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -49,7 +50,6 @@ from slackwater.warehouse.sources.live.transport import Response, Transport
 #: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")
 _LARGEST_FIELD = 1_000_000
-_TIME_UNITS = {"epoch_s": 1, "epoch_ms": 1000}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 #: Columns that identify a market and a time.
@@ -629,8 +629,8 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
     if "available" in values and values["available"] is not None:
         text = str(values["available"])
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
-    if "observed_at" in values and options.time in _TIME_UNITS:
-        values["observed_at"] = epoch_text(values["observed_at"], _TIME_UNITS[options.time])
+    if "observed_at" in values and options.time in PER_SECOND:
+        values["observed_at"] = iso_of_epoch(values["observed_at"], options.time)
     return options.kind, values
 
 

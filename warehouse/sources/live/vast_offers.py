@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from slackwater.warehouse.amounts import parsed_number, parsed_whole
@@ -53,32 +54,8 @@ _SEPARATOR = "\t"
 #: GPU memory sizes on the market, in GB. A card reports less by up to the share `_LESS`, which
 #: driver and error correction use.
 _MEMORY_GB = (
-    2,
-    3,
-    4,
-    6,
-    8,
-    10,
-    11,
-    12,
-    16,
-    20,
-    24,
-    32,
-    40,
-    48,
-    64,
-    72,
-    80,
-    94,
-    96,
-    128,
-    141,
-    180,
-    192,
-    256,
-    288,
-)
+    2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 72, 80, 94, 96, 128, 141, 180, 192, 256, 288,
+)  # fmt: skip
 _LESS = 0.08
 _MIB_PER_GIB = 1024
 #: No card has less memory, in MiB; none has as many GB.
@@ -341,19 +318,6 @@ def _by_place(offers: Sequence[_Offer]) -> dict[Place, list[_Offer]]:
     return dict(sorted(places.items()))
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return a quantile by linear interpolation between order statistics; the median of two values is their mean.
-
-    >>> quantile([1.0, 2.0, 4.0, 8.0], 0.5), quantile([3.0], 0.25)
-    (3.0, 3.0)
-    """
-    ordered = sorted(values)
-    at = share * (len(ordered) - 1)
-    low = math.floor(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
 def _price_rows(
     places: Mapping[Place, Sequence[_Offer]], standard: Mapping[Place, Sequence[_Offer]]
 ) -> Iterator[tuple[Kind, Row]]:
@@ -363,12 +327,12 @@ def _price_rows(
         row = {
             "region": place[0],
             "instance_type": place[1],
-            "on_demand_usd": quantile(listed, 0.5) if listed else None,
+            "on_demand_usd": float(np.quantile(listed, 0.5)) if listed else None,
         }
         yield "price", {**row, "product": MINIMUM, "price_usd": min(prices)}
-        yield "price", {**row, "product": MEDIAN, "price_usd": quantile(prices, 0.5)}
+        yield "price", {**row, "product": MEDIAN, "price_usd": float(np.quantile(prices, 0.5))}
         for share, product in QUARTILES.items():
-            yield "price", {**row, "product": product, "price_usd": quantile(prices, share)}
+            yield "price", {**row, "product": product, "price_usd": float(np.quantile(prices, share))}
 
 
 def _count_rows(
