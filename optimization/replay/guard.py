@@ -115,7 +115,7 @@ def _without_spot(view: MarketsView, market: int, progress: Progress) -> Markets
     """Return a view in which the job has made ``progress`` and a market has no spot."""
     views = []
     for m, market_view in enumerate(view.views):
-        there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
-        gone = replace(market_view, available=0, others=0) if m == market else market_view
-        views.append(replace(gone, progress=there))
+        progress_there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
+        without = replace(market_view, available=0, others=0) if m == market else market_view
+        views.append(replace(without, progress=progress_there))
     return replace(view, progress=progress, views=tuple(views))
