@@ -18,7 +18,7 @@ from slackwater.optimization.world.simulation import Readings, WorldRun
 class Guard:
     """The guard of a job at a decision, on its run in the world before the decision.
 
-    It protects the deadlines that M4 protects: hard ones, and those worth finishing on demand
+    It protects the deadlines that M4 protects: hard deadlines, and those of jobs worth finishing on demand
     (``protects``; ``always``: in every state). ``next_at`` is the time of the next decision.
     """
 
