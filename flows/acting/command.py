@@ -287,10 +287,10 @@ def progress(
         clock = (now() if at is None else at).to_pydatetime()
         found = read_progress(watch)
         row = None if found is None else report_progress(session.db, job, found, clock)
-        text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+        told = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
         if once or at is not None or (found is not None and found.is_finished):
-            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": text}, about=text)
-        if text != shown:
-            say(text)
-            shown = text
+            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": told}, about=told)
+        if told != shown:
+            say(told)
+            shown = told
         _sleep(pause)

@@ -310,7 +310,7 @@ def _left_out(answer: Mapping[str, Any]) -> Section:
 
 
 def _validity(answer: Mapping[str, Any]) -> Section:
-    all_runs = answer["measured_valid"][-1]
+    said = answer["measured_valid"][-1]
     columns = {
         "held_out": "Held out", "classifier": "Error %", "memory": "Memory model alone %",
         "invalid_said_valid": "Invalid said valid %", "valid_said_invalid": "Valid said invalid %",
@@ -321,8 +321,7 @@ def _validity(answer: Mapping[str, Any]) -> Section:
         [
             "The labels are predictions of a published classifier, not measurements. Grid points are easy to hold out, because "
             "their neighbours stay; whole models are what a new model meets.",
-            f"Of {all_runs['runs']} measured runs, all valid, {all_runs['said_valid']:.1f} % are said to be valid without "
-            "looking at them.",
+            f"Of {said['runs']} measured runs, all valid, {said['said_valid']:.1f} % are said to be valid without looking at them.",
             numbers(columns, answer["validity"], digits=1),
             numbers(
                 measured, answer["measured_valid"], digits=1, title="Measured (valid) runs said to be valid"

@@ -439,10 +439,10 @@ def _cost_detail(row: Mapping[str, Any]) -> str:
         return ""
     between = cost_interval(row).replace(" to ", " to $")
     if is_range(row):
-        text = f"${dollars(cost)} if spot is never lost"
+        told = f"${dollars(cost)} if spot is never lost"
     else:
-        text = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
-    return text + (f"; on-demand only ${dollars(only)}" if only else "")
+        told = f"10 % to 90 %: ${between}" if between else f"${dollars(cost)}"
+    return told + (f"; on-demand only ${dollars(only)}" if only else "")
 
 
 def _amount(value: float) -> str:

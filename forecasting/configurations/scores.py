@@ -191,12 +191,12 @@ def label_errors(
 
 def measured_said_valid(runs: pd.DataFrame, checks: ValidityModel) -> list[dict[str, Any]]:
     """Return the share of measured (hence valid) runs predicted as valid without using measurements, by method and in total."""
-    predicted = runs.assign(valid=[a.valid for a in checks.predict(configurations_of(runs))])
+    said = runs.assign(valid=[a.valid for a in checks.predict(configurations_of(runs))])
     rows = [
         {"method": method, "runs": len(part), "said_valid": float(part["valid"].mean())}
-        for method, part in predicted.groupby("method")
+        for method, part in said.groupby("method")
     ]
-    return [*rows, {"method": "all", "runs": len(predicted), "said_valid": float(predicted["valid"].mean())}]
+    return [*rows, {"method": "all", "runs": len(said), "said_valid": float(said["valid"].mean())}]
 
 
 def impossible_labels(labels: pd.DataFrame) -> dict[str, int]:

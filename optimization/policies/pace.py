@@ -408,11 +408,11 @@ def slack_text(view: View) -> str:
     return f"even the fastest on-demand allocation misses the deadline by {_slots(-slack, 0)}"
 
 
-def given_up_text(shortfall: Shortfall) -> str:
+def given_up_text(found: Shortfall) -> str:
     """Return the reason to run nothing because no instances finish the job (M2.7)."""
     return (
-        f"nothing: no instances finish the job before it is given up; {shortfall.n} on-demand need {_slots(shortfall.slots, 0)}, "
-        f"the deadline is {_slots(shortfall.left, 0)} away"
+        f"nothing: no instances finish the job before it is given up; {found.n} on-demand need {_slots(found.slots, 0)}, "
+        f"the deadline is {_slots(found.left, 0)} away"
     )
 
 
