@@ -217,17 +217,17 @@ class LaunchLedger:
 
     def _entries(self, content: bytes) -> Iterable[AnyEntry]:
         """Return the entries; a torn last line is left out, as its writer was killed before it went on."""
-        found = []
+        entries = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
             try:
-                found.append(_ENTRY.validate_json(line))
+                entries.append(_ENTRY.validate_json(line))
             except ValidationError as error:
                 raise StoreError(
                     f"ledger of launches {self.path}, line {number}: {error.errors()[0]['msg']}",
                     expected="an entry of this or an older version",
                     remedy="stop what runs with `slackwater act --down` of the version that wrote it",
                 ) from error
-        return found
+        return entries
 
     def _fold(self, entry: AnyEntry) -> None:
         self.jobs.setdefault(entry.job, JobLaunches()).add(entry)

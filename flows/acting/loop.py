@@ -56,7 +56,7 @@ class World(Protocol):
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of markets of a job, as far as they are known."""
 
-    def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
+    def record(self, evidence: Sequence[NewEvidence], now: datetime) -> bool:
         """Store the evidence of jobs; return False if the warehouse is locked, to try again."""
 
 

@@ -63,10 +63,10 @@ class _CachedValues:
 class ActedWarehouse:
     """A warehouse that is acted on; each call reads its newest snapshot.
 
-    ``examples``: example jobs are acted on as well, which is for simulated clouds only. A pass that
-    finds the warehouse as the one before left it reads almost nothing: the snapshot stays open, the
-    state of a job is kept until the slot or the snapshot changes, and its markets until the slot,
-    its terms or the observations change.
+    ``examples``: example jobs are acted on as well, which is for simulated clouds only. A pass over an
+    unchanged warehouse reads almost nothing: the snapshot stays open, the state of a job is cached
+    until the slot or the snapshot changes, and its markets until the slot, its terms or the
+    observations change.
     """
 
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
@@ -284,8 +284,8 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     """Return the reports of a job's own launches (M13.1): of each time of a grant or an end, and of the newest entry.
 
     A change has the time that its driver states, after the newest evidence and at most that of the
-    newest entry. A report is of one market and one time, so each comes a microsecond after the one
-    before: losses in other markets, then the instances that run.
+    newest entry. A report is of a single market and time, so they follow each other by a microsecond:
+    losses in other markets, then the instances that run.
     """
     job, entries, launches = new.job, new.entries, new.launches
     at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
@@ -400,7 +400,7 @@ def describe_changes(changes: Sequence[_Change], refused: Sequence[str]) -> str:
 def _save(store: Store, stored: StoredJob, report: Report) -> None:
     """Store a report; instances before the start or after the deadline of a job are not evidence and are left out.
 
-    Another report of the same time stays: this one comes a microsecond later.
+    Another report of the same time stays: the new report is dated a microsecond later.
     """
     request = stored.request
     if not request.may_move:

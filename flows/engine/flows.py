@@ -125,7 +125,7 @@ def _called(part: _TaskCalls) -> _Results:
     return _Results(part.fan(part.function, part.calls))
 
 
-def tried(work: Callable[[], Result], *, label: str) -> Result:
+def run_with_retries(work: Callable[[], Result], *, label: str) -> Result:
     """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
     Permanent errors are not retried (`slackwater.flows.ledger.stages.worth_another_try`). Every try opens the
@@ -170,7 +170,7 @@ def _on_turn(
         with opened_turn(db, slot_of(at, chosen), settings=chosen, own_end=own_end, fan=tasks_of) as turn:
             return work(turn)
 
-    return tried(whole, label=f"{label}-tries")
+    return run_with_retries(whole, label=f"{label}-tries")
 
 
 def staged(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
@@ -230,7 +230,7 @@ def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int
     """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
     if not begun(db):
         return {}
-    return tried(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
+    return run_with_retries(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
 
 
 @named_flow("pipeline", run_name=run_name("turn"), task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
@@ -286,7 +286,7 @@ def pipeline(
             emit=lambda settled: emit_alarms(settled, run=run_id or run_id_of(when)),
         )  # fmt: skip
 
-    result = tried(work, label="turn-tries")
+    result = run_with_retries(work, label="turn-tries")
     _publish(db, result, read_settings(settings))
     return dict(result.answer())
 

@@ -151,27 +151,27 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
 
 
 @_part
-def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarray) -> int:
+def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, corrected: np.ndarray) -> int:
     """Compute past errors and weights for origin ``o`` and step ``k`` (from 0); return the number of errors.
 
-    ``made`` (reach,) is filled with forecast plus past error of that step, newest first, and ``weights`` (reach,) with the
+    ``corrected`` (reach,) is filled with forecast plus past error of that step, newest first, and ``weights`` (reach,) with the
     weights, 0 where an error is missing. Without any error the forecast itself has weight 1. This is not a generator because
     numba cannot compile callers of a generator loaded from its cache.
     """
-    here, count = past.places[o, 0], 0
+    place, count = past.places[o, 0], 0
     step = past.places[o, 1] + k + 1
-    centre, like, run = past.point[here, step - 1], past.likeness[here, step - 1], past.runs[here]
+    centre, like, run = past.point[place, step - 1], past.likeness[place, step - 1], past.runs[place]
     for i in range(weights.size):
-        t = here - step - i
+        t = place - step - i
         if t < 0 or np.isnan(past.errors[t, step - 1]):
             weights[i] = 0.0
             continue
         apart = np.abs(past.likeness[t, step - 1] - like) + np.abs(past.runs[t] - run)
         weights[i] = past.weight[i] * (_ELSEWHERE + (1.0 - _ELSEWHERE) * np.exp(-apart))
-        made[i] = centre + past.errors[t, step - 1]
+        corrected[i] = centre + past.errors[t, step - 1]
         count += 1
     if count == 0:
-        weights[0], made[0] = 1.0, centre
+        weights[0], corrected[0] = 1.0, centre
     return count
 
 
@@ -609,18 +609,18 @@ def differenced(values: np.ndarray, cycle: np.ndarray, d: int) -> Differenced:
 def best_order(values: np.ndarray) -> Arma | None:
     """Return the ARIMA(p, d, q) with p, q <= 2 and d <= 1 of minimal AICc; None if none could be estimated."""
     nothing = np.zeros((values.size, 0))
-    tried: list[Arma] = []
+    orders: list[Arma] = []
     for d in (0, 1):
         data = differenced(values, nothing, d)
-        found: dict[tuple[int, int], Arma] = {}
+        by_order: dict[tuple[int, int], Arma] = {}
         for p in range(MOST_TERMS + 1):
             for q in range(MOST_TERMS + 1):
-                smaller = [found[o] for o in ((p - 1, q), (p, q - 1)) if o in found]
+                smaller = [by_order[o] for o in ((p - 1, q), (p, q - 1)) if o in by_order]
                 fitted = estimated(data, p, q, min(smaller, key=lambda one: one.aicc, default=None))
                 if fitted is not None:
-                    found[p, q] = fitted
-        tried += found.values()
-    return min(tried, key=lambda one: one.aicc, default=None)
+                    by_order[p, q] = fitted
+        orders += by_order.values()
+    return min(orders, key=lambda one: one.aicc, default=None)
 
 
 def random_walk(values: np.ndarray) -> Arma | None:
@@ -769,19 +769,19 @@ class FittedArima:
         """Forecast from the newest observed slot of each origin; an origin with a stale or out-of-range newest value falls back."""
         last = series.last(origins)
         stale = is_stale(series, series.age(origins))
-        strange = (last < self.known[0]) | (last > self.known[1])
-        odd = stale | strange
+        out_of_range = (last < self.known[0]) | (last > self.known[1])
+        falls_back = stale | out_of_range
         # Origins that fall back are computed as of their newest value, so that their age does not lengthen the horizon of all
         # origins.
-        own = self._own(series, np.where(odd, series.newest[origins], origins), horizon)
-        if not odd.any():
-            return own
+        fitted = self._own(series, np.where(falls_back, series.newest[origins], origins), horizon)
+        if not falls_back.any():
+            return fitted
         simpler = self.simpler.outlook(series, origins, horizon)
         labels = tuple(
             "; ".join(part for part in (STRANGE if new else "", why) if part)
-            for new, why in zip(strange, simpler.reasons, strict=True)
+            for new, why in zip(out_of_range, simpler.reasons, strict=True)
         )
-        return mixed(own, replace(simpler, reasons=labels), odd)
+        return mixed(fitted, replace(simpler, reasons=labels), falls_back)
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         steps = int(series.age(origins).max()) + horizon

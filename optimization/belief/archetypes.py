@@ -71,13 +71,13 @@ class _Row:
 @cache
 def _rows() -> tuple[_Row, ...]:
     text = files("slackwater.optimization").joinpath("data/archetypes.csv").read_text(encoding="utf-8")
-    found = []
+    rows = []
     for row in csv.DictReader(text.splitlines()):
         cells = [float(row[name]) for name in CELLS]
         counted = np.array(cells).reshape(AGES, STATES, STATES)
         series = tuple(row[key] for key in ("source", "instance_type", "region", "zone"))
-        found.append(_Row(series, int(row["request"]), int(row["step_minutes"]), counted))
-    return tuple(found)
+        rows.append(_Row(series, int(row["request"]), int(row["step_minutes"]), counted))
+    return tuple(rows)
 
 
 def archetypes(request: int, slot_hours: float, without: Collection[str] = ()) -> Archetypes:
@@ -98,12 +98,12 @@ def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archet
     weight /= weight.sum()
     parts = int(min(MOST_PARTS, max(1.0, minutes // PART_MINUTES)))
     inside = _transition_counts(request, minutes / parts, without)
-    found = np.array(list(counted.values()))
+    transitions = np.array(list(counted.values()))
     nothing = np.zeros((AGES, STATES, STATES))
     return Archetypes(
-        chain=_chains(found, weight, minutes),
+        chain=_chains(transitions, weight, minutes),
         weight=weight,
-        share=found.sum(axis=3) / found.sum(axis=(1, 2, 3))[:, None, None],
+        share=transitions.sum(axis=3) / transitions.sum(axis=(1, 2, 3))[:, None, None],
         inside=_chains(
             np.array([inside.get(series, nothing) for series in counted]), weight, minutes / parts
         ),
@@ -154,8 +154,8 @@ def _longer(chain: np.ndarray, steps: float) -> np.ndarray:
 
 def with_ages(rows: np.ndarray) -> np.ndarray:
     """Return transitions (A, AGES, 3, 3) as chains on ages and states, (A, 3 AGES, 3 AGES)."""
-    found = np.zeros((len(rows), AGES, STATES, AGES, STATES))
+    extended = np.zeros((len(rows), AGES, STATES, AGES, STATES))
     for age in range(AGES):
-        found[:, age, :, 0] = rows[:, age] * (1.0 - np.eye(STATES))
-        found[:, age, :, min(age + 1, AGES - 1)] += rows[:, age] * np.eye(STATES)
-    return found.reshape(len(rows), AGES * STATES, AGES * STATES)
+        extended[:, age, :, 0] = rows[:, age] * (1.0 - np.eye(STATES))
+        extended[:, age, :, min(age + 1, AGES - 1)] += rows[:, age] * np.eye(STATES)
+    return extended.reshape(len(rows), AGES * STATES, AGES * STATES)

@@ -51,20 +51,20 @@ def state_ages(states: np.ndarray) -> np.ndarray:
     >>> state_ages(np.array([2, 2, 0, 0, 0, 2, 1])).tolist()
     [2, 2, 0, 1, 2, 0, 0]
     """
-    found = np.full(states.shape, AGES - 1)
+    ages = np.full(states.shape, AGES - 1)
     changed = (np.diff(states) != 0) & (states[..., 1:] != UNKNOWN) & (states[..., :-1] != UNKNOWN)
     for age in range(AGES - 2, -1, -1):
-        found[..., age + 1 :][changed[..., : changed.shape[-1] - age]] = age
-    return found
+        ages[..., age + 1 :][changed[..., : changed.shape[-1] - age]] = age
+    return ages
 
 
-def launch_state(granted: int, asked: int) -> int:
-    """Return the state of a request of which ``granted`` of ``asked`` instances run.
+def launch_state(granted: int, requested: int) -> int:
+    """Return the state of a request of which ``granted`` of ``requested`` instances run.
 
     >>> launch_state(2, 4), launch_state(4, 4), launch_state(0, 4)
     (1, 2, 0)
     """
-    return NONE if granted <= 0 else ALL if granted >= asked else PART
+    return NONE if granted <= 0 else ALL if granted >= requested else PART
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +116,9 @@ class Launches:
         is slot 0 of the job; ``within`` (slots, m) those read between each and the slot before. A launch is used
         before a count.
         """
-        known = list(launches)
+        launches_by_slot = list(launches)
         read = np.full(slots, np.nan) if counts is None else counts
-        before = max([first, *(one.held - one.slot for one in known)])
+        before = max([first, *(launch.held - launch.slot for launch in launches_by_slot)])
         every = np.full(before + slots, np.nan)
         every[before - first : before - first + len(read)] = read[: first + slots]
         is_counted, states = np.isfinite(every), known_states(every, request)
@@ -126,11 +126,11 @@ class Launches:
         if within is not None:
             inside = states_between(within[: first + slots], request, prior.parts)
             between[before - first : before - first + len(inside)] = inside
-        for one in known:
-            place = before + one.slot
-            states[place - one.held : place] = ALL
-        for one in known:
-            states[before + one.slot] = one.state
+        for launch in launches_by_slot:
+            place = before + launch.slot
+            states[place - launch.held : place] = ALL
+        for launch in launches_by_slot:
+            states[before + launch.slot] = launch.state
         return cls(
             request=request,
             states=states,
@@ -175,12 +175,12 @@ def request_counts(request: int) -> np.ndarray:
 
 def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
     """Return the median count in each state of a request, shape (3,); without a count that of `request_counts`."""
-    found, states = request_counts(request), request_states(counts, request)
+    typical, states = request_counts(request), request_states(counts, request)
     for state in (PART, ALL):
         counts_in_state = counts[states == state]
         if len(counts_in_state):
-            found[state] = int(np.median(counts_in_state))
-    return found
+            typical[state] = int(np.median(counts_in_state))
+    return typical
 
 
 def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -190,25 +190,25 @@ def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) ->
     transition, spread over the slots between them as the mean ``chain`` (AGES, 3, 3) makes it likely,
     and over the ages in proportion to the ``share`` (AGES, 3) of time in each.
     """
-    found = np.zeros((AGES, STATES, STATES))
+    weighted = np.zeros((AGES, STATES, STATES))
     states = states[-MOST_SLOTS:]
-    known = np.flatnonzero(states != UNKNOWN)
-    if len(known) < 2:
-        return found
-    apart, age = np.diff(known), len(states) - 1 - known[1:]
+    known_slots = np.flatnonzero(states != UNKNOWN)
+    if len(known_slots) < 2:
+        return weighted
+    apart, age = np.diff(known_slots), len(states) - 1 - known_slots[1:]
     weight = 0.5 ** (age / HALF_LIFE_SLOTS)
-    before, after = states[known[:-1]], states[known[1:]]
-    near = apart == 1
-    ages = state_ages(states)[known[:-1]]
-    np.add.at(found, (ages[near], before[near], after[near]), weight[near])
+    before, after = states[known_slots[:-1]], states[known_slots[1:]]
+    adjacent = apart == 1
+    ages = state_ages(states)[known_slots[:-1]]
+    np.add.at(weighted, (ages[adjacent], before[adjacent], after[adjacent]), weight[adjacent])
     far = (apart > 1) & (apart <= MOST_APART)
     pairs, weight = np.column_stack([before, after, apart])[far], weight[far]
     of_age = share / np.maximum(share.sum(axis=0), 1e-12)
     mean = (of_age[:, :, None] * chain).sum(axis=0)
     for first, last, slots in sorted(set(map(tuple, pairs.tolist()))):
         same = (pairs == (first, last, slots)).all(axis=1)
-        found += weight[same].sum() * of_age[:, :, None] * _between(first, last, slots, mean)
-    return found
+        weighted += weight[same].sum() * of_age[:, :, None] * _between(first, last, slots, mean)
+    return weighted
 
 
 def _between(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarray:
@@ -217,13 +217,13 @@ def _between(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarr
     onward[-1] = np.eye(STATES)[after]
     for k in range(apart - 2, -1, -1):
         onward[k] = chain @ onward[k + 1]
-    found, here = np.zeros((STATES, STATES)), np.eye(STATES)[before]
+    transitions, state = np.zeros((STATES, STATES)), np.eye(STATES)[before]
     for k in range(apart):
-        joint = here[:, None] * chain * onward[k]
+        joint = state[:, None] * chain * onward[k]
         joint /= joint.sum()
-        found += joint
-        here = joint.sum(axis=0)
-    return found / apart
+        transitions += joint
+        state = joint.sum(axis=0)
+    return transitions / apart
 
 
 def transitions_between(states: np.ndarray, between: np.ndarray) -> tuple[np.ndarray, int]:
@@ -235,12 +235,12 @@ def transitions_between(states: np.ndarray, between: np.ndarray) -> tuple[np.nda
     parts = np.column_stack([between, states])[-MOST_SLOTS:]
     slots, each = parts.shape
     path, age = parts.ravel(), slots - 1 - np.arange(parts.size) // each
-    ages, known = state_ages(path), path != UNKNOWN
-    pairs = known[:-1] & known[1:] & (each > 1)
-    found = np.zeros((AGES, STATES, STATES))
+    ages, is_known = state_ages(path), path != UNKNOWN
+    pairs = is_known[:-1] & is_known[1:] & (each > 1)
+    weighted = np.zeros((AGES, STATES, STATES))
     np.add.at(
-        found,
+        weighted,
         (ages[:-1][pairs], path[:-1][pairs], path[1:][pairs]),
         0.5 ** (age[1:][pairs] / HALF_LIFE_SLOTS),
     )
-    return found, int(ages[-1])
+    return weighted, int(ages[-1])

@@ -58,19 +58,19 @@ class Mixture:
         )
         transitions = own_transitions(states, prior, share)
         alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
-        known = np.flatnonzero(states != UNKNOWN)
+        known_slots = np.flatnonzero(states != UNKNOWN)
         score = np.log(archetypes.weight) + _log_likelihood(transitions, alpha)
-        if len(known):
-            aged = 0.5 ** ((len(states) - 1 - known[0]) / HALF_LIFE_SLOTS)
-            first = archetypes.share[:, :, states[known[0]]].sum(axis=1)
+        if len(known_slots):
+            aged = 0.5 ** ((len(states) - 1 - known_slots[0]) / HALF_LIFE_SLOTS)
+            first = archetypes.share[:, :, states[known_slots[0]]].sum(axis=1)
             score += aged * np.log(np.maximum(first, LEAST_SHARE))
         weight = np.exp(score - score.max())
         strength = alpha + transitions
         now = archetypes.share
-        if len(known):
+        if len(known_slots):
             rows = strength / strength.sum(axis=3, keepdims=True)
-            ahead = np.linalg.matrix_power(with_ages(rows), len(states) - 1 - int(known[-1]))
-            last = _last_known(archetypes, states[: known[-1] + 1])
+            ahead = np.linalg.matrix_power(with_ages(rows), len(states) - 1 - int(known_slots[-1]))
+            last = _last_known(archetypes, states[: known_slots[-1] + 1])
             now = (last.reshape(-1, 1, AGES * STATES) @ ahead).reshape(now.shape)
         inside, age = STRENGTH * archetypes.inside, AGES - 1
         if between is not None:
@@ -83,7 +83,7 @@ class Mixture:
             strength=strength,
             now=now,
             age=age,
-            known=len(known),
+            known=len(known_slots),
         )
 
     @property
@@ -102,9 +102,9 @@ class Mixture:
         They are the mean over the archetypes, weighted by the probability of each in the state: so
         the marginals from the present are those of the archetypes' mean rows.
         """
-        here, many = len(self.weight), len(self.weight) + len(self.others)
-        share, other = np.zeros((many, AGES, STATES)), np.zeros(many)
-        share[:here], other[here:] = self.weight[:, None, None] * self.now, self.others.weight
+        count, total = len(self.weight), len(self.weight) + len(self.others)
+        share, other = np.zeros((total, AGES, STATES)), np.zeros(total)
+        share[:count], other[count:] = self.weight[:, None, None] * self.now, self.others.weight
         rows = np.concatenate([self.rows, self.others.chain])
         least = LEAST * np.concatenate([self.weight, LEAST * self.others.weight])
         return request_steps(rows, least, share, other, _TURNS, slots)
@@ -156,13 +156,13 @@ def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:
 
     If the slot before is unknown, so is the age: it is as long as the archetype's ages in that state are frequent.
     """
-    state, found = states[-1], np.zeros(archetypes.share.shape)
+    state, distribution = states[-1], np.zeros(archetypes.share.shape)
     if len(states) > 1 and states[-2] != UNKNOWN:
-        found[:, state_ages(states)[-1], state] = 1.0
-        return found
+        distribution[:, state_ages(states)[-1], state] = 1.0
+        return distribution
     share = archetypes.share[:, :, state] + LEAST / AGES
-    found[:, :, state] = share / share.sum(axis=1, keepdims=True)
-    return found
+    distribution[:, :, state] = share / share.sum(axis=1, keepdims=True)
+    return distribution
 
 
 _TURNS: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
@@ -176,8 +176,8 @@ def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> n
 
 def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return rows drawn from Dirichlet distributions, shape of ``strength``."""
-    seen = rng.standard_gamma(strength) + 1e-12
-    return np.asarray(seen / seen.sum(axis=-1, keepdims=True))
+    gamma = rng.standard_gamma(strength) + 1e-12
+    return np.asarray(gamma / gamma.sum(axis=-1, keepdims=True))
 
 
 def _log_likelihood(transitions: np.ndarray, alpha: np.ndarray) -> np.ndarray:

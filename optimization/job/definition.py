@@ -229,7 +229,7 @@ def restart_by_size(mu_up: Shares, mu_down: Shares, n_max: int) -> Restart:
 
 
 def times_of(job: Job, slot_hours: float) -> InstanceTimes:
-    """Return the times of the job's instances; without any it boots at once and restarts in the share of a slot of M2.4."""
+    """Return the times of the job's instances; by default no boot, and a restart of `1 - mu_up` slots (M2.4)."""
     restart = (1.0 - after_growing(job.restart, job.n_max)) * slot_hours * 3600.0
     return job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
 

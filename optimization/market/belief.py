@@ -102,27 +102,27 @@ class CountChain:
         return np.maximum(0, np.searchsorted(self.count, available, side="right") - 1)
 
 
-def even_levels(most: int) -> np.ndarray:
+def even_levels(largest: int) -> np.ndarray:
     """Return all of 0..most, or about `MOST_STATES` of them, evenly spaced."""
-    if most < MOST_STATES:
-        return np.arange(most + 1)
-    return np.unique(np.round(np.linspace(0, most, MOST_STATES)).astype(int))
+    if largest < MOST_STATES:
+        return np.arange(largest + 1)
+    return np.unique(np.round(np.linspace(0, largest, MOST_STATES)).astype(int))
 
 
 def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
     """Return transition counts (size, size) of rows of states (m, k), -1 unknown; weights halve in ``half_life_slots``."""
     before, after = states[:, :-1], states[:, 1:]
-    known = (before >= 0) & (after >= 0)
+    both_known = (before >= 0) & (after >= 0)
     age = np.arange(before.shape[1])[::-1] / half_life_slots
-    weight = np.broadcast_to(0.5**age, before.shape)[known]
-    cell = before[known] * size + after[known]
+    weight = np.broadcast_to(0.5**age, before.shape)[both_known]
+    cell = before[both_known] * size + after[both_known]
     return np.bincount(cell, weights=weight, minlength=size * size).reshape(size, size)
 
 
 def _states(counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return the state of each count of rows (m, k), -1 where unknown."""
-    found = np.searchsorted(levels, counts, side="right") - 1
-    return np.where(np.isnan(counts), -1, found)
+    states = np.searchsorted(levels, counts, side="right") - 1
+    return np.where(np.isnan(counts), -1, states)
 
 
 def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting: Forgetting) -> CountChain:
@@ -159,10 +159,10 @@ def price_chain(
 ) -> PriceChain:
     """Return the chain of the price on levels of ``price_days``, one the present price; ``dear``: one on-demand."""
     recent = past.price[-max(2, int(forgetting.price_days * 24.0 / slot_hours)) :]
-    seen = np.minimum(recent[~np.isnan(recent)], on_demand_usd)
+    observed = np.minimum(recent[~np.isnan(recent)], on_demand_usd)
     below, dear = (
-        seen[seen < on_demand_usd],
-        bool(dear or (seen >= on_demand_usd).any() or price >= on_demand_usd),
+        observed[observed < on_demand_usd],
+        bool(dear or (observed >= on_demand_usd).any() or price >= on_demand_usd),
     )
     levels = _price_levels(below, price, on_demand_usd, forgetting.levels)
     if dear:
@@ -177,12 +177,12 @@ def price_chain(
     return PriceChain(level_usd=levels, transition=counted / counted.sum(axis=1, keepdims=True), dear=dear)
 
 
-def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, most: int) -> np.ndarray:
-    """Return at most ``most`` levels below on-demand: evenly spaced quantiles with close levels merged, and the present price."""
+def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, limit: int) -> np.ndarray:
+    """Return at most ``limit`` levels below on-demand: evenly spaced quantiles with close levels merged, and the present price."""
     cheap = spot_is_cheaper(price, on_demand_usd)
     if not len(below):
         return np.array([price]) if cheap else np.empty(0)
-    spots = np.quantile(below, (np.arange(most) + 0.5) / most)
+    spots = np.quantile(below, (np.arange(limit) + 0.5) / limit)
     kept = [float(spots[0])]
     for level in spots[1:].tolist():
         if level - kept[-1] > LEVEL_WIDTH * on_demand_usd:
@@ -359,8 +359,8 @@ class Belief:
             transition = chain.transition
             if chain.weight is not None:
                 alpha = np.maximum(chain.weight[:, None] * transition, LEAST_SEEN)
-                seen = rng.standard_gamma(alpha) + LEAST_SEEN
-                transition = seen / seen.sum(axis=1, keepdims=True)
+                gamma = rng.standard_gamma(alpha) + LEAST_SEEN
+                transition = gamma / gamma.sum(axis=1, keepdims=True)
             yield replace(
                 self,
                 counts=replace(chain, transition=transition),
@@ -382,11 +382,11 @@ class Belief:
         if self.request is None:
             states = _walks(self.count_now, self.count_transitions(slots), paths, rng)
         else:
-            asked, mixture = self.request.counts, self.request.mixture
+            request_chain, mixture = self.request.counts, self.request.mixture
             sampled = mixture.sample(slots, paths=paths, rng=rng)
-            within = asked[mixture.sample_inside(sampled, rng)]
-            counts[:] = asked[sampled[:, 1:]]
-            present = None if self.request.is_counted else asked[sampled[:, 0]]
+            within = request_chain[mixture.sample_inside(sampled, rng)]
+            counts[:] = request_chain[sampled[:, 1:]]
+            present = None if self.request.is_counted else request_chain[sampled[:, 0]]
         levels = _walks(self.price_now, self.price_transitions(slots), paths, rng)
         ranks = rng.random((2, paths))
         if self.request is None:
@@ -407,8 +407,8 @@ class Belief:
         first = self.counts.count
         last = np.append(first[1:], len(below) - 1) - 1
         low, high = below[first[states]], below[last[states] + 1]
-        found = np.searchsorted(below, low + ranks * (high - low), side="right") - 1
-        return np.asarray(np.clip(found, first[states], last[states]))
+        index = np.searchsorted(below, low + ranks * (high - low), side="right") - 1
+        return np.asarray(np.clip(index, first[states], last[states]))
 
 
 def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
@@ -437,10 +437,10 @@ def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
 
 def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
     """Return the state probabilities of a chain in each of the next slots, (slots, S), given those of the present slot, (S,)."""
-    found = np.empty(transitions.shape[:2])
+    probabilities = np.empty(transitions.shape[:2])
     for k, step in enumerate(transitions):
-        now = found[k] = now @ step
-    return found
+        now = probabilities[k] = now @ step
+    return probabilities
 
 
 def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.Generator) -> np.ndarray:
@@ -499,9 +499,9 @@ def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgettin
     slot_hours, on_demand_usd = now.slot_hours, now.on_demand_usd
     quantiles_issued = None if issued is None else issued.quantiles
     price, count = _newest(past.price, now.price, past.age), _newest(past.available, now.available, past.age)
-    known = np.append(past.available, count.value)
+    counts = np.append(past.available, count.value)
     capacity = min(
-        int(np.nanmax(known, initial=1.0)) if quantiles_issued is None else quantiles_issued.capacity,
+        int(np.nanmax(counts, initial=1.0)) if quantiles_issued is None else quantiles_issued.capacity,
         WIDEST_LAW,
     )
     dear = quantiles_issued is not None and bool((quantiles_issued.price >= on_demand_usd).any())
@@ -540,10 +540,10 @@ def make_belief(
     """
     common = common or make_common(past, issued, now=now, forgetting=forgetting)
     if request is None or request.is_counted:
-        known = _count_parts(past, common, slot_hours=now.slot_hours, forgetting=forgetting)
-        known["request"] = request
+        parts = _count_parts(past, common, slot_hours=now.slot_hours, forgetting=forgetting)
+        parts["request"] = request
     else:
-        known = request_parts(request)
+        parts = request_parts(request)
     return Belief(
         slot=now.slot,
         slot_hours=now.slot_hours,
@@ -552,7 +552,7 @@ def make_belief(
         price_now=common.price_now,
         price_steps=common.price_steps,
         price_quantiles=common.price_quantiles,
-        **known,
+        **parts,
     )
 
 
@@ -577,10 +577,10 @@ def request_belief(
     prior: Archetypes, states: bytes, between: bytes, size: int, counts: bytes, slots: int, is_counted: bool
 ) -> RequestBelief:
     """Return the belief about ``size`` instances by evidence, as bytes of the arrays of `Launches`, one for all markets."""
-    known = np.frombuffer(states, dtype=np.int64)
-    inside = np.frombuffer(between, dtype=np.int64).reshape(len(known), prior.parts - 1)
+    states_known = np.frombuffer(states, dtype=np.int64)
+    inside = np.frombuffer(between, dtype=np.int64).reshape(len(states_known), prior.parts - 1)
     return RequestBelief(
-        mixture=Mixture.of(prior, known, inside),
+        mixture=Mixture.of(prior, states_known, inside),
         size=size,
         counts=np.frombuffer(counts, dtype=np.int64),
         slots=slots,
@@ -619,10 +619,10 @@ def _lumped(law: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _newest(values: np.ndarray, now: float, age: int) -> _Newest:
     """Return the newest known value of ``now`` and ``values``, whose last element is ``age`` slots old."""
-    known = np.flatnonzero(~np.isnan(values))
-    if not np.isnan(now) or not len(known):
+    observed = np.flatnonzero(~np.isnan(values))
+    if not np.isnan(now) or not len(observed):
         return _Newest(float(now), 0)
-    return _Newest(float(values[known[-1]]), age + len(values) - 1 - int(known[-1]))
+    return _Newest(float(values[observed[-1]]), age + len(values) - 1 - int(observed[-1]))
 
 
 def _present(transition: np.ndarray, index: Callable[[float], int], newest: _Newest) -> np.ndarray:
@@ -630,9 +630,9 @@ def _present(transition: np.ndarray, index: Callable[[float], int], newest: _New
     states = len(transition)
     if np.isnan(newest.value):
         return np.full(states, 1.0 / states)
-    then = np.zeros(states)
-    then[index(newest.value)] = 1.0
-    return np.asarray(then @ np.linalg.matrix_power(transition, newest.age))
+    distribution = np.zeros(states)
+    distribution[index(newest.value)] = 1.0
+    return np.asarray(distribution @ np.linalg.matrix_power(transition, newest.age))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -665,8 +665,8 @@ class Believed:
         """Return the belief in ``slot``."""
         if self.held is not None and slot > self.held.slot:
             return self.held
-        known = self._made.get((slot, forgetting))
-        if known is None:
+        belief = self._made.get((slot, forgetting))
+        if belief is None:
             past, issued, now = self._past(slot), self.forecasts[slot], self._now(slot)
             key = (slot, forgetting.price_hours, forgetting.levels, forgetting.price_days)
             common = self._common.get(key)
@@ -674,13 +674,13 @@ class Believed:
                 common = make_common(past, issued, now=now, forgetting=forgetting)
                 self._common[key] = common
             request = None if self.launches is None else self._request(self.launches, slot)
-            known = make_belief(past, issued, now=now, forgetting=forgetting, common=common, request=request)
-            self._made[slot, forgetting] = known
+            belief = make_belief(past, issued, now=now, forgetting=forgetting, common=common, request=request)
+            self._made[slot, forgetting] = belief
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]
             if len(self._common) > MOST_KEPT:
                 del self._common[next(iter(self._common))]
-        return known
+        return belief
 
     def evidence(self, slot: int) -> Evidence:
         """Return the evidence of availability in ``slot`` where its count was not read."""
@@ -720,5 +720,5 @@ class Believed:
     def _past(self, slot: int) -> Past:
         if self.record is not None:
             return self.record.until(slot)
-        seen = self.available[: slot + 1]
-        return Past(price=self.price[: slot + 1], available=seen, peers=np.empty((0, len(seen))))
+        counts = self.available[: slot + 1]
+        return Past(price=self.price[: slot + 1], available=counts, peers=np.empty((0, len(counts))))

@@ -101,10 +101,10 @@ class SpotCeiling:
         """Return the window of the slots ``rows`` of a history for a job of this value (USD), with the ceiling applied."""
         if math.isinf(self.usd):
             return window_of(rows, history, value)
-        taken = window_of(
+        window = window_of(
             rows.assign(**{PRICE: self.price(rows[PRICE].to_numpy(dtype=float))}), history, value
         )
-        return replace(taken, quoted=rows[PRICE].to_numpy(dtype=float))
+        return replace(window, quoted=rows[PRICE].to_numpy(dtype=float))
 
 
 #: Origin of the on-demand price if the budget of a job does not pay for finishing on demand.

@@ -49,8 +49,8 @@ class OnDemandOnly:
         """Return the constant number of on-demand instances."""
         if is_done(view):
             return HOLD_NOTHING, state
-        kept = self.size or (state if state and meets_deadline(view, state) else 0)
-        n = kept or least_constant_size(view)
+        size = self.size or (state if state and meets_deadline(view, state) else 0)
+        n = size or least_constant_size(view)
         return Allocation(n, 0), n
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:

@@ -134,15 +134,15 @@ class Ahap:
 
     def decide(self, state: Commitments, view: View) -> tuple[Allocation, Commitments]:
         """Return the allocation of the plans that commit to this slot, or spot only when far enough ahead."""
-        kept = tuple(plan for plan in state.plans if plan[0] > view.slot - self.commitment)
+        covering = tuple(plan for plan in state.plans if plan[0] > view.slot - self.commitment)
         if is_done(view):
-            return HOLD_NOTHING, Commitments(kept)
+            return HOLD_NOTHING, Commitments(covering)
         if not view.observed:
-            return least_net(view, HOLD_NOTHING), Commitments(kept)
+            return least_net(view, HOLD_NOTHING), Commitments(covering)
         far = self._far_ahead(view)
-        plans = kept
-        if self._plans_now(kept, far):
-            plans = (*kept, (view.slot, self._plan(view)))
+        plans = covering
+        if self._plans_now(covering, far):
+            plans = (*covering, (view.slot, self._plan(view)))
         if far:
             wish = all_spot(view) if view.price <= self.sigma * view.on_demand_usd else HOLD_NOTHING
         else:
@@ -162,23 +162,23 @@ class Ahap:
                 allocation,
                 rule=f"far ahead of schedule: spot is used up to {self.sigma:g} of on-demand",
             )
-        kept = [made for made, _ in state.plans if made > view.slot - self.commitment]
+        covering = [slot for slot, _ in state.plans if slot > view.slot - self.commitment]
         window = len(view.window(self.omega))
         over = f"over {window} {'slot' if window == 1 else 'slots'}"
-        if self.commit is Commit.LAST and kept:
-            age = view.slot - kept[-1]
+        if self.commit is Commit.LAST and covering:
+            age = view.slot - covering[-1]
             return narrate(view, allocation, rule=f"the plan of {age} {'slot' if age == 1 else 'slots'} ago")
-        plans = f"mean of {len(kept) + 1} plans" if kept else "the plan"
+        plans = f"mean of {len(covering) + 1} plans" if covering else "the plan"
         return narrate(view, allocation, rule=f"{plans} {over}")
 
-    def _plans_now(self, kept: tuple[tuple[int, tuple[Allocation, ...]], ...], far: bool) -> bool:
+    def _plans_now(self, covering: tuple[tuple[int, tuple[Allocation, ...]], ...], far: bool) -> bool:
         """Return whether to compute a plan: in every slot, or once the last plan is used up.
 
         No plan is computed if none of its slots would be used.
         """
         if self.commitment == 1 and far:
             return False
-        return self.commit is Commit.MEAN or not kept
+        return self.commit is Commit.MEAN or not covering
 
     def _plan(self, view: View) -> tuple[Allocation, ...]:
         window, end_rule = view.window(self.omega), self.end_rule
@@ -206,14 +206,14 @@ class Ahap:
         return view.progress.done >= target - WORK_TOLERANCE * job.workload
 
     def _committed(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
-        covering = [made[view.slot - at] for at, made in plans if view.slot - at < len(made)]
+        covering = [plan[view.slot - at] for at, plan in plans if view.slot - at < len(plan)]
         if not covering:
             return HOLD_NOTHING
         count, job = len(covering), view.job
         on_demand = int(sum(a.on_demand for a in covering) / count + 0.5)
         spot = int(sum(a.spot for a in covering) / count + 0.5)
-        there = view.available if spot_is_cheaper(view) else 0
-        n = min(on_demand + min(spot, there), job.n_max)
+        available = view.available if spot_is_cheaper(view) else 0
+        n = min(on_demand + min(spot, available), job.n_max)
         if 0 < n < job.n_min:
-            n = job.n_min if there >= job.n_min else 0
+            n = job.n_min if available >= job.n_min else 0
         return split(view, n)

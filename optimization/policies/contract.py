@@ -127,8 +127,10 @@ class View:
 
     def left(self, count: int) -> View:
         """Return the view of a job to which other jobs leave ``count`` spot instances; the belief is unchanged."""
-        kept = min(count, self.available)
-        return replace(self, available=kept, others=self.count - kept, beliefs=self.market_beliefs())
+        available = min(count, self.available)
+        return replace(
+            self, available=available, others=self.count - available, beliefs=self.market_beliefs()
+        )
 
     def belief(self, forgetting: Forgetting) -> Belief:
         """Return the belief of this slot about later slots (M6.9)."""

@@ -71,10 +71,10 @@ def spread_sizes(held: np.ndarray) -> np.ndarray:
 
 def band(job: Job, game: Game | Held) -> tuple[np.ndarray, np.ndarray]:
     """Return the relevant points (first, end) at the start of each slot and at the deadline, shapes (T + 1,)."""
-    most = float(game.gain.max()) / game.step
+    largest_step = float(game.gain.max()) / game.step
     begun = game.slot + np.arange(game.chain.shape[0] + 1)
-    low = np.floor(job.workload / game.step - begun * most).astype(np.int64) - 1
-    high = np.ceil((job.deadline_slots - begun + 1) * most).astype(np.int64) + 2
+    low = np.floor(job.workload / game.step - begun * largest_step).astype(np.int64) - 1
+    high = np.ceil((job.deadline_slots - begun + 1) * largest_step).astype(np.int64) + 2
     high = np.minimum(high, game.points)
     return np.clip(low, 0, high - 2), high
 

@@ -70,10 +70,10 @@ class HeldTables:
         return self._chosen(view, at)
 
     def _chosen(self, view: View, at: HeldStates) -> tuple[np.ndarray, np.ndarray]:
-        found: tuple[np.ndarray, np.ndarray] = chosen_targets(
+        targets: tuple[np.ndarray, np.ndarray] = chosen_targets(
             self.game, self.after[view.slot - self.game.slot], self.choices, at
         )
-        return found
+        return targets
 
 
 def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
@@ -85,8 +85,8 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
     speeds = np.where(np.arange(job.n_max + 1) >= job.n_min, rates(job.throughput, job.n_max), 0.0)
     fastest = int(speeds.argmax())
     anew = speeds[fastest] * (view.hours_left - times.new_seconds(fastest) / 3600.0)
-    kept = speeds[on_demand] * (view.hours_left - pending_hours)
-    return needed(job.workload) - done <= np.maximum(anew, kept) * (1.0 + WORK_TOLERANCE)
+    work_held = speeds[on_demand] * (view.hours_left - pending_hours)
+    return needed(job.workload) - done <= np.maximum(anew, work_held) * (1.0 + WORK_TOLERANCE)
 
 
 def held_game(

@@ -61,11 +61,11 @@ class Pace:
 
 def pace(job: Job, slot_hours: float) -> Pace:
     """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
-    known: Pace | None = job.kept.get(slot_hours)
-    if known is None:
+    cached: Pace | None = job.kept.get(slot_hours)
+    if cached is None:
         shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
-        known = job.kept[slot_hours] = _pace(shape, job.deadline_slots, slot_hours)
-    return known
+        cached = job.kept[slot_hours] = _pace(shape, job.deadline_slots, slot_hours)
+    return cached
 
 
 #: Number of results that the caches of this module keep.
@@ -78,17 +78,17 @@ def _pace(shape: tuple[Throughput, int, int, Shares, Shares], slots: int, slot_h
     restart = restart_by_size(mu_up, mu_down, n_max)
     gain = rates(throughput, n_max) * slot_hours
     sizes, now = np.arange(n_min, n_max + 1), efficiency_table(restart, n_max) * gain
-    most = np.zeros(n_max + 1)
-    reach, fastest = [tuple(most.tolist())], [(0,) * most.size]
+    most_work = np.zeros(n_max + 1)
+    reach, fastest = [tuple(most_work.tolist())], [(0,) * most_work.size]
     for _ in range(slots):
-        work = now[:, sizes] + most[sizes]
+        work = now[:, sizes] + most_work[sizes]
         # Of sizes that differ by rounding, the least; no instances only if that is truly better.
         slack = WORK_TOLERANCE * np.abs(work).max(axis=1)
         held = work.max(axis=1)
-        idle = most[0] > held + slack
+        idle = most_work[0] > held + slack
         first = np.where(idle, 0, sizes[(work >= (held - slack)[:, None]).argmax(axis=1)])
-        most = np.where(idle, most[0], held)
-        reach.append(tuple(most.tolist()))
+        most_work = np.where(idle, most_work[0], held)
+        reach.append(tuple(most_work.tolist()))
         fastest.append(tuple(first.tolist()))
     work_now = tuple(tuple(row) for row in now.tolist())
     return Pace(gain=tuple(gain.tolist()), work=work_now, reach=tuple(reach), fastest=tuple(fastest))
@@ -185,9 +185,9 @@ def fastest_size(view: View) -> int:
     n = numbers.fastest[slots_left(view)][before]
     if n or deadline_in_reach(view):
         return n
-    work, rest = numbers.work[before], work_left(view)
+    work, left = numbers.work[before], work_left(view)
     return min(
-        range(job.n_min, job.n_max + 1), key=lambda size: slots_needed(rest, work[size], numbers.gain[size])
+        range(job.n_min, job.n_max + 1), key=lambda size: slots_needed(left, work[size], numbers.gain[size])
     )
 
 
@@ -319,10 +319,10 @@ def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) ->
     that can still be done, with no slack left.
     """
     key = on_demand_usd, slot_hours
-    known: bool | None = True if job.must_finish else job.kept.get(key)
-    if known is None:
-        known = job.kept[key] = _always_worth_finishing(job, on_demand_usd, slot_hours)
-    return known
+    cached: bool | None = True if job.must_finish else job.kept.get(key)
+    if cached is None:
+        cached = job.kept[key] = _always_worth_finishing(job, on_demand_usd, slot_hours)
+    return cached
 
 
 def _always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) -> bool:
@@ -351,9 +351,9 @@ def guard_allows_spot(view: View, *, runs: bool = False) -> bool:
     spot is running (``runs``) and continues, the slot loses at most the restart.
     """
     job, n = view.job, view.job.n_max
-    rest = work_left(view) / pace(job, view.slot_hours).gain[n]
+    slots = work_left(view) / pace(job, view.slot_hours).gain[n]
     restart = max(0.0, 1.0 - after_growing(job.restart, n))
-    return slots_left(view) - (restart if runs else 1.0) - rest >= 1.0 + restart - WORK_TOLERANCE
+    return slots_left(view) - (restart if runs else 1.0) - slots >= 1.0 + restart - WORK_TOLERANCE
 
 
 # ---
@@ -393,10 +393,10 @@ def spot_text(view: View) -> str:
     """Return, for example, ``5 of 8 spot instances are available at 0.31 of on-demand``; a count that nobody saw is "assumed"."""
     if view.above_ceiling:
         return f"spot costs {usd_price(view.quoted)} USD, above the job's highest of {usd_price(view.job.max_spot_usd)}"
-    there = min(view.available, view.job.n_max)
-    seen = "available" if view.availability_observed else "assumed to be available"
-    text = f"{there} of {view.job.n_max} spot instances are {'left for this job' if view.others else seen}"
-    return f"{text} at {price_text(view)}" if there else text
+    usable = min(view.available, view.job.n_max)
+    availability = "available" if view.availability_observed else "assumed to be available"
+    text = f"{usable} of {view.job.n_max} spot instances are {'left for this job' if view.others else availability}"
+    return f"{text} at {price_text(view)}" if usable else text
 
 
 def slack_text(view: View) -> str:

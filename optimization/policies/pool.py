@@ -55,8 +55,8 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     keys = [key for key in grid if key != "name"]
     values = [grid[key] if isinstance(grid[key], list) else [grid[key]] for key in keys]
     chosen = [dict(zip(keys, point, strict=True)) for point in itertools.product(*values)]
-    made = [_make(family, parameters) for parameters in chosen if not _left_out(parameters)]
-    return list({policy.name: policy for policy in made}.values())
+    policies = [_make(family, parameters) for parameters in chosen if not _left_out(parameters)]
+    return list({policy.name: policy for policy in policies}.values())
 
 
 #: Family, or ``module:Name``, with optional parameters.

@@ -128,9 +128,9 @@ class ValueTables:
 def end_points(points: int) -> np.ndarray:
     """Return the grid points of the end rule's table, the most work left first; a shared read-only array."""
     spread = np.linspace(0, points - 1, min(points, END_POINTS))
-    kept: np.ndarray = np.unique(np.round(spread).astype(int))[::-1]
-    kept.flags.writeable = False
-    return kept
+    points_kept: np.ndarray = np.unique(np.round(spread).astype(int))[::-1]
+    points_kept.flags.writeable = False
+    return points_kept
 
 
 def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -> ValueTables:
@@ -242,8 +242,10 @@ class Stochastic:
         in_reach = bool(in_time(view, done, held, running.pending_hours))
         if not view.observed and in_reach:
             return Allocation(held, 0) if held >= view.job.n_min else HOLD_NOTHING
-        kept = running._replace(guarded=running.guarded and in_reach)
-        return held_tables_in_force(view, self.forgetting, kept, done).target(view, kept)
+        running_guarded = running._replace(guarded=running.guarded and in_reach)
+        return held_tables_in_force(view, self.forgetting, running_guarded, done).target(
+            view, running_guarded
+        )
 
     def decide_together(self, state: None, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray] | None:
         """Decide many paths at once with shared tables (M4.12).
@@ -255,8 +257,8 @@ class Stochastic:
             return None
         if paths.guarded and not in_time(view, paths.done, paths.on_demand, paths.pending_hours).all():
             return None
-        most = float(paths.done.max())
-        return held_tables_in_force(view, self.forgetting, paths.running(0), most).targets(view, paths)
+        most_done = float(paths.done.max())
+        return held_tables_in_force(view, self.forgetting, paths.running(0), most_done).targets(view, paths)
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot, and whether the deadline is given up."""
@@ -343,15 +345,15 @@ def is_ahead(view: View, done: float) -> bool:
     return done > (view.slot + view.elapsed) * fastest + WORK_TOLERANCE * view.job.workload
 
 
-def _let_go(kept: dict[tuple[object, ...], object]) -> None:
+def _let_go(cache: dict[tuple[object, ...], object]) -> None:
     """Drop the oldest tables beyond `MOST_BYTES`, never the newest; they are recomputed when needed."""
-    held = {key: tables.after.nbytes for key, tables in kept.items() if isinstance(tables, ValueTables)}
+    held = {key: tables.after.nbytes for key, tables in cache.items() if isinstance(tables, ValueTables)}
     beyond = sum(held.values()) - MOST_BYTES
     for key in list(held)[:-1]:
         if beyond <= 0:
             break
         beyond -= held[key]
-        del kept[key]
+        del cache[key]
 
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:
@@ -363,9 +365,9 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     )
     belief, _ = belief_in_force(view, PLAIN, beyond)
     key = ("to go", belief, view.slot, slot, view.available, price, anywhere)
-    known = view.tables.get(key)
-    if not isinstance(known, ExpectedToGo):
+    cached = view.tables.get(key)
+    if not isinstance(cached, ExpectedToGo):
         tables = _value_tables(view, PLAIN, beyond, anywhere)
-        known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
-        view.tables[key] = known
-    return known
+        cached = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
+        view.tables[key] = cached
+    return cached

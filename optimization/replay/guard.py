@@ -18,7 +18,7 @@ from slackwater.optimization.world.simulation import Readings, WorldRun
 class Guard:
     """The guard of a job at a decision, on its run in the world before the decision.
 
-    It protects the deadlines that M4 protects: hard ones, and those worth finishing on demand
+    It protects the deadlines that M4 protects: hard deadlines, and those of jobs worth finishing on demand
     (``protects``; ``always``: in every state). ``next_at`` is the time of the next decision.
     """
 
@@ -115,7 +115,7 @@ def _without_spot(view: MarketsView, market: int, progress: Progress) -> Markets
     """Return a view in which the job has made ``progress`` and a market has no spot."""
     views = []
     for m, market_view in enumerate(view.views):
-        there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
-        gone = replace(market_view, available=0, others=0) if m == market else market_view
-        views.append(replace(gone, progress=there))
+        progress_there = progress if m == progress.place else replace(progress, place=m, n_previous=0)
+        without = replace(market_view, available=0, others=0) if m == market else market_view
+        views.append(replace(without, progress=progress_there))
     return replace(view, progress=progress, views=tuple(views))

@@ -67,11 +67,11 @@ class PlanMemo:
 
     def slot_markets(self, cases: Sequence[Case]) -> tuple[SlotMarket, ...]:
         """Return `see` of each market, reusing those of an earlier replay of the identical job, markets and forecasts."""
-        asked = [part for case in cases for part in case.parts]
-        same = len(asked) == len(self._seen_of) and all(map(operator.is_, asked, self._seen_of))
+        parts = [part for case in cases for part in case.parts]
+        same = len(parts) == len(self._seen_of) and all(map(operator.is_, parts, self._seen_of))
         if not same:
             self._seen = tuple(see(*case.parts) for case in cases)
-            self._seen_of = tuple(asked)
+            self._seen_of = tuple(parts)
         return self._seen
 
 
@@ -271,18 +271,20 @@ def within_budget(wish: Allocation, view: View) -> Allocation:
 
     def worst_usd(allocation: Allocation) -> float:
         after = step(view.progress, allocation, view)
-        rest = guard_usd(job, after, left=left, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours)
-        return after.cost_usd + rest
+        rest_usd = guard_usd(
+            job, after, left=left, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours
+        )
+        return after.cost_usd + rest_usd
 
     if view.on_demand.sold:
         if worst_usd(wish) <= limit:
             return wish
         usable = usable_spot(view.available, view.price, view.on_demand_usd)
         sizes = range(job.n_min, job.n_max + 1)
-        others = [Allocation(0, 0)] + [Allocation(n - min(n, usable), min(n, usable)) for n in sizes]
-        kept = min(others, key=worst_usd)
-        if worst_usd(kept) <= limit:
-            return kept
+        candidates = [Allocation(0, 0)] + [Allocation(n - min(n, usable), min(n, usable)) for n in sizes]
+        cheapest = min(candidates, key=worst_usd)
+        if worst_usd(cheapest) <= limit:
+            return cheapest
     money = limit - view.progress.cost_usd
     return spot_alone(min(wish.spot, max(0, math.floor(money / (view.price * view.slot_hours)))), job.n_min)
 
@@ -323,11 +325,11 @@ def replay_pool(
     content), and tables from a replay of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
-    (seen,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
+    (market,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)
-        outcomes.append(run_from(shared, shared.start(job), job, seen, (0, Progress())))
+        outcomes.append(run_from(shared, shared.start(job), job, market, (0, Progress())))
     return outcomes
 
 
@@ -341,22 +343,24 @@ def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     return state
 
 
-def run_from(policy: Policy[S], state: S, job: Job, seen: SlotMarket, start: tuple[int, Progress]) -> Outcome:
+def run_from(
+    policy: Policy[S], state: S, job: Job, market: SlotMarket, start: tuple[int, Progress]
+) -> Outcome:
     """Run ``policy`` from ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
     slot, progress = start
     held: list[Allocation] = []
     while slot < job.deadline_slots and not finished(progress.done, job.workload):
-        view = seen.view(job, progress, slot)
+        view = market.view(job, progress, slot)
         wish, state = policy.decide(state, view)
         allocation = checked(wish, view, policy.name)
         progress = step(progress, allocation, view)
         held.append(allocation)
         slot += 1
-    return settle(policy.name, job, tuple(held), (slot, progress), seen)
+    return settle(policy.name, job, tuple(held), (slot, progress), market)
 
 
 def settle(
-    policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], seen: SlotMarket
+    policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], market: SlotMarket
 ) -> Outcome:
     """Return the outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
     slots, progress = end
@@ -369,10 +373,10 @@ def settle(
             done=progress.done,
             n_previous=progress.n_previous,
             slot=slots,
-            on_demand_usd=seen.on_demand_usd,
-            slot_hours=seen.slot_hours,
+            on_demand_usd=market.on_demand_usd,
+            slot_hours=market.slot_hours,
         )
-        after = to_go.n * to_go.slots * seen.on_demand_usd * seen.slot_hours
+        after = to_go.n * to_go.slots * market.on_demand_usd * market.slot_hours
         finish = slots + to_go.slots
         value = job.completion_value(finish) if to_go.n else 0.0
         in_time = None

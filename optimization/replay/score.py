@@ -163,8 +163,8 @@ def unit_window(window: MarketWindow) -> MarketWindow:
     """Return the window whose on-demand price is the unit; if none is sold, the highest spot price (1 USD: none)."""
     if window.on_demand.sold:
         return window
-    seen = window.price[window.observed & (window.price > 0)]
-    usd = float(seen.max()) if len(seen) else 1.0
+    prices = window.price[window.observed & (window.price > 0)]
+    usd = float(prices.max()) if len(prices) else 1.0
     return replace(window, on_demand_usd=usd, on_demand=OBSERVED)
 
 
@@ -189,8 +189,8 @@ def with_perfect_forecasts(case: Case) -> Case | None:
     if ahead == 0:
         return None
     right = [
-        None if issued is None else known
-        for issued, known in zip(forecasts, perfect_forecasts(case.window, ahead), strict=True)
+        None if issued is None else perfect
+        for issued, perfect in zip(forecasts, perfect_forecasts(case.window, ahead), strict=True)
     ]
     return replace(case, forecasts=right)
 
@@ -291,8 +291,8 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
         )
         .reset_index()
     )
-    known = dict(zip(weights.names, weights.probability.tolist(), strict=True)) if weights else {}
-    board["weight"] = [known.get(name, float("nan")) for name in board["policy"]]
+    probability = dict(zip(weights.names, weights.probability.tolist(), strict=True)) if weights else {}
+    board["weight"] = [probability.get(name, float("nan")) for name in board["policy"]]
     return board.sort_values("mean_utility", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -454,11 +454,11 @@ def score_job(
         outcomes.append(replace(best, policy=BEST_MARKET))
     elif with_bounds and (right := with_perfect_forecasts(ended.cases[0])) is not None:
         perfect = replay_ended(replace(ended, cases=(right,)), policies, memo)
-    known = [window.on_demand.known for window in ended.windows]
+    price_known = [window.on_demand.known for window in ended.windows]
     unit = min(
         on_demand_only_in_world(run, window)[1]
-        for run, window, is_known in zip(ended.job.runs, ended.windows, known, strict=True)
-        if is_known or not any(known)
+        for run, window, is_known in zip(ended.job.runs, ended.windows, price_known, strict=True)
+        if is_known or not any(price_known)
     )
     value = ended.run.value
     if several:
@@ -482,7 +482,7 @@ def score_job(
         hindsight_low=low,
         hindsight_high=high,
         hindsight_usd=usd,
-        on_demand_known=any(known),
+        on_demand_known=any(price_known),
     )
 
 
@@ -499,13 +499,13 @@ def replay_ended(
     ended: EndedJob, policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]], memo: PlanMemo | None = None
 ) -> list[WorldOutcome]:
     """Replay policies on an ended job in the world, deciding at slots, and audit them (M12.13)."""
-    known = ended_in_world(ended)
+    case = ended_in_world(ended)
     if len(ended.cases) == 1 and ended.windows[0].on_demand.sold:
         size, _ = on_demand_only_in_world(ended.run, ended.windows[0])
         policies = [
             replace(policy, size=size) if isinstance(policy, OnDemandOnly) else policy for policy in policies
         ]
-    outcomes = replay_in_world(policies, known, launcher=Launcher.SLOTS, memo=memo)
+    outcomes = replay_in_world(policies, case, launcher=Launcher.SLOTS, memo=memo)
     for outcome in outcomes:
-        audit_in_world(known, outcome)
+        audit_in_world(case, outcome)
     return outcomes

@@ -20,7 +20,7 @@ def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default")
     ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see `normalised`).
     Raises `SettingsError` for values outside [0, 1] and for policies with different numbers of rounds.
     """
-    rounds = {len(own) for own in utilities.values()}
+    rounds = {len(utilities_of_policy) for utilities_of_policy in utilities.values()}
     if len(rounds) > 1:
         raise SettingsError(f"policies with {sorted(rounds)} rounds", expected="every policy in every round")
     table = np.array(list(utilities.values()), dtype=float).T

@@ -67,8 +67,8 @@ def prior_rounds(names: Sequence[str], worlds: Sequence[MeasuredWorld], *, jobs:
     that is missing in a world has NaN there. Without such a world there are no rounds.
     """
     rows = [[world.share.get(name, np.nan) for name in names] for world in worlds]
-    known = np.array([row for row in rows if not np.isnan(row).all()]).reshape(-1, len(names))
-    return np.tile(known, (jobs // max(1, len(known)), 1))
+    measured = np.array([row for row in rows if not np.isnan(row).all()]).reshape(-1, len(names))
+    return np.tile(measured, (jobs // max(1, len(measured)), 1))
 
 
 def informed(learner: Learner[Any], worlds: Sequence[MeasuredWorld], *, jobs: int) -> Learner[Any]:
@@ -111,13 +111,13 @@ class Informed:
 
     def start(self, names: Sequence[str]) -> Any:
         """Return the learner's state after the prior; cached, since states are immutable."""
-        asked = tuple(names)
-        if asked not in self._started:
+        pool_names = tuple(names)
+        if pool_names not in self._started:
             state = self.learner.start(names)
             for row in self.prior(names):
                 state = self.learner.learn(state, row)
-            self._started[asked] = state
-        return self._started[asked]
+            self._started[pool_names] = state
+        return self._started[pool_names]
 
     def learn(self, state: Any, utilities: np.ndarray) -> Any:
         """Return the state after the round, as the learner without the prior."""

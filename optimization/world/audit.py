@@ -26,15 +26,15 @@ def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     paid = outcome.on_demand_usd + outcome.spot_usd + outcome.moving_usd
     _within(f"{name}: cost", outcome.total_cost_usd, paid, paid, scale=paid)
     on_demand = [window.on_demand_usd for window in windows]
-    spot = [usd for own in case.readings for usd in (own.price.min(), own.price.max())]
+    spot = [usd for readings in case.readings for usd in (readings.price.min(), readings.price.max())]
     moves = case.job.moving.usd[:, ~np.eye(len(windows), dtype=bool)].ravel().tolist() or [0.0]
-    for what, found, amount, prices in (
+    for what, amount_paid, amount, prices in (
         ("on demand", outcome.on_demand_usd, outcome.on_demand_hours, on_demand),
         ("on spot", outcome.spot_usd, outcome.spot_hours, spot),
         ("of moves", outcome.moving_usd, outcome.moves, moves),
     ):
         low, high = amount * float(min(prices)), amount * float(max(prices))
-        _within(f"{name}: cost {what}", found, low, high, scale=paid)
+        _within(f"{name}: cost {what}", amount_paid, low, high, scale=paid)
     slot_seconds = windows[0].slot_hours * HOUR
     deadline = job.deadline_slots * slot_seconds
     in_time = outcome.finish is not None and outcome.finish <= deadline + SECOND_TOLERANCE
@@ -50,7 +50,7 @@ def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     check_utility(name, outcome)
 
 
-def _within(what: str, found: float, low: float, high: float, *, scale: float) -> None:
+def _within(what: str, amount: float, low: float, high: float, *, scale: float) -> None:
     slack = AGREEMENT * max(scale, 1e-9)
-    if not low - slack <= found <= high + slack:
-        raise AuditError(f"{what} {found}", expected=f"{low}" if low == high else f"{low} to {high}")
+    if not low - slack <= amount <= high + slack:
+        raise AuditError(f"{what} {amount}", expected=f"{low}" if low == high else f"{low} to {high}")

@@ -29,20 +29,20 @@ def later_readings(
     readings); the first reading is the present one. Where the present of any market was not read,
     every market has a second reading at the present.
     """
-    again = any(one.present is not None for one in sampled)
-    parts = 1 + max(0 if one.within is None else one.within.shape[2] for one in sampled)
+    again = any(market.present is not None for market in sampled)
+    parts = 1 + max(0 if market.within is None else market.within.shape[2] for market in sampled)
     many, slots = sampled[0].count.shape
-    found = np.empty((many, 3, len(sampled), again + 1 + slots * parts))
+    table = np.empty((many, 3, len(sampled), again + 1 + slots * parts))
     lengths = np.append(seconds if first is None else first, np.full(max(0, slots - 1), seconds))[:slots]
     gaps = np.repeat(lengths / parts, parts)
     ends = run.now + np.append(0.0, gaps.cumsum())
-    for m, one in enumerate(sampled):
+    for m, market in enumerate(sampled):
         there, now_usd = run.reading_of(m)
-        at, known, paid = found[:, :, m, int(again) :].transpose(1, 0, 2)
-        known[:, 0] = there if one.present is None else one.present
-        known[:, parts::parts] = one.count
+        at, known, paid = table[:, :, m, int(again) :].transpose(1, 0, 2)
+        known[:, 0] = there if market.present is None else market.present
+        known[:, parts::parts] = market.count
         for k in range(1, parts):
-            known[:, k::parts] = known[:, :-1:parts] if one.within is None else one.within[:, :, k - 1]
+            known[:, k::parts] = known[:, :-1:parts] if market.within is None else market.within[:, :, k - 1]
         # Never at the start of the part before, which has its own reading.
         early = rng.uniform(0.0, 1.0 - 1e-6, (many, slots * parts))
         early *= gaps
@@ -51,11 +51,11 @@ def later_readings(
         np.subtract(ends[1:], early, out=at[:, 1:])
         paid[:, :parts] = now_usd
         for k in range(parts):
-            own = paid[:, parts + k :: parts]
-            own[:] = one.price[:, : own.shape[1]]
+            part = paid[:, parts + k :: parts]
+            part[:] = market.price[:, : part.shape[1]]
         if again:
-            found[:, 0, m, 0], found[:, 1, m, 0], found[:, 2, m, 0] = run.now, there, now_usd
-    return found
+            table[:, 0, m, 0], table[:, 1, m, 0], table[:, 2, m, 0] = run.now, there, now_usd
+    return table
 
 
 class WorldPaths:
@@ -85,8 +85,8 @@ class WorldPaths:
         """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
         market, on_demand, spot = (np.array(part, dtype=np.int64) for part in wishes)
         targets, limit = (market, on_demand, spot), deadline + SECOND_TOLERANCE
-        found = steps.guard_paths(self._runs, self._markets, targets, float(next_at), limit)
-        unsafe = ~found[:, 1]
+        guarded = steps.guard_paths(self._runs, self._markets, targets, float(next_at), limit)
+        unsafe = ~guarded[:, 1]
         for part, wish in zip(targets, wishes, strict=True):
             part[unsafe] = wish[unsafe]
         return Targets(*targets)

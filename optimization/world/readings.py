@@ -33,9 +33,11 @@ def market_readings(market: MarketWindow | SlotMarket, within: np.ndarray | None
     usd = np.where(observed, price, market.on_demand_usd)
     counts = np.column_stack([np.array(market.available, dtype=float), between])
     counts[~observed] = 0.0
-    known = np.isfinite(counts)
+    is_known = np.isfinite(counts)
     return Readings(
-        times=times[known], available=counts[known], price=np.broadcast_to(usd[:, None], counts.shape)[known]
+        times=times[is_known],
+        available=counts[is_known],
+        price=np.broadcast_to(usd[:, None], counts.shape)[is_known],
     )
 
 
@@ -47,8 +49,8 @@ def with_losses(readings: Readings, losses: Sequence[tuple[float, int]]) -> Read
         after = place + (place < len(times) and times[place] == second)
         usd = prices[after - 1] if after else np.nan
         times, counts, prices = (
-            np.concatenate([own[:place], [value], own[after:]])
-            for own, value in ((times, second), (counts, left), (prices, usd))
+            np.concatenate([column[:place], [value], column[after:]])
+            for column, value in ((times, second), (counts, left), (prices, usd))
         )
     return Readings(times=times, available=counts, price=prices) if losses else readings
 

@@ -89,7 +89,7 @@ class WorldMarkets:
 
     def __post_init__(self) -> None:
         count = len(self.terms)
-        if not count or len({one.workload for one in self.terms}) > 1:
+        if not count or len({job_terms.workload for job_terms in self.terms}) > 1:
             raise JobError(f"terms of {count} markets", expected="one or more markets, with one workload")
         usd = np.array(self.move_usd, dtype=float)
         if usd.shape[-2:] != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
@@ -102,11 +102,13 @@ class WorldMarkets:
             object.__setattr__(self, "home", 0)
         if self.home is not None and not 0 <= self.home < count:
             raise JobError(f"home {self.home}", expected=f"None or a market in 0..{count - 1}")
-        rates, restarts = np.zeros((2, count, 1 + max(one.n_max for one in self.terms)))
-        for m, one in enumerate(self.terms):
-            rates[m, : 1 + one.n_max] = one.rates
-            restarts[m, : 1 + one.n_max] = [one.restart_seconds(n) for n in range(1 + one.n_max)]
-        rows = [(*one.numbers(), self.transfer, self.slot_seconds) for one in self.terms]
+        rates, restarts = np.zeros((2, count, 1 + max(job_terms.n_max for job_terms in self.terms)))
+        for m, job_terms in enumerate(self.terms):
+            rates[m, : 1 + job_terms.n_max] = job_terms.rates
+            restarts[m, : 1 + job_terms.n_max] = [
+                job_terms.restart_seconds(n) for n in range(1 + job_terms.n_max)
+            ]
+        rows = [(*job_terms.numbers(), self.transfer, self.slot_seconds) for job_terms in self.terms]
         object.__setattr__(self, "arrays", (rates, np.array(rows), restarts, move_table(usd)))
 
 
@@ -213,9 +215,9 @@ class WorldRun:
         self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
         rates = terms.arrays[0]
-        tables = [own.table for own in self.readings]
+        tables = [reading.table for reading in self.readings]
         table = tables[0] if len(tables) == 1 else np.hstack(tables)
-        first = np.array([0, *accumulate(own.shape[1] for own in tables)])
+        first = np.array([0, *accumulate(reading.shape[1] for reading in tables)])
         self._batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
         self._run = (self._amounts, self._counts, self._batches)
         self._markets = (table, first, *terms.arrays)
@@ -234,8 +236,8 @@ class WorldRun:
         other._run, other._markets = (amounts, counts, batches), self._markets
         if readings is not None:
             other.readings = tuple(readings)
-            first = np.array([0, *accumulate(own.table.shape[1] for own in other.readings)])
-            table = np.hstack([own.table for own in other.readings])
+            first = np.array([0, *accumulate(reading.table.shape[1] for reading in other.readings)])
+            table = np.hstack([reading.table for reading in other.readings])
             other._markets = (table, first, *self._markets[2:])
             counts[world.READING] = first[self.market] + 1
         return other
@@ -257,8 +259,8 @@ class WorldRun:
         size = held.total if size is None else size
         if market is not None and market != self.market:
             self._counts[[world.HERE, world.PLACE]] = market
-            own = self.readings[market].times
-            self._counts[world.READING] = self._markets[1][market] + np.searchsorted(own, at, "right")
+            times = self.readings[market].times
+            self._counts[world.READING] = self._markets[1][market] + np.searchsorted(times, at, "right")
             self._counts[world.AVAILABLE], self._amounts[world.PRICE] = self.reading_of(market)
             self._set_members(0, size)
         elif size != held.total:
@@ -311,8 +313,8 @@ class WorldRun:
     def _guard(self, target: world.Target, next_at: float, deadline: float) -> tuple[list[int], list[bool]]:
         """Return the target of the guard, and whether the given and the returned are safe (`kernels.paths.guard_paths`)."""
         targets = _as_paths(target)
-        found = steps.guard_paths(*self._as_path, targets, float(next_at), deadline + SECOND_TOLERANCE)
-        return [int(part[0]) for part in targets], found[0].tolist()
+        guarded = steps.guard_paths(*self._as_path, targets, float(next_at), deadline + SECOND_TOLERANCE)
+        return [int(part[0]) for part in targets], guarded[0].tolist()
 
     @property
     def _as_path(self) -> tuple[world.StateArrays, world.MarketArrays]:
@@ -391,9 +393,9 @@ class WorldRun:
         self, worth: Value, deadline: float, slot: float, must_finish: bool
     ) -> tuple[int, Allocation] | None:
         """Return market and size of the best ending on on-demand; ties: the present market, then the least size."""
-        best, found = -math.inf if must_finish else 0.0, None
-        here, count = self.market, len(self.readings)
-        for m in ((here + i) % count for i in range(count)):
+        best, ending = -math.inf if must_finish else 0.0, None
+        present, count = self.market, len(self.readings)
+        for m in ((present + i) % count for i in range(count)):
             terms = self.markets.terms[m]
             for n in range(1, terms.n_max + 1) if terms.sold else ():
                 if terms.rates[n] <= 0.0:
@@ -403,8 +405,8 @@ class WorldRun:
                 run.advance(math.inf)
                 usd = value_in_world(worth, run.now, deadline, slot) - (run.paid_usd - self.paid_usd)
                 if usd > best + ENDING_TOLERANCE_USD:
-                    best, found = usd, (m, target)
-        return found
+                    best, ending = usd, (m, target)
+        return ending
 
     @property
     def terms(self) -> WorldTerms:
@@ -439,9 +441,9 @@ class WorldRun:
 
     def reading_of(self, market: int) -> tuple[int, float]:
         """Return available spot instances and spot price of a market by its newest reading; (0, NaN) before the first."""
-        own = self.readings[market]
-        r = int(np.searchsorted(own.times, self.now, side="right"))
-        return (int(own.available[r - 1]), float(own.price[r - 1])) if r else (0, math.nan)
+        readings = self.readings[market]
+        r = int(np.searchsorted(readings.times, self.now, side="right"))
+        return (int(readings.available[r - 1]), float(readings.price[r - 1])) if r else (0, math.nan)
 
     @property
     def now(self) -> float:

@@ -342,9 +342,9 @@ def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> f
 
 def common_hindsight(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the hindsight cost of a job if it is known and all policies were scored on the same jobs (else it differs)."""
-    known = [_value(row, "mean_hindsight_usd") for row in rows]
-    alike = all(abs(cost - known[0]) < 0.005 for cost in known)  # False if a cost is NaN
-    return known[0] if known and alike else None
+    costs = [_value(row, "mean_hindsight_usd") for row in rows]
+    alike = all(abs(cost - costs[0]) < 0.005 for cost in costs)  # False if a cost is NaN
+    return costs[0] if costs and alike else None
 
 
 def weights_section(found: PolicyResults) -> Section:
