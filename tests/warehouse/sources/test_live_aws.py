@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Ec2, Reply, ec2_error, ec2_xml, price_history, serve
+from moto_kit import moto_url  # noqa: F401 - a fixture
 
 from slackwater.warehouse.errors import FetchError, SettingsError
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.contract import PartFailed
+from slackwater.warehouse.sources.live.transport import Transport
 
 
 @pytest.fixture(autouse=True)
@@ -34,26 +36,19 @@ def surroundings(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
 
 
-@pytest.fixture(scope="module")
-def moto_url():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def moto_items(options):
+    """Fetch from moto, whose first answer loads all of EC2, within the time limit of the product."""
+    return items("aws-spot", options, transport=Transport(seed=1))
 
 
 @pytest.mark.slow
-def test_spot_prices_of_moto_in_two_regions(moto_url):
+def test_spot_prices_of_moto_in_two_regions(moto_url):  # noqa: F811
     options = {
         "endpoint_url": moto_url,
         "regions": ["us-east-1", "eu-west-1"],
         "instance_types": ["g4dn.xlarge"],
     }
-    found = items("aws-spot", options)
-    rows = rows_of(found, "price")
+    rows = rows_of(moto_items(options), "price")
     assert {row["region"] for row in rows} == {"us-east-1", "eu-west-1"}
     assert all(row["zone"].startswith(row["region"]) for row in rows)
     assert {row["instance_type"] for row in rows} == {"g4dn.xlarge"}
@@ -61,8 +56,8 @@ def test_spot_prices_of_moto_in_two_regions(moto_url):
 
 
 @pytest.mark.slow
-def test_the_regions_of_an_account_are_asked_for(moto_url):
-    found = items("aws-spot", {"endpoint_url": moto_url, "instance_types": ["p4d.24xlarge"]})
+def test_the_regions_of_an_account_are_asked_for(moto_url):  # noqa: F811
+    found = moto_items({"endpoint_url": moto_url, "instance_types": ["p4d.24xlarge"]})
     regions = {item.part for item in found}
     assert len(regions) >= 10
     assert {"us-east-1", "eu-central-1"} <= regions
