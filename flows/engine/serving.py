@@ -259,8 +259,15 @@ def running_server(
     port = port or free_port()
     address = f"http://{LOOPBACK}:{port}"
     home = prefect_home()
-    _make_private(home, log)
-    password = server_password(home)
+    try:
+        _make_private(home, log)
+        password = server_password(home)
+    except OSError as error:
+        raise SettingsError(
+            f"folder {home} of the Prefect server: {error.strerror}",
+            expected="a folder that may be written",
+            remedy="make room, or set PREFECT_HOME to another folder",
+        ) from error
     words = [sys.executable, "-m", f"{__package__}.server", "--host", LOOPBACK, "--port", str(port)]
     words += ["--parent", str(os.getpid())]
     words += [word for name in names for word in ("--allow-host", name)]

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slackwater.flows.engine.serving import PASSWORD_FILE, SERVER_PASSWORD, server_password
+from slackwater.flows.engine.serving import PASSWORD_FILE, SERVER_PASSWORD, running_server, server_password
+from slackwater.warehouse.errors import SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +66,11 @@ def test_the_user_s_own_goes_first(tmp_path, monkeypatch):
     monkeypatch.setenv(SERVER_PASSWORD, "team:secret")
     assert server_password(tmp_path) == "team:secret"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("below", ["home", "home/below"])
+def test_a_home_that_cannot_be_made_is_named_with_the_remedy(tmp_path, monkeypatch, below):
+    (tmp_path / "home").write_text("a file")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / below))
+    with pytest.raises(SettingsError, match="PREFECT_HOME"), running_server(tmp_path / "server.log"):
+        pass
