@@ -44,6 +44,7 @@ _LONGEST_LINE = 64 << 20
 _LONGEST_INT = 19
 _LARGEST_JSON = 512 << 20
 _BLOCK_BYTES = 8 << 20
+_RECODED_BYTES = 1 << 16
 
 
 class FileSource(ABC, Generic[OptionsT]):
@@ -163,18 +164,18 @@ def open_bytes(path: Path) -> io.BufferedReader:
             stream.read(len(codecs.BOM_UTF8))
         elif (encoding := _UTF16.get(start[:2])) is not None:
             stream.read(2)
-            return io.BufferedReader(_Utf8Stream(stream, encoding))
+            return io.BufferedReader(_Recoded(stream, encoding, "surrogatepass"))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
     return stream
 
 
-class _Utf8Stream(io.RawIOBase):
-    """Stream that converts text to UTF-8; an unpaired surrogate becomes invalid UTF-8, so only its row is rejected."""
+class _Recoded(io.RawIOBase):
+    """Stream of text in another encoding as UTF-8; ``errors`` is the handler of bytes that are not of the encoding."""
 
-    def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
+    def __init__(self, stream: io.BufferedReader, encoding: str, errors: str) -> None:
         self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors)
         self._ready, self._ended = b"", False
 
     def readable(self) -> bool:
@@ -182,12 +183,13 @@ class _Utf8Stream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready and not self._ended:
-            data = self._stream.read(1 << 16)
+            data = self._stream.read(max(len(buffer), _RECODED_BYTES))
             self._ended = not data
             try:
                 text = self._decoder.decode(data, final=self._ended)
             except UnicodeDecodeError:  # an odd byte at the end
                 text = ""
+            # An unpaired surrogate becomes invalid UTF-8, so only its row is rejected.
             self._ready = text.encode("utf-8", "surrogatepass")
         found = self._ready[: len(buffer)]
         buffer[: len(found)] = found
@@ -381,27 +383,6 @@ def _mark_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("slackwater.marked", _mark_bytes)
 
 
-class _MarkedText(io.RawIOBase):
-    """Stream that passes on valid UTF-8 and marks invalid bytes, so that their rows can be found."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8")("slackwater.marked")
-        self._ready, self._ended = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while not self._ready and not self._ended:
-            data = self._stream.read(size)
-            self._ended = not data
-            self._ready = self._decoder.decode(data, final=self._ended).encode()
-        size = len(self._ready) if size < 0 else size
-        found, self._ready = self._ready[:size], self._ready[size:]
-        return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvChunk:
     """Rows of a CSV file: text columns by name, the line of every row (int64), and lines that do not fit the columns."""
@@ -444,7 +425,7 @@ def csv_chunks(
         check_header(header)
         with open_bytes(path) as stream:
             reader = pacsv.open_csv(
-                _MarkedText(stream),
+                _Recoded(stream, "utf-8", "slackwater.marked"),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=_BLOCK_BYTES,
