@@ -319,7 +319,7 @@ def test_reasons_carry_the_slots_numbers(policy):
             allocation, after = policy.decide(state, view)
             reason = policy.explain(state, view, allocation)
             assert "\n" not in reason
-            assert 10 < len(reason) < 220
+            assert 10 < len(reason) < 240
             assert any(sign.isdigit() for sign in reason) or "finished" in reason
             progress, state = step(progress, allocation, view), after
 

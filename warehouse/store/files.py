@@ -188,15 +188,23 @@ def check_place(path: Path, *, read_only: bool) -> None:
 
 #: Bytes of a DuckDB file, after a checksum of 8 bytes.
 _MAGIC = b"DUCK"
+#: Files (device and inode) whose first bytes this process has read: to close a file releases all locks of a process on it, so it
+#: is read before DuckDB opens it, and never again.
+_READ: set[tuple[int, int]] = set()
 
 
 def _check_magic(path: Path) -> None:
     """Raise `DamagedStoreError` for a file that does not begin as a DuckDB file; DuckDB would fetch an extension for some."""
     try:
+        found = path.stat()
+        if (found.st_dev, found.st_ino) in _READ:
+            return
         with path.open("rb") as file:
             first = file.read(16)
     except OSError:
         return  # DuckDB names the reason
+    if first[8:12] == _MAGIC:
+        _READ.add((found.st_dev, found.st_ino))
     if first and first[8:12] != _MAGIC:  # an empty file may be one that another process is making
         kind = "an SQLite file" if first.startswith(b"SQLite format 3") else "not a DuckDB file"
         raise DamagedStoreError(

@@ -18,7 +18,7 @@ from slackwater.warehouse.store.connection import open_store
 AT = "2026-03-10T12:00Z"
 WAREHOUSE = """
 warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.documents warehouse.errors warehouse.history
-warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
+warehouse.inputs warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
 warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.schema warehouse.times
 """
 #: The command line with its settings, and the markets that turns follow.

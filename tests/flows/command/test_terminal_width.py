@@ -118,7 +118,7 @@ def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(at_80_co
     assert "At that time: Warning: job " in said[:200]
     assert "cannot be done by" in said[:300]
     assert "Best effort: Run 8" in said
-    assert "8 on-demand instances, its fastest size, need 60.5 h for the rest" in said
+    assert "8 on-demand instances, its fastest size, need 60 h for the rest" in said
     assert "more than the 6 h left" in said
     assert "81 instances or a deadline of" in said
     assert "saved" not in said, "a job that is given up saves nothing"

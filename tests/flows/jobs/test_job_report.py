@@ -396,7 +396,7 @@ def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(tmp_path, small
         (("--tokens", "300"), "not in tokens"),
         (("--progress-share", "1.2"), "0 to 1"),
         (("--progress", "3", "--at", "soonish"), "--at"),
-        (("--progress", "nan"), "0 to its workload"),
+        (("--progress", "nan"), "'nan' is not a number"),
         ((), "an empty report"),
     ],
 )

@@ -211,5 +211,5 @@ def test_wrong_options_are_refused(vectors, tmp_path):
     assert "unstable by 0.3" in refused(vectors, "--budget", 0.5)
     assert "one of them" in refused(vectors, "--budget", 9, "--price", 2, "--market", "a/b/c/d")
     assert "Must be >= 1e-06" in refused(vectors, "--budget", 9, "--price", -2)
-    assert "Must be a number" in refused(vectors, "--budget", "nan")
+    assert "'nan' is not a number" in refused(vectors, "--budget", "nan")
     assert "readable TOML" in refused(tmp_path / "absent.toml", "--budget", 9)

@@ -271,7 +271,7 @@ def test_a_job_that_no_instances_finish_gives_that_reason_in_one_market_and_in_s
         (folder / "endless.toml").write_text(text.replace("amount = 320", "amount = 9000"))
         found = call("plan", folder / "endless.toml", "--db", folder / "w.duckdb", "--at", AT)
         told = " ".join(found.out.split())
-        assert "Why: nothing: no instances finish the job before it is given up" in told
+        assert "Why: no instances: none finish the job before it is given up" in told
         assert "waiting is expected" not in told
 
 

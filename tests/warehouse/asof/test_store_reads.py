@@ -457,6 +457,8 @@ def test_the_list_of_markets(store):
     assert list_markets(store, known_at=T0 - DAY).empty
 
 
-def test_a_gap_that_is_not_stated_is_not_invented(store):
-    add(store, count_row(T0, 4, gap_seconds=None), count_row(T0 + HOUR, 4, gap_seconds=None))
+def test_a_gap_that_is_not_stated_is_measured_and_not_invented(store):
+    add(store, count_row(T0, 4, gap_seconds=None))
     assert list_markets(store)["gap_seconds"].isna().all()
+    add(store, count_row(T0 + HOUR, 4, gap_seconds=None))
+    assert list_markets(store)["gap_seconds"].tolist() == [3600.0]

@@ -179,7 +179,7 @@ def run_lock_probe(path):
 
 
 def test_a_failed_open_lets_go_and_leaves_the_lock_file_as_it_was(path):
-    path.write_bytes(b"no database")
+    path.write_bytes(bytes(8) + b"DUCK, but no database")
     for _ in range(2):
         with pytest.raises(StoreError):
             open_store(path, wait=0)
