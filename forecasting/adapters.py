@@ -27,6 +27,7 @@ from slackwater.forecasting.predictors.last_value import LastValue, is_stale
 from slackwater.forecasting.predictors.laws import ErrorQuantiles, error_quantiles
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
+from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import ForecastError, SettingsError
 
 FEWEST_SLOTS = 48  # A series with fewer slots is forecast by last value (ours)
@@ -228,7 +229,7 @@ class FittedAdapter:
             return _last_values(series, origins, horizon, f"{self.adapter} cannot forecast: {error}")
         age = series.age(origins)
         reasons = tuple(
-            f"newest value is {slots} slots old" if stale else ""
+            f"newest value is {plural(slots, 'slot')} old" if stale else ""
             for slots, stale in zip(age, is_stale(series, age), strict=True)
         )
         if given.ndim == 3:

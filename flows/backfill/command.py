@@ -123,7 +123,7 @@ def _plan(stretch: SlotRange, session: Session) -> Answer:
         "run": "run",
         **{stage: stage for stage in stretch.stages},
     }
-    title = f"Backfill of {len(plans)} slots, {len(shown)} with stages to run"
+    title = f"Backfill of {plural(len(plans), 'slot')}, {len(shown)} with stages to run"
     made = ", ".join(f"{stage}: {count} to run" for stage, count in todo.items())
     return Answer(
         title=title,

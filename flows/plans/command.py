@@ -222,7 +222,7 @@ def fleet_plan(
         turn = query_turn(session, store, at, "fleet")
         value = fleet_answer(turn, requests)
     rows = value["decisions"]
-    title = f"{len(rows)} jobs for the slot of {utc(value['slot'])}"
+    title = f"{plural(len(rows), 'job')} for the slot of {utc(value['slot'])}"
     over = over_since(rows[0], clock)
     blocks: list[Block] = [
         *([over] if over else []),
@@ -289,7 +289,7 @@ def replay(
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
     where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
-    title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
+    title = f"{best['job']} on {where} from {utc(best['from'])}, {plural(best['deadline_slots'], 'slot')}"
     return Answer(
         title=title,
         value=value,

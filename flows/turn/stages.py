@@ -179,7 +179,7 @@ def forecast(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Issue the forecasts of this turn, fill in missing forecasts of past slots, and measure all of them."""
     known = know(turn, found)
     require_markets(known.work)
-    turn.say(f"forecast {len(known.work.markets)} markets")
+    turn.say(f"forecast {plural(len(known.work.markets), 'market')}")
     return replace(found, known=known, measured=forecast_turns([turn], [known.work])[0])
 
 

@@ -39,6 +39,7 @@ from slackwater.forecasting.predictors.price_changes import ChangeProcess, price
 from slackwater.forecasting.predictors.window_shares import NO_SHARES, fit_shares, is_binary, share_laws
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
+from slackwater.warehouse.amounts import plural
 
 # ---
 # Counts: a mixture of distributions with weights from recent accuracy and recalibrated coverage (M6.2, M6.6, ours).
@@ -548,7 +549,7 @@ class FittedAdaptiveLastValue:
                 quantiles[rows] += changes.spread(blocks[needed], horizon, int(extra))[back]
         stale = is_stale(series, age)
         reasons = tuple(
-            f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
+            f"newest value is {plural(g, 'slot')} old" if s else "" for g, s in zip(age, stale, strict=True)
         )
         return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 
@@ -849,7 +850,7 @@ class FittedCombinedPrice:
             mean[lively] = np.where(spread, quantiles[lively].mean(axis=2), mean[lively])
         stale = is_stale(series, age)
         reasons = tuple(
-            f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
+            f"newest value is {plural(g, 'slot')} old" if s else "" for g, s in zip(age, stale, strict=True)
         )
         return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 

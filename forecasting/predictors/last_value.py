@@ -10,6 +10,7 @@ import pandas as pd
 from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, stored
 from slackwater.forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles, indicator
 from slackwater.forecasting.series import Series
+from slackwater.warehouse.amounts import plural
 
 #: Maximal age of a newest value used as the present value (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)
@@ -55,7 +56,7 @@ class FittedLastValue:
         spread = self.spread.reason
         reasons = [spread] * age.size
         for i in np.flatnonzero(is_stale(series, age)):
-            stale = f"newest value is {age[i]} slots old"
+            stale = f"newest value is {plural(age[i], 'slot')} old"
             reasons[i] = f"{stale}; {spread}" if spread else stale
         return tuple(reasons)
 

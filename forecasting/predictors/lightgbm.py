@@ -45,6 +45,7 @@ from slackwater.forecasting.predictors.price_changes import (
 )
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
+from slackwater.warehouse.amounts import plural
 
 # ---
 # Estimations shared by several predictors: computed once per panel and process (ours).
@@ -612,7 +613,7 @@ class FittedBoostedPrice:
         mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
         age = series.age(origins)
         reasons = tuple(
-            f"newest value is {slots} slots old" if stale else ""
+            f"newest value is {plural(slots, 'slot')} old" if stale else ""
             for slots, stale in zip(age, is_stale(series, age), strict=True)
         )
         return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)

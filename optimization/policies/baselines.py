@@ -26,6 +26,7 @@ from slackwater.optimization.policies.pace import (
     spot_is_cheaper,
 )
 from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,8 @@ class OnDemandOnly:
             return narrate(view, allocation)
         n, left = allocation.on_demand, slots_left(view)
         if meets_deadline(view, n):
-            return (
-                f"on-demand only: {n} is the smallest constant number that meets the deadline in {left} slots"
-            )
-        return (
-            f"on-demand only: even {n} instances, the fastest allocation, miss the deadline in {left} slots"
-        )
+            return f"on-demand only: {n} is the smallest constant number that meets the deadline in {plural(left, 'slot')}"
+        return f"on-demand only: even {n} instances, the fastest allocation, miss the deadline in {plural(left, 'slot')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.optimization.selection.contract import Learner, Played, Weights, best_sequence, leader, weigh
 from slackwater.optimization.selection.learners import learner_named
+from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import SettingsError
 
 
@@ -147,7 +148,7 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
     """Return the leading policy by weights learned from ``jobs`` jobs, and the reason why it decides."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
-    since = f"leads after {jobs} jobs" if jobs else "leads by the results of experiments"
+    since = f"leads after {plural(jobs, 'job')}" if jobs else "leads by the results of experiments"
     return name, f"{since}, weight {weight:.3f}"
 
 

@@ -206,7 +206,7 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
     )
     last = learner_regret(ledger, learner).iloc[-1]
     notes.append(
-        f"Selection by {learner.name} after {len(rounds.jobs)} jobs: regret {last['static_regret']:.3f} "
+        f"Selection by {learner.name} after {plural(len(rounds.jobs), 'job')}: regret {last['static_regret']:.3f} "
         f"(bound {last['static_bound']:.3f}) against the best single policy, {last['static_regret_leader']:.3f} "
         "when following the leader."
     )

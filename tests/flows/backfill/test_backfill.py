@@ -218,7 +218,7 @@ def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, se
     assert sum("'brief'" in repr(row) for row in expected["outcomes"]) > 1
     with open_store(live) as store:
         why = [row["chosen_because"] for row in decisions_of(store, "long")]
-    assert [text.startswith("leads after 1 jobs") for text in why] == [False, False, True, True]
+    assert [text.startswith("leads after 1 job,") for text in why] == [False, False, True, True]
     same(tables(db), expected)
 
 
