@@ -1011,7 +1011,7 @@ def finish_interval(row: Mapping[str, Any]) -> str:
         return ""
     start = utc(low)[: -len(" UTC")]
     if not high:
-        return f"from {start} UTC, in 1 of 10 cases or more never"
+        return f"from {start} UTC, never in 1 of 10 cases or more"
     return f"{start} to {utc(high)[11:] if utc(high)[:10] == start[:10] else utc(high)}"
 
 

@@ -86,12 +86,25 @@ def _until(end: Any, now: datetime | None) -> str:
     )
 
 
+def may_be_given_up(row: Mapping[str, Any]) -> bool:
+    """Return whether a job never finishes in 1 of 10 cases or more: its cost is not comparable with that of on-demand only."""
+    return bool(row.get("expected_finish_p10")) and not row.get("expected_finish_p90")
+
+
 def _cost(row: Mapping[str, Any]) -> str:
-    """Return the expected cost of the job, compared with on-demand only where that is known."""
+    """Return the expected cost of the job, compared with on-demand only where that is known and the job seldom given up.
+
+    >>> _cost({"expected_cost_usd": 187.0, "saved_share": 0.66, "expected_finish_p10": "2026-11-27T06:21:00+00:00"})
+    'Expected cost $187, including cases in which the job is given up.'
+    """
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
     if cost is None or (row.get("shortfall") and not cost):  # an abandoned job costs nothing more
         return ""
     less = ""
+    if row.get("expected_finish_p10") and not row.get(
+        "expected_finish_p90"
+    ):  # 1 of 10 cases or more never finishes
+        less, share = ", including cases in which the job is given up", None
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
     between = cost_interval(row).replace(" to ", " to $")
@@ -101,7 +114,7 @@ def _cost(row: Mapping[str, Any]) -> str:
         return f"Expected cost ${dollars(cost)}{between}{less}."
     between = f" (${between}{_CENTRAL}{tail})" if between else ""
     only = as_number(row.get("on_demand_only_usd"))
-    less += f", ${dollars(only)}" if less and only is not None else ""
+    less += f", ${dollars(only)}" if share is not None and only is not None else ""
     return f"Cost about ${dollars(cost)}{between}{less}; {row.get('evidence_basis') or assumption(row)}."
 
 
@@ -193,13 +206,14 @@ def budget(row: Mapping[str, Any]) -> str:
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
-    Jobs without an on-demand price are not included.
+    Jobs without an on-demand price, and those that may be given up, are not included.
     """
     known = [
         (float(saved), float(alone))
         for row in decisions
         if (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
+        and not may_be_given_up(row)
     ]
     return sum(saved for saved, _ in known), sum(alone for _, alone in known)
 

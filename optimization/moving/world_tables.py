@@ -142,7 +142,7 @@ class WorldTables:
 
     @property
     def tie_usd(self) -> float:
-        """Difference of two values that is a tie, USD."""
+        """Largest difference of two values that counts as a tie, USD."""
         return TIE * abs(self.job.job.worth.usd)
 
     def _granted(self, view: MarketsView) -> WorldOptions:

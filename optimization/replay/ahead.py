@@ -114,10 +114,10 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
 
 
 def beliefs_on_paths(variants: Sequence[Belief], sampled: MarketPaths) -> np.ndarray:
-    """Return the variant in which a policy believes on each path in each slot after the present, shape (paths, slots) (M13.4).
+    """Return the variant that the policy takes for the market on each path in each later slot, shape (paths, slots) (M13.4).
 
-    It is the variant that the counts up to the slot make the likeliest, with a probability of at least
-    `LIKELY`; where none is so likely it is ``len(variants)``, the present belief.
+    It is the most probable variant given the counts up to the slot, if its probability is at least `LIKELY`;
+    otherwise ``len(variants)``, which stands for the present belief.
     """
     (paths, slots), chain = sampled.count.shape, variants[0].counts
     steps = np.stack([each.count_transitions(slots) for each in variants], axis=-1)
@@ -397,7 +397,7 @@ class _LearningWishes:
         paths: WorldPaths,
         sampled: MarketPaths,
     ) -> _LearningWishes:
-        """Return the wishes from the present on; the state of the policy on a path is one, whatever it believes."""
+        """Return the wishes from the present on; a path has one state of the policy, the same under all beliefs."""
         under: list[_Wishes] = []
         for belief in beliefs:
             # The tables of a belief do not apply to the next.
@@ -431,7 +431,7 @@ class _LearningWishes:
         return targets
 
     def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
-        """Return the paths on which the guard counts, whatever the belief."""
+        """Return the paths on which the guard applies, which do not depend on the belief."""
         return self.under[0].guarded(slot, own, wished, safe)
 
 

@@ -13,7 +13,7 @@ from test_ui import client_of
 
 from slackwater.flows.ledger.decisions import decisions_of, document, stored_decisions
 from slackwater.flows.ledger.fields import DECISION, Field, columns_of
-from slackwater.flows.ledger.headline import outlook
+from slackwater.flows.ledger.headline import headline, outlook
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import render_page
@@ -192,9 +192,12 @@ def test_a_job_that_may_never_finish_shows_no_end_of_its_interval():
     }  # fmt: skip
     told = outlook(row)
     assert told[0] == (
-        "Expected finish 2026-03-10 11:50 UTC (from 2026-03-10 10:00 UTC, in 1 of 10 cases or more never), "
+        "Expected finish 2026-03-10 11:50 UTC (from 2026-03-10 10:00 UTC, never in 1 of 10 cases or more), "
         "deadline 2026-03-10 12:00 UTC."
     )
+    held = {"on_demand": 0, "spot": 2, "slot_end": "2026-03-10T06:30:00+00:00", "change": "no change"}
+    cost = headline(row | held | {"expected_cost_usd": 187.0, "saved_share": 0.66})
+    assert cost.endswith("Expected cost $187, including cases in which the job is given up.")
     assert outlook(row | {"worth_note": "not worth running on now"}) == [
         "Deadline 2026-03-10 12:00 UTC, risk of missing it 20 %."
     ]
