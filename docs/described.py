@@ -186,22 +186,19 @@ def schema() -> str:
         lines = ["## Questions", ""]
         for question, answer in QUESTIONS.items():
             lines += [f"**{question}**", "", "```sql", answer.strip(), "```", ""]
-        for heading, some in (("Views", tables.views()), ("Tables", tables.tables())):
-            lines += [f"## {heading}", "", *_index(some), ""]
-            for name, one in some.items():
+        for heading, some in (("Views", tables.VIEWS), ("Tables", TABLES)):
+            relations = tables.relations(some)
+            lines += [f"## {heading}", "", *_index(relations), ""]
+            for name, one in relations.items():
                 lines += _relation_section(store, name, one)
         return "\n".join(lines)
 
 
 def _index(some: Mapping[str, tables.Relation]) -> Iterator[str]:
     yield from ("| name | key of a row | joins |", "| --- | --- | --- |")
-    for name in some:
+    for name, one in some.items():
         joins = ", ".join(f"[{needed}](#{needed})" for needed in _joins(name))
-        yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in _key(name, some))} | {joins} |"
-
-
-def _key(name: str, some: Mapping[str, tables.Relation]) -> tuple[str, ...]:
-    return some[name].key or TABLES[name].key
+        yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in one.key)} | {joins} |"
 
 
 def _joins(name: str) -> list[str]:

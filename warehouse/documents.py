@@ -76,12 +76,17 @@ def names_file(job: str) -> bool:
 
 
 @cache
+def read_text(package: str, name: str) -> str:
+    """Return the text of a file of a package; callers pass their ``__package__``."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
 def read_sql(package: str, name: str) -> str:
     """Return the text of ``sql/<name>.sql`` in a package; callers pass their ``__package__``."""
-    return files(package).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    return read_text(package, f"sql/{name}.sql")
 
 
 @cache
 def read_data(package: str, name: str) -> dict[str, Any]:
     """Return the content of ``data/<name>.toml`` in a package; the result is cached, so callers must not modify it."""
-    return tomllib.loads(files(package).joinpath(f"data/{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(read_text(package, f"data/{name}.toml"))

@@ -12,7 +12,6 @@ import pandas as pd
 from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.following import FollowedMarket
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
-from slackwater.flows.schemas.tables import planned_series_sql
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import as_number, number, plural, price, rows_of, utc
 from slackwater.flows.turn.markets.histories import read_history
@@ -20,6 +19,7 @@ from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.report.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.errors import InputError, SlackwaterError
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
@@ -91,7 +91,12 @@ def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
         "SELECT sid, '{}' AS kind, arg_max({}, row(observed_at, known_at)) AS value FROM {} "
         "WHERE known_at <= $at AND {} GROUP BY sid"
     )
-    prices = newest.format("price", "price_usd", "price", f"sid IN ({planned_series_sql()})")
+    # Not `market_series.planned`: a file that was last written by an older version has an older view.
+    planned = (
+        f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM series WHERE kind = 'price') "
+        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
+    )
+    prices = newest.format("price", "price_usd", "price", f"sid IN ({planned})")
     counts = newest.format("count", "available", "availability", "kind IS DISTINCT FROM 'score'")
     at = reading.at if reading.at is not None else pd.Timestamp("9999-12-31", tz="UTC")
     rows = reading.store.execute(

@@ -57,7 +57,9 @@ INTERNAL = ("schema_steps", "staged_pages")
 DESCRIPTION = DESCRIBED = "described"
 
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+) ", re.M)
-_COMMENTED = re.compile(r"^COMMENT ON (?:TABLE|VIEW|COLUMN) (\w+)")
+_NOTE = re.compile(r"--.*")
+_LITERAL = re.compile(r"'[^']*'")
+_COMMENTED = re.compile(r"^COMMENT ON (?:TABLE|VIEW|COLUMN) (\w+)", re.M)
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 
 
@@ -224,15 +226,18 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
         f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({sql_literal(file)});"
         for name, file in files.items()
     ]
-    lines = read_sql(__package__, DESCRIPTION).splitlines()
-    there, known = set(files), {*TABLES, *(found[1] for line in lines if (found := _VIEW.match(line)))}
-    for line in lines:
-        if found := _VIEW.match(line):
-            if known.intersection(re.findall(r"\w+", line[found.end() :])) <= there:
+    statements = [
+        f"{text.strip()};" for text in read_sql(__package__, DESCRIPTION).split(";\n") if text.strip()
+    ]
+    there, known = set(files), {*TABLES, *(found[1] for text in statements if (found := _VIEW.search(text)))}
+    for text in statements:
+        if found := _VIEW.search(text):
+            read = _LITERAL.sub("", _NOTE.sub("", text[found.end() :]))
+            if known.intersection(re.findall(r"\w+", read)) <= there:
                 there.add(found[1])
-                made.append(line)
-        elif (found := _COMMENTED.match(line)) and found[1] in there:
-            made.append(line.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
+                made.append(text)
+        elif (found := _COMMENTED.search(text)) and found[1] in there:
+            made.append(text.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
     return made
 
 
