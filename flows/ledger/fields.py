@@ -1,4 +1,4 @@
-"""Fields of a decision and of a leaderboard row, each declared once.
+"""Fields of a decision, a leaderboard row, an outcome and a forecast error, each declared once in ``data/fields.csv``.
 
 Every module that stores, publishes, prints or draws a decision uses these fields: the stored row,
 the JSON and its schema, the terminal, the report and the UI. This module does not import pandas, as
@@ -7,6 +7,7 @@ help texts load it.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing_extensions import TypedDict
 from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.documents import read_text
 from slackwater.warehouse.errors import MarketError
 
 if TYPE_CHECKING:
@@ -402,562 +404,151 @@ def zone_of(market: str | None) -> str:
     return "any zone" if place == "*" else place
 
 
+# ---
+# The tables of fields, each a row of ``data/fields.csv``.
+
+#: Types of fields, by the name in the column ``type``, with their limits. "?" after the name allows None; "one of a, b" is a text.
+_TYPES: Final[dict[str, tuple[Any, Mapping[str, Any]]]] = {
+    "text": (str, {}),
+    "time": (str, TIME),
+    "flag": (bool, {}),
+    "whole": (int, {}),
+    "count": (int, NOT_NEGATIVE),
+    "number": (float, {}),
+    "amount": (float, NOT_NEGATIVE),
+    "positive": (float, POSITIVE),
+    "share": (float, SHARE),
+    "texts": (list[str], {}),
+    "market": (MarketParts, {}),
+    "slots": (list[PlannedSlot], {}),
+}
+_FORMATS: Final = {"": auto, "usd": usd, "percent": percent, "risk": risk, "zone_of": zone_of}
+
+
+def read_fields(
+    table: str, values: Mapping[str, Callable[[OpenJob, Decision], Any]] | None = None
+) -> dict[str, Field]:
+    """Return the fields of a table of ``data/fields.csv`` in order; ``values`` compute them from a job and its decision."""
+    rows = csv.DictReader(read_text(__package__, "data/fields.csv").splitlines())
+    return {
+        row["field"]: Field(
+            kind=kind,
+            limits=json.loads(row["limits"]) if row["limits"] else limits,
+            words=row["words"],
+            column=bool(row["stored"]),
+            heading=row["heading"],
+            unit=row["unit"],
+            format=_FORMATS[row["format"]],
+            tone=_abnormal if row["tone"] else None,
+            shown=(row["shown"],) if row["shown"] else (TABLE, JOB),
+            place=int(row["place"] or 0),
+            card=int(row["card"] or 0),
+            beneath=bool(row["beneath"]),
+            glance=bool(row["glance"]),
+            value=(values or {}).get(row["field"]),
+        )
+        for row in rows
+        if row["table"] == table
+        for kind, limits in [_type_of(row["type"])]
+    }
+
+
+def _type_of(name: str) -> tuple[Any, Mapping[str, Any]]:
+    plain = name.removesuffix("?")
+    choices = plain.removeprefix("one of ")
+    kind, limits = (Literal[tuple(choices.split(", "))], {}) if choices != plain else _TYPES[plain]
+    return (kind | None if plain != name else kind), limits
+
+
+def _abnormal(value: Any) -> str:
+    return "off"
+
+
 #: Fields added to a decision on delivery or by ``plan``; its row has the rest of `DECISION`.
 DELIVERED: Final = (
     "schema", "program", "version", "key", "market_parts", "valid_until", "issued_at", "expired", "alone", "decided_with",
 )  # fmt: skip
-#: All fields of a decision, in the order of its document.
-DECISION: Final[dict[str, Field]] = {
-    "schema": Field(kind=Literal["slackwater.decision/2"], words="Name and version of this format."),
-    "program": Field(kind=Literal["slackwater"], words="Program that wrote the document."),
-    "version": Field(kind=str, words="Version of the program."),
-    "key": Field(
-        kind=str,
-        words="Idempotency key, identical for the same job, market, source and slot.",
-        limits={"pattern": "^[0-9a-f]{32}$"},
-    ),
-    "job": Field(
-        kind=str,
-        words="Name of the job, as given by its owner.",
-        limits={"minLength": 1},
-        value=lambda job, made: made.job,
-        column=True,
-        heading="job",
-        shown=(TABLE,),
-    ),
-    "market": Field(
-        kind=str,
-        words="provider/region/zone/instance_type.",
-        value=lambda job, made: job.history.market.key,
-        heading="market",
-        shown=(TABLE,),
-        card=21,
-        beneath=True,
-    ),
-    "market_parts": Field(kind=MarketParts, words="Provider, region, zone and instance type of the market."),
-    "source": Field(
-        kind=str,
-        words="Source of the observations of the market.",
-        value=lambda job, made: job.history.source,
-    ),
-    "synthetic": Field(
-        kind=list[str],
-        words="Assumptions about the market in place of measurements, a sentence each; about all markets of the job if it has not "
-        "started yet; empty if everything was measured.",
-        value=lambda job, made: list(job.history.assumptions),
-    ),
-    "slot": Field(
-        kind=str,
-        words="Start of the slot that the decision is for, UTC.",
-        limits=TIME,
-        value=lambda job, made: job.live.now.isoformat(),
-        column=True,
-        heading="slot",
-        unit="UTC",
-        card=22,
-        beneath=True,
-    ),
-    "slot_end": Field(
-        kind=str,
-        words="End of that slot, UTC.",
-        limits=TIME,
-        value=lambda job, made: (job.live.now + job.live.step).isoformat(),
-        heading="until",
-        unit="UTC",
-        shown=(TABLE,),
-        card=13,
-        beneath=True,
-    ),
-    "valid_until": Field(
-        kind=str, words="End of validity: do not start instances for this decision later.", limits=TIME
-    ),
-    "issued_at": Field(
-        kind=str | None,
-        words="Time of the turn that issued the decision, in the output of `slackwater plan`; null if no turn has issued it yet, "
-        "and "
-        "in delivered documents.",
-        limits=TIME,
-    ),
-    "expired": Field(
-        kind=bool | None,
-        words="Whether the slot had ended when `slackwater plan` printed the decision; null in delivered documents.",
-    ),
-    "alone": Field(
-        kind=bool | None,
-        words="Whether the job was planned alone (`slackwater plan --alone`), as if no other job needed spot; null in delivered "
-        "documents.",
-    ),
-    "decided_with": Field(
-        kind=list[str] | None,
-        words="Other open jobs that share the spot instances of the slot, in the output of `slackwater plan`; null in delivered "
-        "documents.",
-    ),
-    "step_minutes": Field(
-        kind=float,
-        words="Length of a slot, minutes.",
-        limits=POSITIVE,
-        value=lambda job, made: job.live.step.total_seconds() / 60.0,
-    ),
-    "on_demand": Field(
-        kind=int,
-        words="On-demand instances to run in the slot.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: made.allocation.on_demand,
-        column=True,
-        heading="on-demand",
-        card=11,
-        glance=True,
-    ),
-    "spot": Field(
-        kind=int,
-        words="Spot instances to run in the slot.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: made.allocation.spot,
-        column=True,
-        heading="spot",
-        card=12,
-        glance=True,
-    ),
-    "held_on_demand": Field(
-        kind=int | None,
-        words="On-demand instances running when the slot begins, from the newest report or else the previous decision.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: job.held.allocation.on_demand,
-    ),
-    "held_spot": Field(
-        kind=int | None,
-        words="Spot instances running when the slot begins, from the newest report or else the instances of the previous decision "
-        "that were available.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: job.held.allocation.spot,
-    ),
-    "held_from": Field(
-        kind=Literal["decided", "reported"] | None,
-        words="Origin of held_on_demand and held_spot: reported by the job's owner, or computed from the decisions.",
-        value=lambda job, made: "reported" if job.held.reported else "decided",
-    ),
-    "start_on_demand": Field(
-        kind=int | None,
-        words="On-demand instances to start now, in addition to the running instances; if the job moves, all in its new market.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: made.allocation.on_demand - _continued_instances(job, made)[0],
-    ),
-    "start_spot": Field(
-        kind=int | None,
-        words="Spot instances to start now, in addition to the running instances; if the job moves, all in its new market.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: made.allocation.spot - _continued_instances(job, made)[1],
-    ),
-    "stop_on_demand": Field(
-        kind=int | None,
-        words="Running on-demand instances to stop now; if the job moves, all in the market that it leaves.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: job.held.allocation.on_demand - _continued_instances(job, made)[0],
-    ),
-    "stop_spot": Field(
-        kind=int | None,
-        words="Running spot instances to stop now; if the job moves, all in the market that it leaves.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: job.held.allocation.spot - _continued_instances(job, made)[1],
-    ),
-    "change": Field(
-        kind=str | None,
-        words="Instances to start and stop, compared with the running instances.",
-        value=_change,
-        heading="change",
-        card=14,
-        beneath=True,
-    ),
-    "gpus_per_instance": Field(
-        kind=int | None,
-        words="GPUs per instance, from the job or else the catalogue; null if unknown.",
-        limits={"minimum": 1},
-        value=lambda job, made: job.run.gpus,
-    ),
-    "gpus": Field(
-        kind=int | None,
-        words="GPUs of all instances to run in the slot, on-demand and spot; null if unknown.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: None if job.run.gpus is None else made.allocation.total * job.run.gpus,
-    ),
-    "instances": Field(
-        kind=str | None,
-        words="All instances to run in the slot, with their GPUs if known; null without instances.",
-        value=_instances,
-        heading="instances",
-        card=15,
-        beneath=True,
-    ),
-    "policy": Field(
-        kind=str,
-        words="Policy that made the decision.",
-        value=lambda job, made: made.policy,
-        column=True,
-        heading="policy",
-        place=2,
-        card=51,
-        beneath=True,
-    ),
-    "chosen_because": Field(kind=str, words="Reason why this policy was chosen."),
-    "reason": Field(
-        kind=str,
-        words="Reason for the decision, in a sentence.",
-        value=lambda job, made: made.reason,
-        column=True,
-        heading="why",
-        place=2,
-        card=61,
-        beneath=True,
-    ),
-    "expected_cost_usd": Field(
-        kind=float,
-        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if evidence is null "
-        "and availability_note is not, the cost if spot is never lost.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: round(made.expected.cost_usd, 4),
-        heading="expected cost",
-        unit="$",
-        format=usd,
-        card=31,
-        glance=True,
-    ),
-    "expected_cost_p10_usd": Field(
-        kind=float | None,
-        words="Cost at the 10 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: round(made.expected.cost_p10_usd, 4),
-    ),
-    "expected_cost_p90_usd": Field(
-        kind=float | None,
-        words="Cost at the 90 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: round(made.expected.cost_p90_usd, 4),
-    ),
-    "on_demand_only_usd": Field(
-        kind=float | None,
-        words="Cost of the whole job with on-demand only, from first slot to last; null if no on-demand price is known.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: _rounded(job.live.on_demand_only_usd, 4),
-    ),
-    "saved_usd": Field(
-        kind=float | None,
-        words="Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand "
-        "price "
-        "is known, or the job is more likely abandoned than finished.",
-        value=lambda job, made: _rounded(_expected_saving(job, made), 4),
-        heading="saved",
-        unit="$",
-        format=usd,
-        card=33,
-        glance=True,
-    ),
-    "saved_share": Field(
-        kind=float | None,
-        words="Expected saving as a share of on_demand_only_usd.",
-        limits={"maximum": 1},
-        value=_saved_share,
-        heading="of on-demand only",
-        format=percent,
-        card=34,
-        glance=True,
-    ),
-    "expected_finish": Field(
-        kind=str,
-        words="Expected end of the job: the mean over sampled scenarios.",
-        limits=TIME,
-        value=_finish,
-        heading="expected finish",
-        unit="UTC",
-        shown=(TABLE,),
-        card=42,
-    ),
-    "expected_finish_p10": Field(
-        kind=str | None,
-        words="End at the 10 % quantile over sampled scenarios; null if the risk is unknown.",
-        limits=TIME,
-        value=lambda job, made: _finish_quantile(job, made, 0.1),
-    ),
-    "expected_finish_p90": Field(
-        kind=str | None,
-        words="End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.",
-        limits=TIME,
-        value=lambda job, made: _finish_quantile(job, made, 0.9),
-    ),
-    "availability_note": Field(
-        kind=str | None,
-        words="Warning that availability was not observed, with the basis of cost and risk; null if it was observed.",
-        value=_availability_note,
-    ),
-    "evidence": Field(
-        kind=int | None,
-        words="Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts "
-        "now and then, 4 counts in every slot; null in decisions stored before this was computed.",
-        limits={"minimum": 0, "maximum": 4},
-        value=lambda job, made: made.evidence.level,
-    ),
-    "evidence_basis": Field(
-        kind=str | None,
-        words="What is known of availability, in words; null in decisions stored before this was computed.",
-        value=lambda job, made: str(made.evidence),
-    ),
-    "late_probability": Field(
-        kind=float | None,
-        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if it was not "
-        "observed recently; in older decisions also if it was not observed.",
-        limits=SHARE,
-        value=_late_probability,
-        heading="risk of missing deadline",
-        format=risk,
-        place=1,
-        card=41,
-        glance=True,
-    ),
-    "deadline": Field(
-        kind=str,
-        words="End of the last slot before the job's deadline, UTC.",
-        limits=TIME,
-        value=lambda job, made: job.live.deadline.isoformat(),
-        heading="deadline",
-        unit="UTC",
-        shown=(TABLE,),
-        card=44,
-    ),
-    "must_finish": Field(
-        kind=bool,
-        words="Hard deadline: the job has no value, and is never abandoned while finishing is possible.",
-        value=lambda job, made: job.run.must_finish,
-    ),
-    "on_demand_usd_per_hour": Field(
-        kind=float | None,
-        words="Price of an on-demand instance, USD per hour; null if unknown, or if nothing is sold on demand.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: job.history.on_demand_usd if job.history.on_demand.known else None,
-    ),
-    "on_demand_from": Field(
-        kind=str | None,
-        words="Origin of the on-demand price: job, settings, observed, elsewhere, catalogue with region, date and source; "
-        "unknown, with the price that the plan assumes; or not sold.",
-        value=lambda job, made: str(job.history.on_demand),
-        heading="on-demand price from",
-        shown=(JOB,),
-    ),
-    "on_demand_note": Field(
-        kind=str | None,
-        words="Warning that no on-demand price is known, or that nothing is sold on demand, with the consequence; null otherwise.",
-        value=_on_demand_note,
-        heading="on-demand",
-        shown=(JOB,),
-        place=3,
-    ),
-    "spot_usd_per_hour": Field(
-        kind=float | None,
-        words="Observed price of a spot instance in the slot, USD per hour; null if it was not observed.",
-        limits=NOT_NEGATIVE,
-        value=_spot_price,
-    ),
-    "forecaster": Field(
-        kind=str | None,
-        words="Forecaster used for the plan; null without a forecast.",
-        value=lambda job, made: job.forecast.predictor if job.forecast else None,
-    ),
-    "fallback": Field(
-        kind=str | None,
-        words="Reason why a simpler model made the forecast, or `no forecast`; empty if the forecaster made it.",
-        value=lambda job, made: job.forecast.fallback if job.forecast else "no forecast",
-    ),
-    "solver": Field(
-        kind=str,
-        words="How the optimization problems of the decision were solved; empty if there were none.",
-        value=lambda job, made: made.solver,
-    ),
-    "progress": Field(
-        kind=float,
-        words="Work done at the start of the slot, in workload_unit.",
-        value=lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
-    ),
-    "progress_share": Field(
-        kind=float,
-        words="Work done as a share of the workload.",
-        limits={"maximum": 1},
-        value=lambda job, made: round(_share(job, made), 6),
-    ),
-    "workload": Field(
-        kind=float,
-        words="Total work of the job, in workload_unit.",
-        limits=POSITIVE,
-        value=lambda job, made: job.request.workload.amount,
-    ),
-    "workload_unit": Field(
-        kind=Literal["tokens", "gpu_hours", "instance_hours", "slots"],
-        words="Unit of progress and workload.",
-        value=lambda job, made: job.request.workload.unit,
-    ),
-    "workload_instance_hours": Field(
-        kind=float | None,
-        words="Total work of the job in instance-hours; null if the work is given in tokens.",
-        limits=POSITIVE,
-        value=_instance_hours,
-    ),
-    "work": Field(
-        kind=str | None,
-        words="Total work of the job as text, in the unit of the job and in instance-hours or GPU-hours.",
-        value=_work,
-        heading="work",
-        card=24,
-        beneath=True,
-    ),
-    "progress_from": Field(
-        kind=Literal["decided", "reported"],
-        words="Origin of progress: reported by the job's owner, or computed from the decisions.",
-        value=lambda job, made: "reported" if job.progress_report else "decided",
-    ),
-    "progress_reported_at": Field(
-        kind=str | None,
-        words="Time of the report that progress is based on; null without a report.",
-        limits=TIME,
-        value=lambda job, made: job.progress_report.reported_at.isoformat() if job.progress_report else None,
-    ),
-    "held_before": Field(
-        kind=int,
-        words="Instances run in the previous slot, as reported or decided.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: made.progress.n_previous,
-    ),
-    "budget_usd": Field(
-        kind=float | None,
-        words="Budget: the most that the job may cost in total; null without a budget.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
-    ),
-    "paid_usd": Field(
-        kind=float | None,
-        words="Cost of the job before the slot, computed from its decisions.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: round(made.progress.cost_usd, 4),
-    ),
-    "over_budget_probability": Field(
-        kind=float | None,
-        words="Probability that finishing costs more than the budget: the share of sampled scenarios; null without a budget, or if "
-        "the risk is unknown.",
-        limits=SHARE,
-        value=_over_budget,
-    ),
-    "budget_note": Field(
-        kind=str | None,
-        words="Warning that the budget does not cover finishing on demand, with the consequence; null if it does.",
-        value=_budget_note,
-    ),
-    "worth_note": Field(
-        kind=str | None,
-        words="Note that the job runs nothing as finishing costs more than it is worth: its value, the cost on demand from here, "
-        "and how often it is abandoned; null otherwise, and in decisions stored before this was computed.",
-        value=_worth_note,
-        heading="not worth it",
-        card=2,
-        beneath=True,
-        shown=(TABLE,),
-    ),
-    "shortfall": Field(
-        kind=str | None,
-        words="Warning that the job cannot finish in time, by how much, and a remedy; null if on-demand alone can finish it in "
-        "time.",
-        value=lambda job, made: job.live.shortfall(made.progress) or None,
-        heading="warning",
-        tone=lambda value: "off",
-        card=1,
-        beneath=True,
-        glance=True,
-        shown=(TABLE,),
-    ),
-    "stale": Field(
-        kind=str | None,
-        words="Warning that the market's newest observation is too old, with its age; null if it is recent.",
-        value=lambda job, made: job.stale,
-        heading="old data",
-        shown=(JOB,),
-        place=3,
-    ),
-    "contradicted": Field(
-        kind=str | None,
-        words="Warning that another source contradicts the source in use, and by how much; null without contradiction (M1.5).",
-        value=lambda job, made: "; ".join(job.history.contradicted) or None,
-        heading="sources disagree",
-        shown=(JOB,),
-        place=3,
-    ),
-    "assuming": Field(
-        kind=str | None,
-        words="What cost, finish and risk assume; null if even on-demand alone misses the deadline.",
-        value=_assuming,
-    ),
-    "guarded": Field(
-        kind=bool | None,
-        words="Whether the deadline is met whatever becomes of spot, as long as on-demand is granted as assumed (M12.7); null in "
-        "decisions stored before this was computed.",
-        value=lambda job, made: made.guarded,
-    ),
-    "standby_on_demand": Field(
-        kind=int | None,
-        words="On-demand instances to run at once, in all, if all spot instances are lost before slot_end; null without spot.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: None if made.standby is None else made.standby.on_demand,
-    ),
-    "standby_spot": Field(
-        kind=int | None,
-        words="Spot instances to run at once in standby_market if all spot instances are lost before slot_end; null without spot.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: None if made.standby is None else made.standby.spot,
-    ),
-    "standby_market": Field(
-        kind=str | None,
-        words="Market in which to run at once if all spot instances are lost before slot_end; null without spot.",
-        value=_standby_market,
-    ),
-    "standby": Field(
-        kind=str | None,
-        words="What to do at once if all spot instances are lost before slot_end; null without spot.",
-        value=_standby,
-        heading="if spot is lost",
-        card=16,
-        beneath=True,
-    ),
-    "planned": Field(
-        kind=list[PlannedSlot] | None,
-        words="Planned instances of the following slots, which later decisions may change; null if the policy makes no plan.",
-        value=_planned_instances,
-    ),
-    "place": Field(
-        kind=str | None,
-        words="Market that holds the checkpoint of a multi-market job from this slot on; null for a single-market job, and for a "
-        "job "
-        "that has not started yet.",
-        value=lambda job, made: _market_name(job, made.market),
-        heading="place",
-        format=zone_of,
-        shown=(JOB,),
-    ),
-    "moved_from": Field(
-        kind=str | None,
-        words="Market that the job leaves in this slot; null if it does not move.",
-        value=lambda job, made: _market_name(job, made.moved_from),
-        heading="moves from",
-        format=zone_of,
-        card=23,
-        beneath=True,
-    ),
-    "move_usd": Field(
-        kind=float | None,
-        words="Cost of the move in addition to the instances; null for a single-market job.",
-        limits=NOT_NEGATIVE,
-        value=lambda job, made: round(made.move_usd, 4) if job.request.may_move else None,
-    ),
-    "probe_next": Field(
-        kind=str | None,
-        words="Market to probe next: of the markets not observed in this slot, the market whose count is most valuable to know; "
-        "null without such a market.",
-        value=lambda job, made: _market_name(job, made.probe_next),
-    ),
+#: How the fields of a decision that its row has are computed.
+_VALUES: Final[dict[str, Callable[[OpenJob, Decision], Any]]] = {
+    "job": lambda job, made: made.job,
+    "market": lambda job, made: job.history.market.key,
+    "source": lambda job, made: job.history.source,
+    "synthetic": lambda job, made: list(job.history.assumptions),
+    "slot": lambda job, made: job.live.now.isoformat(),
+    "slot_end": lambda job, made: (job.live.now + job.live.step).isoformat(),
+    "step_minutes": lambda job, made: job.live.step.total_seconds() / 60.0,
+    "on_demand": lambda job, made: made.allocation.on_demand,
+    "spot": lambda job, made: made.allocation.spot,
+    "held_on_demand": lambda job, made: job.held.allocation.on_demand,
+    "held_spot": lambda job, made: job.held.allocation.spot,
+    "held_from": lambda job, made: "reported" if job.held.reported else "decided",
+    "start_on_demand": lambda job, made: made.allocation.on_demand - _continued_instances(job, made)[0],
+    "start_spot": lambda job, made: made.allocation.spot - _continued_instances(job, made)[1],
+    "stop_on_demand": lambda job, made: job.held.allocation.on_demand - _continued_instances(job, made)[0],
+    "stop_spot": lambda job, made: job.held.allocation.spot - _continued_instances(job, made)[1],
+    "change": _change,
+    "gpus_per_instance": lambda job, made: job.run.gpus,
+    "gpus": lambda job, made: None if job.run.gpus is None else made.allocation.total * job.run.gpus,
+    "instances": _instances,
+    "policy": lambda job, made: made.policy,
+    "reason": lambda job, made: made.reason,
+    "expected_cost_usd": lambda job, made: round(made.expected.cost_usd, 4),
+    "expected_cost_p10_usd": lambda job, made: round(made.expected.cost_p10_usd, 4),
+    "expected_cost_p90_usd": lambda job, made: round(made.expected.cost_p90_usd, 4),
+    "on_demand_only_usd": lambda job, made: _rounded(job.live.on_demand_only_usd, 4),
+    "saved_usd": lambda job, made: _rounded(_expected_saving(job, made), 4),
+    "saved_share": _saved_share,
+    "expected_finish": _finish,
+    "expected_finish_p10": lambda job, made: _finish_quantile(job, made, 0.1),
+    "expected_finish_p90": lambda job, made: _finish_quantile(job, made, 0.9),
+    "availability_note": _availability_note,
+    "evidence": lambda job, made: made.evidence.level,
+    "evidence_basis": lambda job, made: str(made.evidence),
+    "late_probability": _late_probability,
+    "deadline": lambda job, made: job.live.deadline.isoformat(),
+    "must_finish": lambda job, made: job.run.must_finish,
+    "on_demand_usd_per_hour": lambda job, made: (
+        job.history.on_demand_usd if job.history.on_demand.known else None
+    ),
+    "on_demand_from": lambda job, made: str(job.history.on_demand),
+    "on_demand_note": _on_demand_note,
+    "spot_usd_per_hour": _spot_price,
+    "forecaster": lambda job, made: job.forecast.predictor if job.forecast else None,
+    "fallback": lambda job, made: job.forecast.fallback if job.forecast else "no forecast",
+    "solver": lambda job, made: made.solver,
+    "progress": lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
+    "progress_share": lambda job, made: round(_share(job, made), 6),
+    "workload": lambda job, made: job.request.workload.amount,
+    "workload_unit": lambda job, made: job.request.workload.unit,
+    "workload_instance_hours": _instance_hours,
+    "work": _work,
+    "progress_from": lambda job, made: "reported" if job.progress_report else "decided",
+    "progress_reported_at": lambda job, made: (
+        job.progress_report.reported_at.isoformat() if job.progress_report else None
+    ),
+    "held_before": lambda job, made: made.progress.n_previous,
+    "budget_usd": lambda job, made: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
+    "paid_usd": lambda job, made: round(made.progress.cost_usd, 4),
+    "over_budget_probability": _over_budget,
+    "budget_note": _budget_note,
+    "worth_note": _worth_note,
+    "shortfall": lambda job, made: job.live.shortfall(made.progress) or None,
+    "stale": lambda job, made: job.stale,
+    "contradicted": lambda job, made: "; ".join(job.history.contradicted) or None,
+    "assuming": _assuming,
+    "guarded": lambda job, made: made.guarded,
+    "standby_on_demand": lambda job, made: None if made.standby is None else made.standby.on_demand,
+    "standby_spot": lambda job, made: None if made.standby is None else made.standby.spot,
+    "standby_market": _standby_market,
+    "standby": _standby,
+    "planned": _planned_instances,
+    "place": lambda job, made: _market_name(job, made.market),
+    "moved_from": lambda job, made: _market_name(job, made.moved_from),
+    "move_usd": lambda job, made: round(made.move_usd, 4) if job.request.may_move else None,
+    "probe_next": lambda job, made: _market_name(job, made.probe_next),
 }
+#: All fields of a decision, in the order of its document.
+DECISION: Final = read_fields("decision", _VALUES)
 
 
 NOWHERE: Final = "nowhere yet"  # Text shown in place of a market for a multi-market job that has not begun
@@ -1040,29 +631,7 @@ def assumption(row: Mapping[str, Any]) -> str:
 
 
 #: Columns of a table of decisions that `as_shown` derives from several fields.
-INTERVALS = {
-    "cost_interval": Field(
-        kind=str | None,
-        words="Central 80 % interval of the cost over sampled scenarios.",
-        heading="80 % interval",
-        unit="$",
-        card=32,
-    ),
-    "finish_interval": Field(
-        kind=str | None,
-        words="Central 80 % interval of the end over sampled scenarios.",
-        heading="80 % interval",
-        card=43,
-    ),
-    "assumption": Field(
-        kind=str | None,
-        words="Assumption behind cost, finish and risk.",
-        heading="assumes",
-        place=1,
-        card=45,
-        glance=True,
-    ),
-}
+INTERVALS: Final = read_fields("interval")
 
 
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
@@ -1142,11 +711,6 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row.get(name) for name in DECISION if name not in DELIVERED} | dict(row)
 
 
-#: Meaning of the field `model` of simulated outcomes.
-MODEL: Final = (
-    "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
-    "(spot stays for whole slots): jobs scored by older versions."
-)
 #: How outcomes were simulated, by model.
 SIMULATED: Final = {
     "world": "Simulated by the second (model: world): spot is lost between slots too, and instances take their boot and "
@@ -1154,146 +718,17 @@ SIMULATED: Final = {
     "slot": "Simulated in slots (model: slot): spot that is available at the start of a slot stays for all of it.",
 }
 #: Fields of a leaderboard row: a policy over the jobs that ended.
-BOARD: Final[dict[str, Field]] = {
-    "policy": Field(kind=str, words="Name of the policy.", heading="policy"),
-    "model": Field(kind=str, words=MODEL, heading="model"),
-    "jobs": Field(kind=int, words="Ended jobs on which the policy was replayed.", heading="jobs"),
-    "mean_utility": Field(
-        kind=float,
-        words="Mean utility: value of the finished job less its cost, in units of the cost with on-demand only.",
-    ),
-    "mean_utility_usd": Field(kind=float, words="Mean utility, USD."),
-    "mean_cost_usd": Field(
-        kind=float, words="Mean cost per job, USD.", heading="cost per job", unit="$", format=usd
-    ),
-    "mean_saved_usd": Field(
-        kind=float | None,
-        words="Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known; null without such "
-        "jobs.",
-        heading="saved",
-        unit="$",
-        format=usd,
-    ),
-    "saved_share": Field(
-        kind=float | None,
-        words="Mean saving as a share of the cost with on-demand only.",
-        limits={"maximum": 1},
-        heading="of on-demand only",
-        format=percent,
-    ),
-    "mean_hindsight_usd": Field(
-        kind=float | None,
-        words="Mean cost per job of the hindsight optimum in the slot model, USD; null if an older version scored a job.",
-    ),
-    "on_time": Field(
-        kind=float,
-        words="Share of the replays that met the deadline.",
-        limits=SHARE,
-        heading="on time in replays",
-        format=percent,
-    ),
-    "reported_jobs": Field(
-        kind=int,
-        words="Ended jobs with a reported outcome for which the policy decided most slots.",
-        limits=NOT_NEGATIVE,
-    ),
-    "reported_on_time": Field(
-        kind=float | None,
-        words="Share of reported_jobs that met the deadline; null without such jobs.",
-        limits=SHARE,
-    ),
-    "gap_to_hindsight": Field(
-        kind=float,
-        words="Utility of the hindsight optimum in the slot model less that of the policy, in units of the cost with "
-        "on-demand only; negative where the world pays less than whole slots.",
-    ),
-    "weight": Field(
-        kind=float,
-        words="Weight of the policy in the selection.",
-        limits=SHARE,
-        heading="weight",
-        format=percent,
-    ),
-}
+BOARD: Final = read_fields("board")
 
 
 #: Columns of `BOARD` that are reported instead of simulated.
 REPORTED: Final = ("reported_jobs", "reported_on_time")
 #: Fields of a leaderboard for display: the rows are those of `board_rows`.
-BOARD_SHOWN: Final = BOARD | {
-    "reported": Field(
-        kind=str,
-        words="Jobs decided by the policy that met the deadline, as reported.",
-        heading="on time, reported",
-    )
-}
+BOARD_SHOWN: Final = BOARD | read_fields("board shown")
 
 
 #: Fields of the simulated outcome of a policy on a job, in a replay and after the job's end.
-OUTCOME: Final[dict[str, Field]] = {
-    "policy": Field(
-        kind=str,
-        words="Name of the policy, or `optimum in the slot model`: the optimum if the future is known, with spot that "
-        "stays for whole slots.",
-        heading="policy",
-    ),
-    "model": Field(kind=str, words=MODEL, heading="model"),
-    "alike": Field(
-        kind=str | None,
-        words="Number of other policies with the same decisions in every slot.",
-        heading="same decisions",
-    ),
-    "cost_usd": Field(
-        kind=float,
-        words="Total cost of the job, including costs after the deadline.",
-        heading="cost",
-        unit="$",
-        format=usd,
-    ),
-    "saved_usd": Field(
-        kind=float | None,
-        words="Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known.",
-        heading="saved",
-        unit="$",
-        format=usd,
-    ),
-    "saved_share": Field(
-        kind=float | None,
-        words="Saving as a share of the cost with on-demand only.",
-        heading="of on-demand only",
-        format=percent,
-    ),
-    "on_time": Field(kind=bool, words="Whether the job met its deadline.", heading="on time"),
-    "finish": Field(
-        kind=str | None,
-        words="Finish of the job, in the slot model the end of its last slot; null if it was abandoned.",
-        heading="finish",
-        unit="UTC",
-    ),
-    "spot_share": Field(
-        kind=float,
-        words="Share of spot in the instance-hours.",
-        limits=SHARE,
-        heading="spot share",
-        format=percent,
-    ),
-    "utility_usd": Field(
-        kind=float | None,
-        words="Value of the finished job less the cost; null for a job without a value.",
-        heading="value less cost",
-        unit="$",
-        format=usd,
-    ),
-    "moves": Field(kind=int | None, words="Number of moves; null for a single-market job.", heading="moves"),
-    "moving_usd": Field(
-        kind=float | None,
-        words="Cost of the moves; null for a single-market job.",
-        heading="cost of moves",
-        unit="$",
-        format=usd,
-    ),
-    "where": Field(kind=str | None, words="Zones of the job, in order of use.", heading="zones"),
-}
+OUTCOME: Final = read_fields("outcome")
 
 
 def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:

@@ -21,13 +21,14 @@ from slackwater.flows.ledger.fields import (
     BOARD,
     DECISION,
     DELIVERED,
-    MODEL,
     NOT_NEGATIVE,
+    OUTCOME,
     SHARE,
     Count,
     Field,
     Keys,
     Time,
+    read_fields,
     row_type,
 )
 from slackwater.warehouse.errors import InputError
@@ -60,90 +61,8 @@ FilledDecision = Annotated[
 BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 
 
-def _measure(words: str, kind: Any = float | None, **limits: Any) -> Field:
-    return Field(kind=kind, words=words, limits=limits)
-
-
-SkillVerdict = Literal["better", "worse", "even", "too few", ""]
 #: Keys of forecast errors, in the answers of turns and of the command ``accuracy`` (M6.5).
-MEASURES: Final[dict[str, Field]] = {
-    "market": _measure("provider/region/zone/instance_type.", str),
-    "source": _measure("Source of the observations of the market.", str),
-    "class": _measure("Class of the market, by its capacity or by how often its price changes.", str),
-    "variable": _measure(
-        "Variable of the forecast: the spot price or the count of available instances.", Variable
-    ),
-    "model": _measure("Name of the forecaster.", str),
-    "step": _measure("Lead time in slots, from 1.", int),
-    "n": _measure("Number of forecasts measured.", int, **NOT_NEGATIVE),
-    "mae": _measure("Mean absolute error of the median, in USD per instance-hour or instances."),
-    "mae_last": _measure("Mean absolute error of last value."),
-    "rmse": _measure("Root mean squared error of the mean, in the same unit."),
-    "mase": _measure(
-        "Mean absolute error, scaled by that of last value one slot ahead on past data; null for a constant series."
-    ),
-    "pinball": _measure("Pinball loss, mean over the levels 0.05 to 0.95: half of the CRPS."),
-    "skill_mae": _measure("1 - error / error of last value; null if the error of last value is 0."),
-    "skill_pinball": _measure(
-        "1 - loss / loss of last value; null if the loss of last value is 0. `skill` alone means this measure."
-    ),
-    "skill_brier": _measure("1 - Brier score / Brier score of last value's conditional frequencies."),
-    "skill_low": _measure(
-        "Lower end of the 95 % interval of the pinball skill, days as blocks; null with fewer than 3."
-    ),
-    "skill_high": _measure("Upper end of the 95 % interval of the skill."),
-    "days": _measure(
-        "Days with an error of the model or of last value: the blocks of the interval.", int, **NOT_NEGATIVE
-    ),
-    "verdict": _measure(
-        "Comparison with last value by the interval of the skill: even if it contains 0, too few if it is not known. Empty for "
-        "last value itself.",
-        SkillVerdict,
-    ),
-    "coverage_50": _measure("Share of outcomes inside the central 50 % interval."),
-    "coverage_80": _measure("Share of outcomes inside the central 80 % interval."),
-    "coverage_90": _measure("Share of outcomes inside the central 90 % interval."),
-    "coverage_50_closed": _measure("As coverage_50, with the ends of the interval included."),
-    "coverage_80_closed": _measure("As coverage_80, with the ends of the interval included."),
-    "coverage_90_closed": _measure("As coverage_90, with the ends of the interval included."),
-    "width_50": _measure("Mean width of the central 50 % interval, in the unit of the error."),
-    "width_80": _measure("Mean width of the central 80 % interval."),
-    "width_90": _measure("Mean width of the central 90 % interval."),
-    "brier": _measure('Brier score of "at least n instances"; null for prices.'),
-    "absent": _measure("Mean number of instances per slot that were forecast and not available."),
-    "unpredicted": _measure("Mean number of instances per slot that were available and not forecast."),
-    "cover": _measure(
-        "Sum of absent and unpredicted, an instance forecast one slot early or late counted half."
-    ),
-    "fallback_share": _measure("Share of the forecasts made by a simpler model instead."),
-    "scale": _measure("Scale by which the losses are divided before pooling."),
-    "capacity": _measure("Largest count that the market can show; null for counts of kind offers."),
-    "dm": _measure(
-        "Diebold-Mariano statistic of the pinball losses; negative if the model is better than last value."
-    ),
-    "dm_p": _measure("p-value of the Diebold-Mariano test."),
-    "mean_skill_pinball": _measure("Mean of the skills of the single markets."),
-    "median_skill_pinball": _measure("Median of the skills of the single markets."),
-    "worst_skill_pinball": _measure("Lowest skill of a single market."),
-    "share_worse": _measure("Share of markets with a negative skill."),
-    "markets": _measure("Number of pooled markets.", int),
-    "left_out": _measure("Zone (or source) that was left out.", str),
-    "others": _measure("Number of markets used for the selection.", int),
-    "skill": _measure(
-        "Mean over lead times of its skill pooled over these markets; null without such markets."
-    ),
-    "choice": _measure(
-        "Model selected with the market left out, the default model, or the best single model in hindsight.",
-        Literal["left out", "default", "hindsight"],
-    ),
-    "blocks": _measure("Number of zones (or sources) with errors.", int, **NOT_NEGATIVE),
-    "ahead": _measure("Pooled skill less the pooled skill of the default."),
-    "ahead_low": _measure("Lower end of the 95 % interval of ahead, zones (or sources) as blocks."),
-    "ahead_high": _measure("Upper end of the 95 % interval of ahead."),
-    "worst_market": _measure("Market with the lowest skill.", str | None),
-    "worst_low": _measure("Lower end of the 95 % interval of its skill, days of forecast origins as blocks."),
-    "worst_high": _measure("Upper end of the 95 % interval of its skill."),
-}
+MEASURES: Final = read_fields("measure")
 
 
 def _measures(names: str, **own: str) -> _Rows:
@@ -318,7 +237,7 @@ GpusEach = Annotated[
 Work = Annotated[
     str, Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours.")
 ]
-Model = Annotated[Literal["slot", "world"], Keys(description=MODEL)]
+Model = Annotated[Literal["slot", "world"], Keys(description=OUTCOME["model"].words)]
 
 
 class ReplayedPolicy(_From):

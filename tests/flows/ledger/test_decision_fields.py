@@ -11,6 +11,7 @@ from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, t
 from command_kit import call, printed
 from test_ui import client_of
 
+from slackwater.flows.ledger import fields
 from slackwater.flows.ledger.decisions import decisions_of, document, stored_decisions
 from slackwater.flows.ledger.fields import DECISION, Field, columns_of
 from slackwater.flows.ledger.headline import headline, outlook
@@ -201,3 +202,10 @@ def test_a_job_that_may_never_finish_shows_no_end_of_its_interval():
     assert outlook(row | {"worth_note": "not worth running on now"}) == [
         "Deadline 2026-03-10 12:00 UTC, risk of missing it 20 %."
     ]
+
+
+def test_every_computed_field_has_a_row_and_every_row_a_value_or_another_origin():
+    """A row of ``data/fields.csv`` and its computation are in two files: each needs the other."""
+    computed = {name for name, field in DECISION.items() if field.value is not None}
+    assert set(fields._VALUES) == computed
+    assert set(DECISION) - computed == {*fields.DELIVERED, "chosen_because"}
