@@ -401,48 +401,48 @@ class _Opening:
         they are independent.
         """
         piece = pieces.popleft()
-        self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))()
-        decided: Callable[[], None] = _nothing
+        self._run("prepare", self._ahead, piece, NO_ESTIMATES)
+        wait_for_decisions: Callable[[], None] = _nothing
         for number in count(1):
             if self._recount:
                 self._recount, self._scored = False, None
                 piece.pairs = self._works(piece)
             go_on = pieces and number < OPENING and not self._store.is_waited_for()
             following = pieces.popleft() if go_on else None
-            ahead = _nothing
+            wait_for_following: Callable[[], None] = _nothing
             if following is not None:
-                prepare = partial(self._ahead, following, piece.estimates)
-                ahead = self._start(self._part("prepare", following, prepare))
-            self._part(
-                self._stages_to_run("forecast", "score"), piece, partial(self._forecast_and_score, piece)
-            )()
-            decided()
-            ahead()
-            pool = self._pool
-            decide = partial(self._decided, piece, pool)
-            decided = self._start(self._part(self._stages_to_run("allocate"), piece, decide))
+                wait_for_following = self._start("prepare", self._ahead, following, piece.estimates)
+            self._run(self._stages_to_run("forecast", "score"), self._forecast_and_score, piece)
+            wait_for_decisions()
+            wait_for_following()
+            wait_for_decisions = self._start(
+                self._stages_to_run("allocate"), self._decided, piece, self._pool
+            )
             give_memory_back()
             if following is None:
                 break
             piece = following
-        decided()
+        wait_for_decisions()
 
-    def _part(self, name: str, piece: _Piece, work: Callable[[], None]) -> Callable[[], None]:
-        """Return the work as a named part; the work itself if the name is empty."""
-        return partial(self._asked.part, name, str(piece), work) if name else work
+    def _run(self, name: str, work: Callable[..., None], piece: _Piece, *given: Any) -> None:
+        """Do some work on a piece, as a part with a name that the workflow engine shows; without a name just do it."""
+        if name:
+            self._asked.part(name, str(piece), partial(work, piece, *given))
+        else:
+            work(piece, *given)
+
+    def _start(self, name: str, work: Callable[..., None], piece: _Piece, *given: Any) -> Callable[[], None]:
+        """Start work as in `_run` in the background; return a function that waits for its end and raises its error."""
+        if self._beside is None:
+            self._run(name, work, piece, *given)
+            return _nothing
+        # In a copy of this context, in which Prefect finds the flow run of the work.
+        future: Future[None] = self._beside.submit(copy_context().run, self._run, name, work, piece, *given)
+        return future.result
 
     def _stages_to_run(self, *stages: str) -> str:
         """Return the names of those stages that this pass runs."""
         return " and ".join(stage for stage in stages if stage in self._stages)
-
-    def _start(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Start work in the background; return a function that waits for its end and raises its error."""
-        if self._beside is None:
-            work()
-            return _nothing
-        # In a copy of this context, in which Prefect finds the flow run of the work.
-        future: Future[None] = self._beside.submit(copy_context().run, work)
-        return future.result
 
     def _ahead(self, piece: _Piece, before: Estimates) -> None:
         """Prepare a piece: the chunk if it is the first piece, the inputs of its turns, and the estimates for its forecasts."""
