@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -429,11 +428,17 @@ def span_text(span: pd.Timedelta) -> str:
     return f"{seconds:.3g} s"
 
 
-def _stage_runs(facts: Facts, stage: str) -> pd.DataFrame:
-    """Return status and reason of a stage from the ledger for every row of the map; "" if the ledger has no entry."""
-    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot")
-    own = runs.reindex(facts.seen["slot"])
-    return own[["status", "reason"]].fillna("").reset_index(drop=True)
+def _runs_at(facts: Facts, stage: str, slots: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return status and reason of a stage from the ledger in each slot, "" where the ledger has no entry."""
+    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot").reindex(slots).fillna("")
+    return runs["status"].to_numpy(dtype=object), runs["reason"].to_numpy(dtype=object)
+
+
+def _left_out(facts: Facts, kind: str) -> pd.DataFrame:
+    """Return the sentences of runs that left out a ``kind``, market or job: slot, stage, subject and left_out."""
+    told = facts.runs[["slot", "stage", "left_out"]].explode("left_out").dropna()
+    told["subject"] = told["left_out"].astype(str).str.extract(f"^{kind} (.+?) is left out", expand=False)
+    return told.dropna(subset="subject").drop_duplicates(["slot", "stage", "subject"], keep="last")
 
 
 def staleness(facts: Facts) -> np.ndarray:
@@ -477,13 +482,12 @@ def _unseen_markets(facts: Facts) -> np.ndarray:
 
 def ingest_states(facts: Facts) -> States:
     """Return whether the observations that a slot needs existed at its start; the reasons come from the ledger."""
-    run, stale = _stage_runs(facts, "ingest"), staleness(facts)
-    status = run["status"].to_numpy(dtype=object)
+    (status, failure), stale = _runs_at(facts, "ingest", facts.seen["slot"]), staleness(facts)
     stored = np.where(status == "", "no ingest ran in this slot, but its observations are stored", "")
     return _first_case(
         [
             (_unseen_markets(facts), "not due", "no observation was known yet"),
-            (status == "failed", "failed", run["reason"].to_numpy(dtype=object)),
+            (status == "failed", "failed", failure),
             (stale == "", "done", stored),
             (status == "done", "stale", stale),
         ],
@@ -493,7 +497,7 @@ def ingest_states(facts: Facts) -> States:
 
 def forecast_states(facts: Facts) -> States:
     """Return whether the planner's forecast was issued, on what data, and whether a simpler model computed it."""
-    run, stale = _stage_runs(facts, "forecast"), staleness(facts)
+    (status, failure), stale = _runs_at(facts, "forecast", facts.seen["slot"]), staleness(facts)
     keys = ["market", "source", "slot"]
     own = facts.seen[keys].merge(facts.issued, on=keys, how="left")
     planned = own["planned"].fillna(False).to_numpy(dtype=bool)
@@ -501,15 +505,17 @@ def forecast_states(facts: Facts) -> States:
     fell = planned & (own[["price_fallback", "count_fallback"]].fillna("") != "").any(axis=1).to_numpy(
         dtype=bool
     )
-    left = _left_out(facts, "forecast")
-    status = run["status"].to_numpy(dtype=object)
+    told = _left_out(facts, "market")
+    told = told[told["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
+    places = pd.MultiIndex.from_arrays([own["market"] + "@" + own["source"], own["slot"]])
+    left = told.reindex(places).fillna("").to_numpy(dtype=object)
     found = _first_case(
         [
             (gap, "stale", ""),
             (fell, "fallback", ""),
             (planned, "done", ""),
             (_unseen_markets(facts), "not due", "no observation was known yet"),
-            (status == "failed", "failed", run["reason"].to_numpy(dtype=object)),
+            (status == "failed", "failed", failure),
             (left != "", "failed", left),
             ((status == "done") & (stale != ""), "stale", stale),
             (status == "done", "not due", "the turn did not follow this market"),
@@ -543,83 +549,33 @@ def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
     return "; ".join(parts)
 
 
-def _left_out(facts: Facts, stage: str) -> np.ndarray:
-    """Return, by row, the message of a run that omitted the market; "" otherwise."""
-    out = np.full(len(facts.seen), "", dtype=object)
-    runs = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
-    if runs.empty:
-        return out
-    keys = facts.seen[["market", "source", "slot"]].itertuples(index=False, name=None)
-    places = {key: place for place, key in enumerate(keys)}
-    for row in rows_of(runs):
-        for sentence in row["left_out"]:
-            key = re.match(r"market (.+?)@(.+?) is left out", sentence)
-            place = None if key is None else places.get((key[1], key[2], row["slot"]))
-            if place is not None:
-                out[place] = sentence
-    return out
-
-
 def allocate_states(facts: Facts) -> States:
     """Return whether every job running on a market has a decision."""
-    decided = _decided_markets(facts)
-    tables = [_slots_of(job, facts, decided) for job in rows_of(facts.jobs)]
-    return _by_market(facts, tables, "no job was running")
-
-
-def _decided_markets(facts: Facts) -> dict[str, pd.DataFrame]:
-    """Return (market, source) of the decisions of each job, by slot."""
-    return {
-        str(job): own.set_index("slot")[["market", "source"]] for job, own in facts.decided.groupby("job")
-    }
-
-
-def _where(job: dict[str, Any], decided: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
-    """Return (market, source) of a job by slot: of the slot's or the last decision, else where the job begins."""
-    begins = {"market": job["market"], "source": job["source"]}
-    own = decided.get(job["name"])
-    if own is None:
-        return pd.DataFrame(begins, index=slots)
-    return own[own["source"] != ""].reindex(slots, method="ffill").fillna(begins)
-
-
-def _slots_of(job: dict[str, Any], facts: Facts, decided: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the running slots of a job in the window, with state and reason."""
     window = facts.window
-    begin = max(job["start"], job["created"].floor(window.step), window.first)
-    slots = pd.date_range(begin, min(job["deadline"] - window.step, window.last), freq=window.step, unit="us")
-    has_decision = (
-        slots.isin(decided[job["name"]].index) if job["name"] in decided else np.zeros(len(slots), dtype=bool)
-    )
-    runs = _runs_at(facts, "allocate", slots)
-    done, failed = runs["status"].to_numpy() == "done", runs["status"].to_numpy() == "failed"
-    left = _job_left_out(facts, str(job["name"]), slots)
-    over = (slots >= job["finished"]) if pd.notna(job["finished"]) else np.zeros(len(slots), dtype=bool)
+    running = [
+        pd.date_range(
+            max(job["start"], job["created"].floor(window.step), window.first),
+            min(job["deadline"] - window.step, window.last),
+            freq=window.step,
+        )
+        for job in rows_of(facts.jobs)
+    ]
+    jobs = facts.jobs.assign(slot=running).explode("slot").dropna(subset="slot")
+    slots, left = _placed(facts, jobs)
+    status, failure = _runs_at(facts, "allocate", slots["slot"])
+    names = slots["name"].to_numpy(dtype=object)
+    decided = pd.MultiIndex.from_frame(facts.decided[["job", "slot"]])
+    over = (slots["slot"] >= slots["finished"]).to_numpy(dtype=bool)
     found = _first_case(
         [
-            (has_decision, "done", ""),
-            (failed, "failed", runs["reason"].to_numpy(dtype=object)),
+            (pd.MultiIndex.from_frame(slots[["name", "slot"]]).isin(decided), "done", ""),
+            (status == "failed", "failed", failure),
             (left != "", "failed", left),
-            (over | done, "not due", f"{job['name']} had finished"),
+            (over | (status == "done"), "not due", names + " had finished"),
         ],
-        ("missing", f"no decision for {job['name']}"),
+        ("missing", "no decision for " + names),
     )
-    return _where(job, decided, slots).assign(slot=slots, state=found.state, reason=found.reason)
-
-
-def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
-    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot")
-    return runs.reindex(slots)[["status", "reason"]].fillna("")
-
-
-def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarray:
-    out = np.full(len(slots), "", dtype=object)
-    runs = facts.runs[facts.runs["left_out"].astype(bool)]
-    for row in rows_of(runs):
-        for sentence in row["left_out"]:
-            if sentence.startswith(f"job {name} is left out"):
-                out[slots == row["slot"]] = sentence
-    return out
+    return _by_market(facts, slots, found, "no job was running")
 
 
 def score_states(facts: Facts) -> States:
@@ -627,55 +583,50 @@ def score_states(facts: Facts) -> States:
     window = facts.window
     jobs = facts.jobs[facts.jobs["replayed"].astype(bool)]
     due = np.maximum(jobs["deadline"], jobs["created"].dt.ceil(window.step))
-    jobs = jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)]
-    if jobs.empty:
-        return _by_market(facts, [], "no job had ended")
-    slots = pd.DatetimeIndex(jobs["slot"])
-    runs = _runs_at(facts, "score", slots)
-    scored = jobs["scored"].notna().to_numpy(dtype=bool)
-    late = scored & (jobs["scored"] > jobs["slot"]).to_numpy(dtype=bool)
-    failed = runs["status"].to_numpy() == "failed"
-    left = np.array(
-        [_job_left_out(facts, str(row["name"]), pd.DatetimeIndex([row["slot"]]))[0] for row in rows_of(jobs)],
-        dtype=object,
-    )
-    names = jobs["name"].to_numpy(dtype=object)
+    slots, left = _placed(facts, jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)])
+    status, failure = _runs_at(facts, "score", slots["slot"])
+    names = slots["name"].to_numpy(dtype=object)
     found = _first_case(
         [
-            (late, "done", names + " was scored later"),
-            (scored, "done", ""),
-            (failed, "failed", runs["reason"].to_numpy(dtype=object)),
+            ((slots["scored"] > slots["slot"]).to_numpy(dtype=bool), "done", names + " was scored later"),
+            (slots["scored"].notna().to_numpy(dtype=bool), "done", ""),
+            (status == "failed", "failed", failure),
             (left != "", "failed", left),
         ],
         ("missing", names + " ended and is not scored"),
     )
-    decided = _decided_markets(facts)
-    where = [_where(row, decided, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
-    table = pd.concat(where).assign(slot=slots, state=found.state, reason=found.reason)
-    return _by_market(facts, [table], "no job had ended")
+    return _by_market(facts, slots, found, "no job had ended")
 
 
-def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States:
+def _placed(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return jobs by slot with the market and source of their last decision, else where they begin, and why a run left them out.
+
+    The rows are sorted by slot, those of a slot as in ``jobs``.
+    """
+    jobs = jobs.astype({"slot": _US, "name": object}).sort_values("slot", kind="stable")
+    decided = facts.decided[facts.decided["source"] != ""].rename(columns={"job": "name"})
+    decided = decided.astype({"slot": _US, "name": object}).sort_values("slot")
+    slots = pd.merge_asof(jobs, decided, on="slot", by="name", suffixes=("_first", ""))
+    for name in ("market", "source"):
+        slots[name] = slots[name].fillna(slots[f"{name}_first"])
+    told = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
+    told = told.set_index(["subject", "slot"])["left_out"]
+    left = told.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).fillna("")
+    return slots, left.to_numpy(dtype=object)
+
+
+def _by_market(facts: Facts, slots: pd.DataFrame, found: States, nothing: str) -> States:
     """Return the state of each market and slot: the worst state of its jobs, with the reasons of those jobs."""
-    state = np.full(len(facts.seen), "not due", dtype=object)
-    reason = np.full(len(facts.seen), nothing, dtype=object)
-    tables = [table for table in tables if len(table)]
-    if not tables:
-        return States(state, reason)
-    rank = {name: k for k, name in enumerate(_WORST)}
     keys = ["market", "source", "slot"]
-    jobs = pd.concat(tables, ignore_index=True)
-    jobs["rank"] = jobs["state"].map(rank)
+    jobs = slots[keys].assign(state=found.state, reason=found.reason)
+    jobs["rank"] = jobs["state"].map({name: k for k, name in enumerate(_WORST)})
     jobs = jobs[jobs["rank"] == jobs.groupby(keys)["rank"].transform("min")]
     merged = jobs.groupby(keys, sort=False).agg(
         state=("state", "first"), reason=("reason", lambda texts: _joined_reasons(list(texts)))
     )
-    index = pd.MultiIndex.from_frame(facts.seen[keys])
-    places = index.get_indexer(merged.index)
-    known = places >= 0
-    state[places[known]] = merged["state"].to_numpy(dtype=object)[known]
-    reason[places[known]] = merged["reason"].to_numpy(dtype=object)[known]
-    return States(state, reason)
+    own = merged.reindex(pd.MultiIndex.from_frame(facts.seen[keys]))
+    state, reason = own["state"].fillna("not due"), own["reason"].fillna(nothing)
+    return States(state.to_numpy(dtype=object), reason.to_numpy(dtype=object))
 
 
 def _joined_reasons(texts: list[str]) -> str:
