@@ -35,7 +35,7 @@ from slackwater.flows.show.formats import (
 from slackwater.forecasting.accuracy.intervals import interval_words, skills_by_block
 from slackwater.forecasting.accuracy.left_out import CHOSEN
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
-from slackwater.forecasting.diagnosis.predictability import ANY, answers
+from slackwater.forecasting.diagnosis.predictability import answers
 from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
 from slackwater.warehouse.plugins import has_extra, lacks_extra
 
@@ -75,7 +75,7 @@ def facts_of(accuracy: Accuracy, data: str) -> list[str]:
     origins = int(first[first["model"] == first["model"].iloc[0]]["n"].sum())
     series = scores.groupby("variable")["market"].nunique()
     listed = ", ".join(f"{n} of the {variable}" for variable, n in series.items())
-    spans = accuracy.periods.groupby("source").agg(start=("start", "min"), end=("end", "max"))
+    spans = accuracy.spans.groupby("source").agg(start=("start", "min"), end=("end", "max"))
     return [
         f"Data: {data}; series: {listed}; {origins:,} origins",
         f"Forecasts of {plural(horizon, 'slot')} of {duration(accuracy.step)}; default model: {accuracy.default}",
@@ -133,7 +133,7 @@ def _predictable(scores: pd.DataFrame) -> pd.Series:
     if not models:
         return pd.Series(MISSING, index=scores["market"].unique(), name="answer")
     found = answers(scores, models=models)
-    return found[found["model"] == ANY].set_index("market")["answer"]
+    return found.set_index("market")["answer"]
 
 
 def _reliability(accuracy: Accuracy, variable: str) -> pd.DataFrame:
@@ -306,8 +306,7 @@ def _background_tables(background: Background, variable: str) -> list[Block]:
     series, drift = (_of(table, variable) for table in (background.predictability, background.drift))
     blocks: list[Block] = []
     if len(series):
-        whole_series = series[series["part"] == "whole"]
-        rows = rows_of((whole_series if len(whole_series) else series).sort_values("market"))
+        rows = rows_of(series.sort_values("market"))
         columns = {key: column for key, column in PREDICTABILITY.items() if key in series}
         notes: list[Block] = []
         if not has_extra("diagnosis"):

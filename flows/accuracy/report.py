@@ -93,7 +93,7 @@ def background_of(course: BacktestPlan) -> Background:
     """Return the predictability, the changes and the alternating probes of the measured series."""
     series = [series for panel in course.rolling.panels for series in panel.series]
     return Background(
-        predictability=predictability(series, horizon=course.rolling.horizon),
+        predictability=predictability(series),
         drift=drift_table(series),
         alternation=alternation_table(alternations(series)),
     )

@@ -506,9 +506,9 @@ def forecast_states(facts: Facts) -> States:
         dtype=bool
     )
     told = _left_out(facts, "market")
-    told = told[told["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
+    sentences = told[told["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
     places = pd.MultiIndex.from_arrays([own["market"] + "@" + own["source"], own["slot"]])
-    left = told.reindex(places).fillna("").to_numpy(dtype=object)
+    left = sentences.reindex(places).fillna("").to_numpy(dtype=object)
     found = _first_case(
         [
             (gap, "stale", ""),
@@ -560,7 +560,11 @@ def allocate_states(facts: Facts) -> States:
         )
         for job in rows_of(facts.jobs)
     ]
-    jobs = facts.jobs.assign(slot=running).explode("slot").dropna(subset="slot")
+    jobs = (
+        facts.jobs.assign(slot=pd.Series(running, index=facts.jobs.index, dtype=object))
+        .explode("slot")
+        .dropna(subset="slot")
+    )
     slots, left = _placed(facts, jobs)
     status, failure = _runs_at(facts, "allocate", slots["slot"])
     names = slots["name"].to_numpy(dtype=object)
@@ -610,8 +614,8 @@ def _placed(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]
     for name in ("market", "source"):
         slots[name] = slots[name].fillna(slots[f"{name}_first"])
     told = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
-    told = told.set_index(["subject", "slot"])["left_out"]
-    left = told.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).fillna("")
+    sentences = told.set_index(["subject", "slot"])["left_out"]
+    left = sentences.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).fillna("")
     return slots, left.to_numpy(dtype=object)
 
 

@@ -39,15 +39,11 @@ SUMMED = ("n", *REPORTED)  # Quantities summed over origins, in this order
 #: Losses stored for every origin, in this order: those compared with last value over the same origins.
 KEPT = ("pinball", "mae", "reference")
 BINS = 10  # Bins of the probability of "at least n"
-#: A test part that is shorter or has no clock is divided into equal parts instead of weeks.
-SHORTEST_WEEKS = pd.Timedelta(days=14)
-EQUAL_PARTS = 4
 LARGE = 16  # Counts with at least this capacity form a class
 #: Prices with fewer changes a day are in the class "still".
 CHANGES_A_DAY = 1.0
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _DAY_US = 86_400_000_000
-_MONDAY = 3  # Weekday of the epoch, a Thursday, in weeks that begin on Mondays
 _CHUNK = 1024  # Maximal number of origins scored at once
 _FEW_STATES = 128  # Counts with more states are scored in smaller batches
 
@@ -72,14 +68,13 @@ class Yardstick:
 
     ``scale``: units of its errors. ``kind``: its class among `slackwater.forecasting.accuracy.tables.CLASSES`. ``start``:
     first slot of the
-    look-back before the first origin. ``periods`` and ``days`` number each origin's period and day from 0; ``first_day`` is the
-    number of the first day since the epoch.
+    look-back before the first origin. ``days`` number each origin's day from 0; ``first_day`` is the number of the first day
+    since the epoch.
     """
 
     scale: Scale
     kind: str
     start: int
-    periods: np.ndarray
     days: np.ndarray
     first_day: int
 
@@ -91,12 +86,7 @@ def yardstick_of(series: Series, origins: np.ndarray, timetable: Timetable) -> Y
     scale = scale_of(series, first, start)
     days = series.times(origins).asi8 // _DAY_US
     return Yardstick(
-        scale=scale,
-        kind=_class(series, scale),
-        start=start,
-        periods=_periods(series, origins, days),
-        days=days - days[0],
-        first_day=int(days[0]),
+        scale=scale, kind=_class(series, scale), start=start, days=days - days[0], first_day=int(days[0])
     )
 
 
@@ -109,19 +99,12 @@ def _class(series: Series, scale: Scale) -> str:
     return "0/1" if scale.capacity <= 1 else "2-15" if scale.capacity < LARGE else "16 and more"
 
 
-def _periods(series: Series, at: np.ndarray, days: np.ndarray) -> np.ndarray:
-    if series.slots_per_day and (at[-1] - at[0]) * series.step >= SHORTEST_WEEKS:
-        weeks = (days + _MONDAY) // 7
-        return np.asarray(weeks - weeks[0])
-    return np.asarray(np.arange(at.size) * EQUAL_PARTS // at.size)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Sums over the origins of a block, or of several blocks added up.
 
-    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (periods, h, len(SUMMED)). ``days``
-    (days, 3): number of scored pairs, sum of absolute errors and of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
+    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (h, len(SUMMED)). ``days``
+    (days, 2): number of scored pairs and sum of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
     and where undefined. ``below`` (h, 19): sum of `shares_below`. ``bins`` (h, BINS, 3): number of events, sum of probabilities
     and number of hits. ``reasons`` counts fallback reasons.
     """
@@ -147,8 +130,8 @@ def tally(block: Block, tested: Tested) -> Tally:
         panel=block.panel,
         which=block.which,
         places=np.searchsorted(origins, block.origins),
-        sums=np.zeros((int(stick.periods[-1]) + 1, horizon, len(SUMMED))),
-        days=np.zeros((int(stick.days[-1]) + 1, 3)),
+        sums=np.zeros((horizon, len(SUMMED))),
+        days=np.zeros((int(stick.days[-1]) + 1, 2)),
         losses=np.full((block.origins.size, horizon, len(KEPT)), np.nan),
         below=np.zeros((horizon, LEVELS.size)),
         bins=np.zeros((horizon, BINS, 3)),
@@ -175,8 +158,8 @@ def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
         yield first, replace(block, origins=block.origins[cut], outlook=outlook)
 
 
-#: Indices in `REPORTED` of the losses in `Tally.days`, and of those stored for every origin.
-_DAILY = [REPORTED.index(name) for name in ("mae", "pinball")]
+#: Index in `SUMMED` of the loss in `Tally.days`, and indices in `REPORTED` of the losses stored for every origin.
+_DAILY = SUMMED.index("pinball")
 _KEPT = [REPORTED.index(name) for name in KEPT[:2]]
 
 
@@ -199,8 +182,8 @@ def _add(
     known = ~np.isnan(actual)
     table = np.concatenate([known[..., None].astype(float), np.nan_to_num(losses)], axis=-1)
     at = out.places[first : first + size]
-    np.add.at(out.sums, stick.periods[at], table)
-    np.add.at(out.days, stick.days[at], table[..., [0, *(i + 1 for i in _DAILY)]].sum(axis=1))
+    out.sums[...] += table.sum(axis=0)
+    np.add.at(out.days, stick.days[at], table[..., [0, _DAILY]].sum(axis=1))
     own = out.losses[first : first + size]
     own[..., :2] = losses[..., _KEPT]
     if frequencies is not None:
@@ -242,7 +225,7 @@ def _add_bins(bins: np.ndarray, chance: np.ndarray, actual: np.ndarray) -> None:
 
 QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]  # Quantile columns of a table
 
-#: Measures in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
+#: Measures in every row of `Accuracy.scores` and `Accuracy.pooled`.
 MEASURES = (
     "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
     "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
@@ -263,7 +246,6 @@ SCORE_COLUMNS = (
     "capacity",
     "class",
 )
-PERIOD_COLUMNS = ("variable", "model", "market", "period", "start", "end", "step", *MEASURES, "source")
 POOLED_COLUMNS = (
     "variable", "model", "step", *MEASURES, *SKILL_COLUMNS[1:],
     "mean_skill_pinball", "median_skill_pinball", "worst_skill_pinball", "share_worse", "markets",
@@ -282,7 +264,8 @@ LEFT_OUT_COLUMNS = (
 )  # fmt: skip
 RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
 CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
-DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
+DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "pinball")
+SPAN_COLUMNS = ("source", "start", "end")
 REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
 
 
@@ -326,10 +309,6 @@ class Accuracy:
     by their stated capacity, "offers" without it; a price is "moving" if it changed once a day or more in the training part). A
     skill is NaN where last value never erred.
 
-    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday, UTC), or four
-    equal parts without a real clock or if the test part is shorter than two weeks; ``start`` and ``end`` are the first and last
-    origin.
-
     ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors, coverage,
     width and shares (where defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every origin's loss divided
     by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills, the share of markets below 0, and
@@ -340,7 +319,7 @@ class Accuracy:
     with quantiles (counts, flat prices) the expected share of the randomised probability integral transform. ``calibration``
     (`CALIBRATION_COLUMNS`, counts): the forecast probability of "at least n" in ten bins, its mean in the bin and the observed
     frequency. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the forecasts issued on each
-    UTC day.
+    UTC day. ``spans`` (`SPAN_COLUMNS`): first and last origin of each series.
 
     ``notes`` are sentences that explain omissions.
     ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
@@ -349,7 +328,7 @@ class Accuracy:
 
     scores: pd.DataFrame
     pooled: pd.DataFrame
-    periods: pd.DataFrame
+    spans: pd.DataFrame
     reliability: pd.DataFrame
     calibration: pd.DataFrame
     daily: pd.DataFrame
@@ -582,17 +561,17 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> No
     total.reasons += one.reasons
 
 
-def paired_sums(model: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """Sum losses by period over the origins that a model and the floor both forecast, shape (periods, h, 6).
+def paired_sums(model: np.ndarray, floor: np.ndarray, days: np.ndarray) -> np.ndarray:
+    """Sum losses by day over the origins that a model and the floor both forecast, shape (days, h, 6).
 
-    ``model`` and ``floor`` are the losses `KEPT`, shape (origins, h, len(KEPT)); ``periods`` is the period of each origin. The last
+    ``model`` and ``floor`` are the losses `KEPT`, shape (origins, h, len(KEPT)); ``days`` is the day of each origin. The last
     axis of the result has the model's losses, with the number of origins in place of "reference", then the floor's.
     """
     both = ~(np.isnan(model[..., 0]) | np.isnan(floor[..., 0]))
     losses = np.concatenate([model[..., :2], both[..., None], floor], axis=-1)
     losses = np.where(both[..., None], np.nan_to_num(losses), 0.0)
-    out = np.zeros((int(periods[-1]) + 1, *losses.shape[1:]))
-    np.add.at(out, periods, losses)
+    out = np.zeros((int(days[-1]) + 1, *losses.shape[1:]))
+    np.add.at(out, days, losses)
     return out
 
 
@@ -637,7 +616,7 @@ class _Tables:
 
     tested: Tested
     scores: list[Columns] = field(default_factory=list)
-    periods: list[Columns] = field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)
     daily: list[Columns] = field(default_factory=list)
     reasons: list[Columns] = field(default_factory=list)
     below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
@@ -647,7 +626,7 @@ class _Tables:
     def pool(self, one: Tally) -> None:
         """Add a tally to the sums pooled over markets: shares below each quantile, and probabilities of "at least n"."""
         variable = self.tested.panels[one.panel].variable
-        n = one.sums[..., _AT["n"]].sum(axis=0)
+        n = one.sums[..., _AT["n"]]
         table = np.concatenate([one.below, n[:, None]], axis=1)
         self.below[variable, one.model] = self.below.get((variable, one.model), 0.0) + table
         if variable == "count":
@@ -662,29 +641,22 @@ class _Tables:
                 continue
             stick = yardstick_of(series, origins, self.tested.timetable)
             floor = held.get((FLOOR, which))
+            first, last = (series.time(int(place)) for place in origins[[0, -1]])
+            self.spans.append({"source": series.source, "start": first, "end": last})
             for model in self.tested.models:
                 sums = held.get((model, which))
                 if sums is not None:
                     base = np.full_like(sums.losses, np.nan) if floor is None else floor.losses
-                    self._add(model, series, origins, stick, sums, base)
+                    self._add(model, series, stick, sums, base)
 
-    def _add(
-        self,
-        model: str,
-        series: Series,
-        origins: np.ndarray,
-        stick: Yardstick,
-        sums: _Sums,
-        floor: np.ndarray,
-    ) -> None:
+    def _add(self, model: str, series: Series, stick: Yardstick, sums: _Sums, floor: np.ndarray) -> None:
         name = {"variable": series.variable, "model": model, "market": series.key, "source": series.source}
         counts, steps = series.variable == "count", np.arange(1, self.tested.horizon + 1)
-        beside = paired_sums(sums.losses, floor, stick.periods)
         tests = [_diebold_mariano(sums.losses, floor, int(step)) for step in steps]
         by_day = paired_sums(sums.losses, floor, stick.days)
         skills = _skills(model, by_day[..., [0, 3]])
         self._add_days((series.variable, model, stick.kind), stick, by_day[..., [0, 3]])
-        measured = measures_of(sums.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
+        measured = measures_of(sums.sums, by_day.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {
                 **name, "step": steps, **measured,
@@ -692,7 +664,6 @@ class _Tables:
                 **skills, "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip
-        self.periods.append(_period_rows(name, series, origins, stick, sums.sums, beside))
         self.daily.append(_daily_rows(name, stick, sums.days))
         why = sorted(sums.reasons.items())
         words, numbers = (
@@ -734,12 +705,11 @@ class _Tables:
         models = tuple(self.tested.models)
         scores = _joined_rows(self.scores, (*SCORE_COLUMNS, "reference", *COMMON), models)
         scores = scores[scores["n"] > 0].reset_index(drop=True)
-        periods = _joined_rows(self.periods, PERIOD_COLUMNS, models)
         return Accuracy(
             scores=scores[list(SCORE_COLUMNS)],
             pooled=self._with_skills(pooled_scores(scores), ("variable", "model")),
             classes=self._with_skills(class_scores(scores), ("variable", "model", "class")),
-            periods=periods[periods["n"] > 0].reset_index(drop=True),
+            spans=pd.DataFrame(self.spans, columns=list(SPAN_COLUMNS)),
             reliability=pooled_reliability(self.below),
             calibration=pooled_calibration(self.bins),
             daily=_joined_rows(self.daily, DAILY_COLUMNS, models),
@@ -773,29 +743,6 @@ def _diebold_mariano(losses_of_model: np.ndarray, floor: np.ndarray, step: int) 
     return diebold_mariano(losses[known], base[known], step)
 
 
-def _period_rows(
-    name: dict[str, str],
-    series: Series,
-    origins: np.ndarray,
-    stick: Yardstick,
-    sums: np.ndarray,
-    beside: np.ndarray,
-) -> Columns:
-    periods, horizon = sums.shape[:2]
-    measured = measures_of(sums, beside, stick, counts=series.variable == "count")
-    slots = series.times(origins).to_numpy()
-    first = np.searchsorted(stick.periods, np.arange(periods))
-    last = np.searchsorted(stick.periods, np.arange(periods), side="right") - 1
-    return {
-        **name,
-        "period": np.repeat(np.arange(periods), horizon),
-        "start": slots[np.minimum(first, slots.size - 1)].repeat(horizon),
-        "end": slots[np.maximum(last, 0)].repeat(horizon),
-        "step": np.tile(np.arange(1, horizon + 1), periods),
-        **{measure: measured[measure].ravel() for measure in MEASURES},
-    }
-
-
 def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Columns:
     seen = np.flatnonzero(days[:, 0] > 0)
     n = days[seen, 0]
@@ -803,8 +750,7 @@ def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Col
         **name,
         "day": (stick.first_day + seen).astype("datetime64[D]").astype("datetime64[us]"),
         "n": n.astype(int),
-        "mae": days[seen, 1] / n,
-        "pinball": days[seen, 2] / n,
+        "pinball": days[seen, 1] / n,
     }
 
 

@@ -153,69 +153,43 @@ def stillness(series: Series) -> Stillness:
     )
 
 
-def predictability(series: Sequence[Series], *, horizon: int = 12) -> pd.DataFrame:
-    """Return two rows per series, ``part`` "train" (the first half of its slots) and "whole", with measures of predictability.
+#: Columns of `predictability`.
+PREDICTABILITY = (
+    "variable", "market", "slots", "gap_share", "at_zero", "at_cap", "unchanged", "changes_per_day", "acf_1", "acf_2", "acf_day",
+    "acf_week", "strength_daily", "strength_weekly", "told_1",
+)  # fmt: skip
 
-    Columns: variable, market (``market@source``), part, slots, gap_share, mean, deviation; at_zero, at_cap, unchanged,
-    changes_per_day; acf_1..acf_<horizon>, acf_day and acf_week (real clock only); strength_daily and strength_weekly
-    (`seasonal_strength`); entropy_bits, told_1 and told_<horizon> (`information`: share of the entropy explained by the value that
-    many slots earlier); error_1..error_<horizon>, the mean error of last value by step. NaN means undefined, as for the
-    autocorrelation of a flat series, or not measured: strengths need the extra ``diagnosis``.
+
+def predictability(series: Sequence[Series]) -> pd.DataFrame:
+    """Return a row per series with `PREDICTABILITY`.
+
+    ``market`` is ``market@source``; ``acf_day``, ``acf_week`` and the strengths (`seasonal_strength`) are measured with a real
+    clock only; ``told_1`` is the share of the entropy explained by the value a slot earlier (`information`). NaN means undefined,
+    as for the autocorrelation of a flat series, or not measured: strengths need the extra ``diagnosis``.
     """
-    rows = [
-        {"variable": one.variable, "market": one.key, "part": part, **_measures(cut, horizon)}
-        for one in series
-        for part, cut in (("train", one.part(0, len(one) // 2)), ("whole", one))
-    ]
-    return pd.DataFrame(rows, columns=predictability_columns(horizon))
+    rows = [{"variable": one.variable, "market": one.key, **_measures(one)} for one in series]
+    return pd.DataFrame(rows, columns=list(PREDICTABILITY))
 
 
-def predictability_columns(horizon: int) -> list[str]:
-    """Return the columns of `predictability`, in order."""
-    steps = range(1, horizon + 1)
-    return list(
-        dict.fromkeys(
-            [
-                *("variable", "market", "part", "slots", "gap_share", "mean", "deviation"),
-                *("at_zero", "at_cap", "unchanged", "changes_per_day"),
-                *(f"acf_{k}" for k in steps),
-                *("acf_day", "acf_week", "strength_daily", "strength_weekly", "entropy_bits"),
-                *("told_1", f"told_{horizon}"),
-                *(f"error_{k}" for k in steps),
-            ]
-        )
-    )
-
-
-def _measures(series: Series, horizon: int) -> dict[str, float]:
+def _measures(series: Series) -> dict[str, float]:
     values, day = series.values, series.slots_per_day
-    seen = series.observed
     still = stillness(series)
-    steps = range(1, horizon + 1)
-    bits, explained = information(values)
     cycles = {"day": day, "week": day * _WEEK_DAYS}
     strength = seasonal_strength if has_extra("diagnosis") else lambda values, period: np.nan
-    correlations = autocorrelation(values, [*steps, *(max(lag, 1) for lag in cycles.values())])
+    correlations = autocorrelation(values, [1, 2, *(max(lag, 1) for lag in cycles.values())])
     if day < 2:
-        correlations[horizon:] = np.nan
+        correlations[2:] = np.nan
     return {
         "slots": len(series),
-        "gap_share": 1.0 - seen.size / len(series) if len(series) else np.nan,
-        "mean": float(seen.mean()) if seen.size else np.nan,
-        "deviation": float(seen.std()) if seen.size else np.nan,
+        "gap_share": 1.0 - series.observed.size / len(series) if len(series) else np.nan,
         "at_zero": still.at_zero,
         "at_cap": still.at_cap,
         "unchanged": still.unchanged,
         "changes_per_day": still.changes_per_day,
-        **{f"acf_{k}": float(correlations[k - 1]) for k in steps},
-        "acf_day": float(correlations[horizon]),
-        "acf_week": float(correlations[horizon + 1]),
+        **dict(zip(("acf_1", "acf_2", "acf_day", "acf_week"), map(float, correlations), strict=True)),
         "strength_daily": strength(values, cycles["day"]),
         "strength_weekly": strength(values, cycles["week"]),
-        "entropy_bits": bits,
-        "told_1": explained,
-        f"told_{horizon}": information(values, horizon)[1],
-        **{f"error_{k}": mean_change(values, k) for k in steps},
+        "told_1": information(values)[1],
     }
 
 
@@ -246,25 +220,20 @@ def holm(p_values: Iterable[float]) -> np.ndarray:
 #
 # Paper A claims that spot price and availability can be predicted a few slots ahead. Here a step of a market is predictable by a
 # model if its pinball loss is below last value's and the Diebold-Mariano test is significant after Holm's correction over the steps
-# of that market. "any" tests whether any model is better, with a correction over all their steps together. The corrections are
-# valid for any dependence between the tests.
+# of that market; whether any of several models is better is tested with a correction over all their steps together. The corrections
+# are valid for any dependence between the tests.
 
 LEVEL = 0.05  # Level of the tests: share of markets wrongly classified as predictable
-ANY = "any"  # Name of the row for all models together
-ANSWER_COLUMNS = (
-    "variable", "market", "model", "up_to", "steps", "worse_steps", "skill_1", "best_skill", "best_step", "answer",
-)  # fmt: skip
+ANSWER_COLUMNS = ("variable", "market", "up_to", "steps", "answer")
 _NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p", "days")
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
-    """Return a row per variable, market and model, and a row for `ANY` model, from
+    """Return a row per variable and market on whether any of ``models`` predicts it, from
     `slackwater.forecasting.accuracy.tables.Accuracy.scores`.
 
-    ``up_to``: the last of the steps 1, 2, ... that are predictable without a break (0: not even the first). ``steps`` and
-    ``worse_steps``: tuples of steps at which the model is significantly better, and worse, than last value (``worse_steps`` of
-    `ANY`: steps at which every model is). ``skill_1``, ``best_skill`` and ``best_step``: its pinball skill at step 1, the
-    largest skill, and its step (of the best model for `ANY`). ``answer``: "predictable up to step k", "predictable at step ...,
+    ``up_to``: the last of the steps 1, 2, ... that are predictable without a break (0: not even the first). ``steps``: the steps
+    at which a model is significantly better than last value. ``answer``: "predictable up to step k", "predictable at step ...,
     not from the first", "not predictable", or "undecided: ..." where no test was possible (errors on too few days, as on a flat
     series). Raises `ForecastError` on a table without the columns, and for no model.
     """
@@ -274,41 +243,21 @@ def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL
             f"scores without {', '.join(missing) or 'models to ask about'}",
             expected=f"columns {', '.join(_NEEDED)} and at least one model",
         )
-    asked = scores[scores["model"].isin(models)]
-    rows = []
-    for (variable, market), table in asked.groupby(["variable", "market"], sort=True):
-        each = [table[table["model"] == model].sort_values("step") for model in models]
-        named = [(model, own) for model, own in zip(models, each, strict=True) if len(own)]
-        rows += [
-            {"variable": variable, "market": market, **_answer(model, own, level)} for model, own in named
-        ]
-        rows.append({"variable": variable, "market": market, **_answer(ANY, table, level)})
+    asked = scores[scores["model"].isin(models)].groupby(["variable", "market"], sort=True)
+    rows = [
+        {"variable": variable, "market": market, **_answer(own, level)} for (variable, market), own in asked
+    ]
     return pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
 
 
-def _answer(model: str, table: pd.DataFrame, level: float) -> dict[str, object]:
+def _answer(table: pd.DataFrame, level: float) -> dict[str, object]:
     adjusted = holm(table["dm_p"].where(table["days"] >= LEAST_BLOCKS).to_numpy(dtype=float))
-    skill = table["skill_pinball"].to_numpy(dtype=float)
-    statistic = table["dm"].to_numpy(dtype=float)
-    step = table["step"].to_numpy(dtype=int)
-    better = (adjusted < level) & (skill > 0) & (statistic > 0)
-    worse = (adjusted < level) & (skill < 0) & (statistic < 0)
-    steps = tuple(sorted({int(k) for k in step[better]}))
-    # All models together are worse at a step only if each of them is.
-    behind = tuple(int(k) for k in np.unique(step) if worse[step == k].all())
+    better = (adjusted < level) & (table["skill_pinball"] > 0).to_numpy() & (table["dm"] > 0).to_numpy()
+    steps = tuple(sorted({int(k) for k in table["step"].to_numpy()[better]}))
     up_to = next((k for k in range(len(steps), 0, -1) if steps[:k] == tuple(range(1, k + 1))), 0)
-    known = np.flatnonzero(~np.isnan(skill))
-    best = int(known[np.argmax(skill[known])]) if known.size else -1
-    first = skill[step == 1]
-    first = first[~np.isnan(first)]
     return {
-        "model": model,
         "up_to": up_to,
         "steps": steps,
-        "worse_steps": behind,
-        "skill_1": float(first.max()) if first.size else float("nan"),
-        "best_skill": float(skill[best]) if best >= 0 else float("nan"),
-        "best_step": int(step[best]) if best >= 0 else 0,
         "answer": _words(up_to, steps, tested=not np.isnan(adjusted).all()),
     }
 
@@ -338,7 +287,7 @@ EVEN_LAGS = (2, 4, 6, 8)  # Even lags over which the swing is averaged
 FEWEST_BLOCKS, LEVEL = 4, 0.01
 #: Columns of `alternation_table`.
 TABLE = (
-    "market", "part", "probes", "per_slot", "share", "one_slot", "two_slots", "without", "p_value", "found", "inverts",
+    "market", "part", "probes", "per_slot", "share", "one_slot", "two_slots", "without", "found",
 )  # fmt: skip
 
 
@@ -369,11 +318,6 @@ class Alternation:
     def found(self) -> bool:
         """Whether the probes alternate significantly (`LEVEL`)."""
         return self.p_value < LEVEL and self.share > 0
-
-    @property
-    def inverts(self) -> bool:
-        """Whether the error one slot ahead is larger than the error two slots ahead."""
-        return self.one_slot > self.two_slots
 
 
 def probes_of(series: Series) -> np.ndarray:
@@ -445,5 +389,5 @@ def alternations(series: Sequence[Series]) -> list[Alternation]:
 
 
 def alternation_table(found: Sequence[Alternation]) -> pd.DataFrame:
-    """Return one row per series and part, in order: the fields of `Alternation`, plus found and inverts."""
+    """Return one row per series and part, in order: the columns `TABLE`."""
     return pd.DataFrame([{name: getattr(one, name) for name in TABLE} for one in found], columns=list(TABLE))

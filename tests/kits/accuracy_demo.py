@@ -15,14 +15,13 @@ from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
-    PERIOD_COLUMNS,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
     class_scores,
     pooled_scores,
 )
-from slackwater.forecasting.diagnosis.predictability import predictability_columns
+from slackwater.forecasting.diagnosis.predictability import PREDICTABILITY
 
 START = pd.Timestamp("2025-10-10T00:00Z")
 STEP = pd.Timedelta(minutes=30)
@@ -122,7 +121,7 @@ def judged(table: pd.DataFrame, *, half: float = 0.02, days: int = 7) -> pd.Data
 def demo_daily(rng: np.random.Generator, *, markets: int, days: int, shift: float = 0.0) -> pd.DataFrame:
     """Return losses that rise in the second half, none of the first price market; the third day is missing."""
     rows = [
-        [variable, model, demo_market(variable, i), START + pd.Timedelta(days=day), 48, 2 * loss, loss, "s"]
+        [variable, model, demo_market(variable, i), START + pd.Timedelta(days=day), 48, loss]
         for variable in ("count", "price")
         for i in range(markets)
         for model in MODELS
@@ -154,11 +153,11 @@ def demo_accuracy(
         for variable in ("count", "price") for model in MODELS for step in range(1, steps + 1) for level in LEVELS
     ]  # fmt: skip
     referenced = scores.assign(reference=scores["brier"] / (1 - scores["skill_brier"]))
-    periods = scores.assign(period=0, start=START, end=START + pd.Timedelta(days=7))[list(PERIOD_COLUMNS)]
+    spans = scores[["source"]].drop_duplicates().assign(start=START, end=START + pd.Timedelta(days=7))
     return Accuracy(
         scores=scores,
         pooled=judged(pooled_scores(referenced), days=days - 1),
-        periods=periods,
+        spans=spans,
         classes=judged(class_scores(referenced), days=days - 1),
         reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
         calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
@@ -170,20 +169,17 @@ def demo_accuracy(
     )
 
 
-def demo_predictability(*, markets: int = 5, steps: int = 12, seed: int = 2) -> pd.DataFrame:
+def demo_predictability(*, markets: int = 5, seed: int = 2) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     rows = []
     for variable in ("count", "price"):
         for i in range(markets):
-            row = {c: float(rng.uniform(0, 1)) for c in predictability_columns(steps)}
-            row |= {f"error_{k}": (1.1 if k == 1 else 1 + 0.08 * k) for k in range(1, steps + 1)}
-            row |= {"variable": variable, "market": demo_market(variable, i), "part": "whole", "slots": 672}
+            row = {c: float(rng.uniform(0, 1)) for c in PREDICTABILITY}
+            row |= {"variable": variable, "market": demo_market(variable, i), "slots": 672}
             if variable == "price" and i == 0:
-                row |= {c: np.nan for c in row if c.startswith(("acf", "strength", "told"))} | {
-                    f"error_{k}": 0.0 for k in range(1, steps + 1)
-                }
+                row |= {c: np.nan for c in row if c.startswith(("acf", "strength", "told"))}
             rows.append(row)
-    return pd.DataFrame(rows, columns=predictability_columns(steps))
+    return pd.DataFrame(rows, columns=list(PREDICTABILITY))
 
 
 def demo_drift(markets: int = 5) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from slackwater.flows import cli
 from slackwater.flows.accuracy.report import background_of
 from slackwater.flows.accuracy.units import BacktestPlan
 from slackwater.forecasting.diagnosis.drift import DRIFT_COLUMNS
-from slackwater.forecasting.diagnosis.predictability import predictability_columns
+from slackwater.forecasting.diagnosis.predictability import PREDICTABILITY
 from slackwater.forecasting.origins import TIMETABLE, Rolling, second_half
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.series import series_of
@@ -29,7 +29,7 @@ def test_every_series_is_measured(tmp_path):
         predictors={name: make_predictor(name) for name in ("last_value", "markov")}, timetable=TIMETABLE,
     )  # fmt: skip
     found = background_of(BacktestPlan(rolling=rolling, default="markov"))
-    assert list(found.predictability.columns) == predictability_columns(12)
+    assert tuple(found.predictability.columns) == PREDICTABILITY
     assert tuple(found.drift.columns) == DRIFT_COLUMNS
     assert set(found.predictability["market"]) == {one.key for panel in panels for one in panel.series}
 

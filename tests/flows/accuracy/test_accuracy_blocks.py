@@ -60,7 +60,7 @@ def of(accuracy: Accuracy, variable: str = "count") -> Scores:
 
 
 def page_of(accuracy: Accuracy, **more) -> str:
-    background = Background(predictability=demo_predictability(markets=3, steps=6), drift=demo_drift(3))
+    background = Background(predictability=demo_predictability(markets=3), drift=demo_drift(3))
     blocks = report_blocks(accuracy, data=more.get("data", "d"), notes=accuracy.notes, background=background)
     return render_page(Page(title="Forecast accuracy", blocks=blocks))
 
@@ -248,7 +248,7 @@ def test_only_one_variable_and_one_step():
     tiny = demo_accuracy(markets=1, steps=1, days=1)
     tables = {
         name: getattr(tiny, name)[lambda table: table["variable"] == "price"]
-        for name in ("scores", "pooled", "periods", "reliability", "daily", "classes")
+        for name in ("scores", "pooled", "reliability", "daily", "classes")
     }
     blocks = report_blocks(replace(tiny, **tables), data="d", notes=())
     assert [block.heading for block in blocks if isinstance(block, Section)] == ["Spot price"]

@@ -30,11 +30,11 @@ from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     DAILY_COLUMNS,
-    PERIOD_COLUMNS,
     POOLED_COLUMNS,
     REASON_COLUMNS,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
+    SPAN_COLUMNS,
     accuracy_of,
     tally,
     yardstick_of,
@@ -76,7 +76,7 @@ def accuracy(rolling, blocks):
 
 def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
     wanted = {
-        "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "periods": PERIOD_COLUMNS, "reliability": RELIABILITY_COLUMNS,
+        "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "spans": SPAN_COLUMNS, "reliability": RELIABILITY_COLUMNS,
         "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "reasons": REASON_COLUMNS,
         "classes": CLASS_COLUMNS,
     }  # fmt: skip
@@ -112,37 +112,24 @@ def test_a_backtest_of_histories_is_scored_alike():
         assert got == pytest.approx(wanted, rel=1e-12, nan_ok=True), column
 
 
-def test_periods_and_days_add_up_to_the_scores(accuracy):
-    keys = ["variable", "model", "market", "step"]
-    periods = accuracy.periods.assign(total=accuracy.periods["pinball"] * accuracy.periods["n"])
-    summed = periods.groupby(keys)[["n", "total"]].sum()
-    scores = accuracy.scores.set_index(keys)
-    assert (summed["n"] == scores.loc[summed.index, "n"]).all()
-    assert (summed["total"] / summed["n"]).to_numpy() == pytest.approx(
-        scores.loc[summed.index, "pinball"].to_numpy()
-    )
-    daily = accuracy.daily.assign(total=accuracy.daily["mae"] * accuracy.daily["n"])
-    days = daily.groupby(keys[:3])[["n", "total"]].sum()
-    whole = accuracy.scores.assign(total=accuracy.scores["mae"] * accuracy.scores["n"])
-    whole = whole.groupby(keys[:3])[["n", "total"]].sum()
+def test_days_add_up_to_the_scores(accuracy):
+    keys = ["variable", "model", "market"]
+    daily = accuracy.daily.assign(total=accuracy.daily["pinball"] * accuracy.daily["n"])
+    days = daily.groupby(keys)[["n", "total"]].sum()
+    whole = accuracy.scores.assign(total=accuracy.scores["pinball"] * accuracy.scores["n"])
+    whole = whole.groupby(keys)[["n", "total"]].sum()
     assert days["n"].equals(whole["n"])
     assert days["total"].to_numpy() == pytest.approx(whole["total"].to_numpy())
 
 
-def test_a_long_dated_test_part_is_cut_in_calendar_weeks_others_in_four(rolling, accuracy):
-    periods = accuracy.periods[accuracy.periods["step"] == 1]
-    long = periods[periods["market"].str.contains("/rlong/") & (periods["model"] == "markov")]
-    assert len(long) == 4 - (long["start"].iloc[0].weekday() == 0)
-    assert all(start.weekday() == 0 and start.hour == 0 for start in long["start"].iloc[1:])
-    assert all(end.weekday() == 6 and end.hour == 23 for end in long["end"].iloc[:-1])
-    assert long["period"].tolist() == list(range(len(long)))
-    short = periods[periods["market"].str.contains("/ra/") & (periods["model"] == "markov")]
-    short = short[short["variable"] == "count"]
-    assert len(short) == 4
-    series, origins = rolling.panels[0].series[0], rolling.origins[0][0]
-    first = series.time(int(origins[0]))
-    assert short["start"].iloc[0] == first
-    assert short["n"].sum() == (~np.isnan(series.values[origins + 1])).sum()
+def test_spans_are_the_first_and_last_origins_of_every_series(rolling, accuracy):
+    found = [
+        (series.source, series.time(int(origins[0])), series.time(int(origins[-1])))
+        for panel, own in zip(rolling.panels, rolling.origins, strict=True)
+        for series, origins in zip(panel.series, own, strict=True)
+        if origins.size
+    ]
+    assert [tuple(row) for row in accuracy.spans.itertuples(index=False)] == found
 
 
 def test_days_are_those_of_the_origins(rolling, accuracy):
@@ -282,7 +269,7 @@ def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
     near = series_of(make_history(values, np.zeros(300), capacity=4), "price")
     accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))
     assert accuracy.scores["pinball"].between(0, 1e-15, inclusive="right").any()
-    for table in (accuracy.scores, accuracy.pooled, accuracy.classes, accuracy.periods):
+    for table in (accuracy.scores, accuracy.pooled, accuracy.classes):
         assert table[["skill_pinball", "skill_mae"]].isna().all(axis=None)
 
 
