@@ -10,7 +10,7 @@ from slackwater.studies.learners.ar_ucb import ArUcb
 from slackwater.studies.learners.contract import BanditLearner
 from slackwater.studies.learners.exp3 import Exp3, Exp3IX, Exp3S
 
-#: The learners of the product, and Squint: Koolen and van Erven (COLT 2015).
+#: The learners of the product, discounting, and Squint: Koolen and van Erven (COLT 2015).
 INFORMED: dict[str, Learner[Any]] = {
     name: LEARNERS[name] for name in ("adahedge", "squint", "anytime", "fixed-share", "discounted", "blend")
 }

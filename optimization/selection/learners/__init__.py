@@ -19,7 +19,6 @@ LEARNERS: Registry[Learner[Any]] = Registry(
         "adahedge": "adahedge:AdaHedge",
         "anytime": "exponentiated:ExponentiatedGradient",
         "fixed-share": "exponentiated:FixedShare",
-        "discounted": "exponentiated:Discounted",
         "blend": "blend:default_blend",
     },
     package=__name__,

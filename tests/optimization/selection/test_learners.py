@@ -15,12 +15,9 @@ from slackwater.optimization.selection.contract import best_sequence, leader, pl
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
 from slackwater.optimization.selection.learners.adahedge import AdaHedge
 from slackwater.optimization.selection.learners.blend import Blend
-from slackwater.optimization.selection.learners.exponentiated import (
-    Discounted,
-    ExponentiatedGradient,
-    FixedShare,
-)
+from slackwater.optimization.selection.learners.exponentiated import ExponentiatedGradient, FixedShare
 from slackwater.studies.learners import INFORMED
+from slackwater.studies.learners.discounted import Discounted
 from slackwater.studies.learners.squint import Squint
 from slackwater.warehouse.errors import SettingsError
 
