@@ -42,11 +42,10 @@ from slackwater.warehouse.plugins import has_extra, lacks_extra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Tables of `slackwater.forecasting.diagnosis`: predictability, changes of distribution, and probes that alternate."""
+    """Tables of `slackwater.forecasting.diagnosis`: predictability, and changes of distribution."""
 
     predictability: pd.DataFrame = field(default_factory=pd.DataFrame)
     drift: pd.DataFrame = field(default_factory=pd.DataFrame)
-    alternation: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def report_blocks(
@@ -286,22 +285,6 @@ DRIFT: Final[dict[str, Column | str]] = {
 }
 
 
-ALTERNATION: Final[dict[str, Column | str]] = {
-    "market": "market",
-    "part": "half",
-    "probes": Column(heading="probes", format=whole),
-    "per_slot": "probes a slot",
-    "share": Column(
-        heading="of the variance",
-        format=percent,
-        words="Share of the variance that changes sign from probe to probe.",
-    ),
-    "one_slot": Column(heading="error of last value at 1 slot", format=significant),
-    "two_slots": Column(heading="at 2 slots", format=significant),
-    "without": Column(heading="at 1 slot without the swing", format=significant),
-}
-
-
 def _background_tables(background: Background, variable: str) -> list[Block]:
     series, drift = (_of(table, variable) for table in (background.predictability, background.drift))
     blocks: list[Block] = []
@@ -320,9 +303,4 @@ def _background_tables(background: Background, variable: str) -> list[Block]:
         title = f"{plural(len(rows), 'change')} of distribution"
         about = "A series that never changes has less than one in 30 days."
         blocks.append(Fold(title, [Table(title, rows, columns, sortable=True), about]))
-    swinging = background.alternation
-    swinging = swinging[swinging["found"]] if variable == "count" and len(swinging) else swinging[:0]
-    if len(swinging):
-        title = f"Probes that alternate, so that one slot ahead can be harder than two: {len(swinging):,}"
-        blocks.append(Fold(title, [Table(title, rows_of(swinging), ALTERNATION, sortable=True)]))
     return blocks

@@ -26,7 +26,7 @@ from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
 from slackwater.forecasting.diagnosis.drift import drift_table
-from slackwater.forecasting.diagnosis.predictability import alternation_table, alternations, predictability
+from slackwater.forecasting.diagnosis.predictability import predictability
 from slackwater.forecasting.origins import Rolling, Timetable, second_half
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL
@@ -90,13 +90,9 @@ def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[
 
 
 def background_of(course: BacktestPlan) -> Background:
-    """Return the predictability, the changes and the alternating probes of the measured series."""
+    """Return the predictability and the changes of the measured series."""
     series = [series for panel in course.rolling.panels for series in panel.series]
-    return Background(
-        predictability=predictability(series),
-        drift=drift_table(series),
-        alternation=alternation_table(alternations(series)),
-    )
+    return Background(predictability=predictability(series), drift=drift_table(series))
 
 
 def answer_blocks(accuracy: Accuracy, data: str, background: Background | None = None) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Predictability of a series and alternation between probes, measured without fitting a model (M6.7)."""
+"""Predictability of a series, measured without fitting a model, and of a market by models (M6.7)."""
 
 from __future__ import annotations
 
@@ -193,13 +193,6 @@ def _measures(series: Series) -> dict[str, float]:
     }
 
 
-def mean_change(values: np.ndarray, lag: int) -> float:
-    """Return the mean |y(t + lag) - y(t)| over observed pairs, the error of last value at ``lag``; NaN without a pair."""
-    change = np.abs(values[lag:] - values[: max(len(values) - lag, 0)])
-    change = change[~np.isnan(change)]
-    return float(change.mean()) if change.size else float("nan")
-
-
 def holm(p_values: Iterable[float]) -> np.ndarray:
     """Return p-values adjusted for multiple tests (Holm, Scandinavian Journal of Statistics 6, 1979); NaN are ignored.
 
@@ -273,121 +266,3 @@ def _words(up_to: int, steps: tuple[int, ...], *, tested: bool) -> str:
 
 def _list(steps: list[int]) -> str:
     return ", ".join(str(k) for k in steps)
-
-
-# ---
-# Alternating probes: a cause of larger errors one slot ahead than two slots ahead (M6.7).
-#
-# Some counts alternate from probe to probe, high, low, high. If a slot has an odd number of probes, the next slot ends on the other
-# side of the swing and the slot after it on the same side, so last value has larger errors at one slot than at two. This is visible
-# in the probes but not in the slots.
-
-EVEN_LAGS = (2, 4, 6, 8)  # Even lags over which the swing is averaged
-#: Minimal number of one-day blocks for a p-value, and the significance level of a swing.
-FEWEST_BLOCKS, LEVEL = 4, 0.01
-#: Columns of `alternation_table`.
-TABLE = (
-    "market", "part", "probes", "per_slot", "share", "one_slot", "two_slots", "without", "found",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternation:
-    """Alternation of a series' probes; errors are mean |y(t + lag) - y(t)| in instances.
-
-    ``per_slot`` is the number of probes per slot. ``share`` is the share of the variance that changes sign from probe to probe:
-    half of the excess of the autocorrelation at even lags over the mean of its odd neighbours (a swing of share a added to a
-    smooth series adds a (-1)^k to it). ``one_slot`` and ``two_slots`` are the errors of last value. ``without`` is the error at
-    one slot without the swing: the mean of the errors at the two neighbouring lags (NaN unless a slot has an odd number >= 3 of
-    probes). ``p_value`` is the one-sided p-value that errors at an odd lag exceed that mean: Student's t of the days' excess as
-    a share of their errors, so that no single extreme day dominates. ``part`` is the half of the slots it was measured on,
-    because swings appear and disappear.
-    """
-
-    market: str
-    part: str
-    probes: int
-    per_slot: int
-    share: float
-    one_slot: float
-    two_slots: float
-    without: float
-    p_value: float
-
-    @property
-    def found(self) -> bool:
-        """Whether the probes alternate significantly (`LEVEL`)."""
-        return self.p_value < LEVEL and self.share > 0
-
-
-def probes_of(series: Series) -> np.ndarray:
-    """Return the readings between slots and at their starts in order, shape (slots * (m + 1),); the slot values if m is 0."""
-    m = series.within.shape[1] if len(series.within) == len(series) and series.within.ndim == 2 else 0
-    if m == 0:
-        return series.values
-    return np.column_stack([series.within, series.values]).ravel()
-
-
-def alternation(
-    values: np.ndarray, per_slot: int, *, probes_per_day: int, market: str = "", part: str = "whole"
-) -> Alternation:
-    """Measure the swing of evenly spaced probes (probes,), NaN where missing; NaN for a flat or short series."""
-    lags = range(1, EVEN_LAGS[-1] + 2)
-    rho = autocorrelation(values, list(lags))
-    stands = [rho[k - 1] - (rho[k - 2] + rho[k]) / 2.0 for k in EVEN_LAGS]
-    odd = per_slot if per_slot % 2 and per_slot >= 3 else 3
-    return Alternation(
-        market=market,
-        part=part,
-        probes=int((~np.isnan(values)).sum()),
-        per_slot=per_slot,
-        share=float(np.mean(stands)) / 2.0,
-        one_slot=mean_change(values, per_slot),
-        two_slots=mean_change(values, 2 * per_slot),
-        without=(mean_change(values, odd - 1) + mean_change(values, odd + 1)) / 2.0
-        if odd == per_slot
-        else float("nan"),
-        p_value=_excess_p(values, odd, probes_per_day),
-    )
-
-
-def _excess_p(values: np.ndarray, odd: int, block: int) -> float:
-    """Return the one-sided p-value, by blocks of ``block``, that |y(t + odd) - y(t)| exceeds that at even lags nearby."""
-    n = len(values) - odd - 1
-    if n < block:
-        return float("nan")
-    at = values[:n]
-    before, own, after = (np.abs(values[lag : lag + n] - at) for lag in (odd - 1, odd, odd + 1))
-    both = ~np.isnan(before + own + after)
-    middle = (before + after) / 2.0
-    shares = []
-    for i in range(0, n - block + 1, block):
-        use = slice(i, i + block)
-        total = (own[use] + middle[use])[both[use]].sum()
-        if total > 0:
-            shares.append((own[use] - middle[use])[both[use]].sum() / total)
-    if len(shares) < FEWEST_BLOCKS or np.ptp(shares) == 0:
-        return float("nan")
-    from scipy.stats import t
-
-    error = np.std(shares, ddof=1) / np.sqrt(len(shares))
-    return float(t.sf(np.mean(shares) / error, len(shares) - 1))
-
-
-def alternations(series: Sequence[Series]) -> list[Alternation]:
-    """Measure the swing of every count series with readings between its slots, separately in both halves of its slots."""
-    out = []
-    for one in series:
-        if one.variable != "count" or probes_of(one).size <= len(one):
-            continue
-        per_slot = one.within.shape[1] + 1
-        half = len(one) // 2
-        for part, cut in (("first", one.part(0, half)), ("second", one.part(half, len(one)))):
-            day = round(pd.Timedelta(days=1) / one.step) * per_slot
-            out.append(alternation(probes_of(cut), per_slot, probes_per_day=day, market=one.key, part=part))
-    return out
-
-
-def alternation_table(found: Sequence[Alternation]) -> pd.DataFrame:
-    """Return one row per series and part, in order: the columns `TABLE`."""
-    return pd.DataFrame([{name: getattr(one, name) for name in TABLE} for one in found], columns=list(TABLE))

@@ -12,7 +12,6 @@ from slackwater.forecasting.diagnosis.predictability import (
     autocorrelation,
     holm,
     information,
-    mean_change,
     predictability,
     seasonal_strength,
     stillness,
@@ -175,11 +174,6 @@ def test_holm():
     rng = np.random.default_rng(10)
     wrong = np.mean([(holm(rng.random(12)) < 0.05).any() for _ in range(2000)])
     assert wrong == pytest.approx(0.05, abs=0.015)
-
-
-def test_mean_change_is_the_error_of_last_value():
-    assert mean_change(np.array([1.0, 3.0, NAN, 2.0, 2.0]), 1) == pytest.approx(1.0)
-    assert np.isnan(mean_change(np.array([1.0]), 3))
 
 
 @pytest.mark.skipif(not (DATA / "availability.parquet").exists(), reason=f"no data folder at {DATA}")
