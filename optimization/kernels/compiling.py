@@ -44,16 +44,20 @@ KEPT_DAYS = 14.0
 # division. No function is called through a C pointer, so that entry point need not be compiled.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 KERNEL, PART = OPTIONS, OPTIONS
-if version_info[:2] == (
-    0,
-    68,
-):  # `lowering` replaces a step of numba's compiler; other versions compile longer
+#: Class of the caches of kernels, None for numba's own.
+CACHE: Any = None
+if version_info[:2] == (0, 68):  # these replace steps of numba; other versions compile and load longer
+    from slackwater.optimization.kernels.loading import KernelCache as CACHE
     from slackwater.optimization.kernels.lowering import KernelCompiler, PartCompiler
 
     # Only kernels have an entry point from Python: `KernelCompiler`.
     KERNEL = {**OPTIONS, "no_cpython_wrapper": True, "pipeline_class": KernelCompiler}
     PART = {**KERNEL, "pipeline_class": PartCompiler}
 _DECORATING = threading.Lock()
+
+
+def nothing() -> None:
+    """Do nothing, in place of a step of numba that `CACHE` does where it is needed."""
 
 
 def kernel(function: Function) -> Function:
@@ -63,6 +67,9 @@ def kernel(function: Function) -> Function:
         try:
             _NUMBA.CACHE_DIR = "" if folder is None else str(folder)
             made: Any = njit(cache=folder is not None, **KERNEL)(function)
+            if folder is not None and CACHE is not None:
+                made._cache = CACHE(function)
+                made._compilation_chain_init_hook = nothing
         finally:
             _NUMBA.CACHE_DIR = given
     if folder is not None:

@@ -61,14 +61,19 @@ def package(tmp_path) -> Path:
     return folder
 
 
-def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
-    """Run the probe in a new process; return its value, its number of cache hits and its cache folder."""
+def printed(package: Path, script: str, **environment: str) -> list[str]:
+    """Run a script in a new process and return the words that it prints."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
-    told = subprocess.run(
-        [sys.executable, "-c", ASK], env=clean | {"PYTHONPATH": str(package.parents[2])} | environment,
+    return subprocess.run(
+        [sys.executable, "-c", script], env=clean | {"PYTHONPATH": str(package.parents[2])} | environment,
         cwd=package.parents[2], capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    return float(told[0]), int(told[1]), Path(told[2])
+
+
+def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
+    """Run the probe in a new process; return its value, its number of cache hits and its cache folder."""
+    value, hits, folder = printed(package, ASK, **environment)
+    return float(value), int(hits), Path(folder)
 
 
 def test_a_changed_callee_in_another_file_gives_the_new_answer(package, tmp_path):
@@ -86,6 +91,25 @@ def test_a_changed_callee_in_another_file_gives_the_new_answer(package, tmp_path
     assert after != before
     (package / "called.py").write_text(CALLED)
     assert ask(package, **told) == (1.5, 1, before), "what the first process compiled is found again"
+
+
+COMPILER = "import sys; print('numba.np.linalg' in sys.modules)"
+
+
+@pytest.mark.skipif(compiling.CACHE is None, reason="this version of numba loads stored code itself")
+def test_stored_code_is_loaded_without_the_compiler_of_numba(package):
+    assert printed(package, f"{ASK}\n{COMPILER}")[::3] == ["1.5", "True"]
+    assert printed(package, f"{ASK}\n{COMPILER}")[::3] == ["1.5", "False"]
+
+
+def test_a_new_kernel_links_the_stored_code_of_another(package):
+    alone = "from slackwater.optimization.kernels.called import called; print(called(1.5))"
+    assert printed(package, alone) == ["3.0"]
+    loaded = (
+        "from slackwater.optimization.kernels.called import called; print(*called.stats.cache_hits.values())"
+    )
+    assert printed(package, f"{ASK}\n{loaded}")[::3] == ["1.5", "1"]
+    assert ask(package)[:2] == (1.5, 1)
 
 
 def test_without_a_setting_it_is_beside_the_package(monkeypatch):
