@@ -190,7 +190,7 @@ def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.T
 # The completeness map: the state of every market, stage and slot (M1.3, M6.1).
 #
 # `read_facts` reads the warehouse, each fact with a single statement for all markets and slots; `classify` computes the map, a pure
-# function of data frames; `completeness_of` does both. A slot of a stage is in one of `STATES`:
+# function of data frames. A slot of a stage is in one of `STATES`:
 #
 # * ``done``: ingest has a sufficiently recent observation (M1.3); forecast has the planner's forecast; allocate has a decision
 #   for every running job; score has every job that ended in the slot.
@@ -709,26 +709,6 @@ class Completeness:
 MOST_SLOTS = 20_000  # Maximum number of slots of a map: more than a year of half hours
 
 
-def completeness_of(
-    store: Store,
-    settings: Settings,
-    *,
-    start: pd.Timestamp | None = None,
-    end: pd.Timestamp | None = None,
-    at: pd.Timestamp,
-    market: str = "",
-) -> Completeness:
-    """Return the completeness map of a warehouse from ``start`` to ``end``, as known at ``at``; writes nothing.
-
-    ``end`` is at most ``at``, which is the default. Without ``start`` the map begins `DEFAULT_SPAN`
-    earlier, but not before the first turn in the ledger; with ``start`` every slot from there is
-    due. ``market`` selects a market (``key`` or ``key@source``). Raises `SettingsError` if the
-    window contains no slot or too many.
-    """
-    window = window_of(store, settings, start=start, end=end, at=at)
-    return classify(read_facts(store, settings, window, pattern=market), settings)
-
-
 def window_of(
     store: Store,
     settings: Settings,
@@ -737,7 +717,12 @@ def window_of(
     end: pd.Timestamp | None,
     at: pd.Timestamp,
 ) -> SlotMap:
-    """Return the slots of `completeness_of`."""
+    """Return the slots of a map from ``start`` to ``end``, as known at ``at``.
+
+    ``end`` is at most ``at``, which is the default. Without ``start`` the map begins `DEFAULT_SPAN` earlier, but not before
+    the first turn in the ledger; with ``start`` every slot from there is due. Raises `SettingsError` if there is no slot or
+    too many.
+    """
     step = step_of(settings)
     last = min(at if end is None else end, at).floor(step)
     if start is None:

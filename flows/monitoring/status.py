@@ -143,7 +143,7 @@ def status_of(
     """Return the status of a warehouse as known at ``at``; writes nothing.
 
     ``since`` and ``until`` bound the slots of the map (see
-    `slackwater.flows.monitoring.completeness.completeness_of`); freshness and alarms are those at ``at``.
+    `slackwater.flows.monitoring.completeness.window_of`); freshness and alarms are those at ``at``.
     ``market`` selects a market (``key`` or ``key@source``); raises `MarketError` if it is not followed.
     """
     window = window_of(store, settings, start=since, end=until, at=at)

@@ -672,9 +672,6 @@ class Fan:
     height: int = 110
 
 
-BANDS = ("90", "80", "50")
-
-
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     """Return a fan chart: past values with gaps, then bands and median of the forecast; ``labelled`` shows the times below."""
     made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)

@@ -7,14 +7,14 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.flows.show.blocks import Block, Figure, Figures, Fold, Page, Section, Table
+from slackwater.flows.show.blocks import Block, Fold, Page, Section, Table
 from slackwater.warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -147,17 +147,6 @@ def render_page(page: Page) -> str:
         drawing=Markup(asset("draw.js")) if charts else "",
         sorting=Markup(asset("sort.js")) if has_sortable(page.blocks) else "",
     )
-
-
-def figures_of(blocks: Iterable[Block]) -> Iterator[Figure]:
-    """Yield every figure in some blocks."""
-    for block in blocks:
-        if isinstance(block, Figure):
-            yield block
-        elif isinstance(block, Figures):
-            yield from block.figures
-        elif isinstance(block, Fold | Section):
-            yield from figures_of(block.blocks)
 
 
 def has_sortable(blocks: Iterable[Block]) -> bool:

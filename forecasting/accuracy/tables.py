@@ -288,26 +288,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Scores of a backtest and the tables of a report.
+    """Scores of a backtest and the tables of a report; `slackwater.flows.schemas.forms.MEASURES` describes the measures.
 
-    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of the mean;
-    ``mase`` is in units of the mean |y(t) - y(t-1)| of the training part (NaN if it is 0); ``pinball`` is the mean over the 19
-    levels, half of the CRPS; ``brier`` is the score of "at least n", averaged over n = 1..capacity. ``skill_pinball`` and
-    ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` is the same relative to last value's conditional frequencies
-    P(y(t+k) >= n | [y(t) >= n]) in the training part. ``dm`` and ``dm_p``: statistic (positive = better than `FLOOR`) and
-    two-sided p value of the Diebold-Mariano test of the pinball loss. ``skill_low`` and ``skill_high``: 95 % interval of
-    ``skill_pinball`` with ``days`` as blocks (those on which the model or `FLOOR` erred), with its
-    `slackwater.forecasting.accuracy.intervals.verdict`, "" for `FLOOR`. ``coverage_P``: mean share of the
-    randomised probability integral transform of the value within the central P % of levels
-    (`slackwater.forecasting.accuracy.losses.covered`): P for a correct distribution, with or without point
-    masses. ``coverage_P_closed``: share of values in the closed interval of the quantiles,
-    which point masses raise above P even for a correct distribution. ``absent`` and ``unpredicted``: mean instances forecast
-    but not available, and available but not forecast. ``cover``: contribution of the step to the cover error of the path, in
-    which an instance at a nearby slot is less than two errors (`slackwater.forecasting.accuracy.losses`). ``scale``: divisor
-    of pooled
-    losses, the capacity for counts and the mean price of the training part for prices. ``class``: a class of `CLASSES` (counts
-    by their stated capacity, "offers" without it; a price is "moving" if it changed once a day or more in the training part). A
-    skill is NaN where last value never erred.
+    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step; a skill is NaN where last value (`FLOOR`) never
+    erred. Past data are those before the first origin: they set ``scale`` (the capacity for counts, the mean price for prices), the
+    unit of ``mase``, the frequencies behind ``skill_brier`` and ``class`` (`CLASSES`: counts by their stated capacity, "offers"
+    without it; a price is "moving" if it changed once a day or more). ``coverage_P`` is the mean share of the randomised
+    probability integral transform within the central P % of levels (`slackwater.forecasting.accuracy.losses.covered`): P for a
+    correct distribution, with or without point masses, which raise ``coverage_P_closed``.
 
     ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors, coverage,
     width and shares (where defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every origin's loss divided

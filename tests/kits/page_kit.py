@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import altair as alt
 
+from slackwater.flows.show.blocks import Figure, Figures, Fold, Section
 from slackwater.flows.show.page import asset, render_page, specification
 
 
@@ -65,3 +66,14 @@ def accept(form):
 def rendered(answer):
     """Return the page of an answer, as text."""
     return render_page(answer.as_page())
+
+
+def figures_of(blocks):
+    """Yield every figure in some blocks."""
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Figures):
+            yield from block.figures
+        elif isinstance(block, Fold | Section):
+            yield from figures_of(block.blocks)

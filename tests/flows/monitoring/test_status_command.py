@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from make import save_run
-from page_kit import unpacked
+from page_kit import figures_of, unpacked
 from published import keeps_to
 from test_alarms import AT, HALF, every, lively, put
 from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
@@ -31,7 +31,7 @@ from slackwater.flows.monitoring.status import (
     status_page,
 )
 from slackwater.flows.show.blocks import Table
-from slackwater.flows.show.page import figures_of, render_page
+from slackwater.flows.show.page import render_page
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.store.connection import open_store
 

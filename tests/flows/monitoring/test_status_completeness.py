@@ -5,20 +5,14 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from completeness_kit import completeness_of
 from past_jobs import MARKETS, past_jobs
 from storekit import count_row, counts
 from test_turn import one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.ledger.stages import save_failure
-from slackwater.flows.monitoring.completeness import (
-    STATES,
-    ExpectedUpdate,
-    Facts,
-    SlotMap,
-    classify,
-    completeness_of,
-)
+from slackwater.flows.monitoring.completeness import STATES, ExpectedUpdate, Facts, SlotMap, classify
 from slackwater.flows.monitoring.status import status_of
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import write_rows

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from completeness_kit import completeness_of
 from make import make_request, make_turn
 from past_jobs import past_jobs
 from published import keeps_to
@@ -22,7 +23,6 @@ from slackwater.flows.ledger.decisions import decisions_of, document
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import open_job
-from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
