@@ -45,7 +45,7 @@ def test_the_module_that_a_scheduler_imports_imports_nothing():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_processes_return_results_in_the_order_of_the_calls(whole):
     with executor_fan(Executor(kind="processes", workers=2), together=(squared,), whole=whole) as fan:
         assert fan(squared, [{"number": number} for number in range(9)]) == [n * n for n in range(9)]

@@ -158,6 +158,7 @@ def test_a_predictor_of_the_studies_goes_into_turns_by_name(tmp_path, settings, 
     assert kept[0] == kept[1]
 
 
+@pytest.mark.slow  # the quick form: the predictors of an installed package, in test_plugin_package.py
 def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
     """A predictor of an entry point works in a turn, a backfill, both accuracy reports and an experiment."""
     monkeypatch.setattr(plugins, "list_plugins", lambda group: {"others_drift": "drift_predictor:drift"})

@@ -220,6 +220,7 @@ def test_interrupted_it_tells_what_runs_on(tmp_path, monkeypatch):
 LOSS = 27
 
 
+@pytest.mark.slow  # the quick form: a job in two markets, in test_act_markets.py
 def test_after_a_loss_the_rest_of_the_slot_is_decided_from_what_is_known_then(tmp_path):
     renter = Renter(tmp_path, at=BEGIN + (LOSS - 1) * STEP)
     for slot in (LOSS - 1, LOSS):

@@ -155,19 +155,28 @@ def everything(client) -> tuple[int, ...]:
     return tuple(client.request("POST", place, json={}).json() for place in places)
 
 
+# The quick form has a request of each kind; test_guarded_server.py has all hosts and origins.
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
         pytest.param({}, 401, id="no password"),
-        pytest.param({"authorization": ":"}, 401, id="an empty one"),
+        pytest.param({"authorization": ":"}, 401, id="an empty one", marks=pytest.mark.slow),
         pytest.param({"authorization": "slackwater:guess"}, 401, id="a wrong one"),
-        pytest.param({"origin": EVIL}, 403, id="a foreign page"),
+        pytest.param({"origin": EVIL}, 403, id="a foreign page", marks=pytest.mark.slow),
         pytest.param({"origin": EVIL} | AUTHORIZED, 403, id="a foreign page that knows the password"),
-        pytest.param({"origin": "null"} | AUTHORIZED, 403, id="a sandboxed page"),
-        pytest.param({"origin": "http://127.0.0.1:1"} | AUTHORIZED, 403, id="a page of another program"),
+        pytest.param({"origin": "null"} | AUTHORIZED, 403, id="a sandboxed page", marks=pytest.mark.slow),
+        pytest.param(
+            {"origin": "http://127.0.0.1:1"} | AUTHORIZED,
+            403,
+            id="a page of another program",
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"host": "evil.example:4200"} | AUTHORIZED, 421, id="a name that leads here"),
         pytest.param(
-            {"host": "evil.example", "origin": "http://evil.example"} | AUTHORIZED, 421, id="its page"
+            {"host": "evil.example", "origin": "http://evil.example"} | AUTHORIZED,
+            421,
+            id="its page",
+            marks=pytest.mark.slow,
         ),
         pytest.param({"host": "ephemeral-prefect"} | AUTHORIZED, 421, id="the server's own name for itself"),
     ],

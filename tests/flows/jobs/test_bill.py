@@ -255,7 +255,7 @@ def test_a_bill_is_the_sum_of_its_minutes(tmp_path):
     prices = rng.integers(1, 9, size=12) * 1.0
     observed = {EAST: dict(zip(times.tolist(), prices.tolist(), strict=True)), WEST: {}}
     write_prices(tmp_path / "data", "r", "z", "x", START + times * MINUTE, prices, 4.0, source="lab")
-    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(120)]
+    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(50)]
     with open_store(tmp_path / "w.duckdb") as store:
         ingest(store, "tabular", tmp_path / "data", imported_at=START, progress=lambda _: None)
         for job in jobs:

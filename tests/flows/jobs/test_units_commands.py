@@ -99,7 +99,7 @@ def test_both_are_on_the_screen(folder, plans):
 @pytest.mark.parametrize(
     ("hours", "start", "told"),
     [
-        (0, "2026-11-25T12:00", ""),
+        pytest.param(0, "2026-11-25T12:00", "", marks=pytest.mark.slow),
         (7, "2026-11-25T19:00", "The newest observation of its market is 7 hours old. The job starts at 2026-11-25 19:00 UTC"),
         (49, "2026-11-25T12:00", "The job starts at 2026-11-25 12:00 UTC, the newest observation of its market, 49 hours ago"),
     ],

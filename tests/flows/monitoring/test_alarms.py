@@ -453,7 +453,9 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
     return rung
 
 
-@pytest.mark.parametrize("at", ["2026-11-23T05:00Z", "2026-08-20T18:00Z"])
+@pytest.mark.parametrize(
+    "at", ["2026-11-23T05:00Z", pytest.param("2026-08-20T18:00Z", marks=pytest.mark.slow)]
+)
 def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
     """Times at which a price had been flat for long, or the last days of a count differed from earlier days."""
     settings, time = Settings(), pd.Timestamp(at)

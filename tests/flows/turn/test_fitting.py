@@ -210,10 +210,14 @@ def test_other_settings_and_other_markets_use_other_estimations(copy, settings):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("sha256(content) || ':' || content", "fellows"),
-        ("repeat('0', 64) || ':' || content", "SHA-256 differs"),
+        pytest.param("sha256(content) || ':' || content", "fellows", id="another version"),
+        pytest.param(
+            "repeat('0', 64) || ':' || content",
+            "SHA-256 differs",
+            id="changed in the file",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["another version", "changed in the file"],
 )
 def test_an_estimation_that_cannot_be_read_is_made_again_and_said(
     estimated, estimated_copy, settings, state, words

@@ -595,6 +595,7 @@ def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_tur
     assert f"it runs in {plain.request.market} only" in alone.err
 
 
+@pytest.mark.slow  # the quick form: a job in one market, in test_job_change.py
 def test_its_deadline_changes_and_what_it_has_done_where_it_is_goes_on(three_turns, settings_file, tmp_path):
     db, at = shutil.copy(three_turns, tmp_path / "w.duckdb"), AT + 3 * STEP
     where = ("--db", db, "--settings", settings_file, "--json")

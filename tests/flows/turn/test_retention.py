@@ -31,13 +31,19 @@ def measured(rng) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.fixture
-def store():
-    """Return a warehouse with errors and forecasts every eight hours for a hundred days, and two old jobs."""
+@pytest.fixture(scope="module")
+def errors():
+    """Return errors every eight hours for a hundred days, with their times."""
     rng = np.random.default_rng(1)
-    times = list(pd.date_range(end=AT, periods=3 * DAYS, freq="8h"))
+    return [(at, measured(rng)) for at in pd.date_range(end=AT, periods=3 * DAYS, freq="8h")]
+
+
+@pytest.fixture
+def store(errors):
+    """Return a warehouse with these errors, forecasts at the same times, and two old jobs."""
+    times = [at for at, _ in errors]
     with open_store(":memory:") as store:
-        save_accuracy(store, [(at, measured(rng)) for at in times])
+        save_accuracy(store, errors)
         store.execute(
             "INSERT INTO vintages SELECT row_number() OVER (), market, 's', model, made, 1800, made, 2, 4, '', '', FALSE FROM "
             "generate_series($first::TIMESTAMPTZ, $last::TIMESTAMPTZ, INTERVAL 8 HOUR) AS t(made), "

@@ -87,6 +87,14 @@ def test_status_and_job_list_name_the_rows(spoiled):
     assert all(words in jobs for *_, words in BAD)
 
 
+@pytest.fixture(scope="module")
+def pages(spoiled):
+    _, settings, db, _ = spoiled
+    snapshots = Snapshots(db, read_settings(settings), lambda: AT + 5 * STEP)
+    with TestClient(make_app(snapshots), base_url="http://127.0.0.1") as client:
+        yield client
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -101,9 +109,6 @@ def test_status_and_job_list_name_the_rows(spoiled):
         "/runs",
     ],
 )
-def test_every_page_goes_on(spoiled, path):
-    _, settings, db, _ = spoiled
-    snapshots = Snapshots(db, read_settings(settings), lambda: AT + 5 * STEP)
-    with TestClient(make_app(snapshots), base_url="http://127.0.0.1") as client:
-        answer = client.get(path)
+def test_every_page_goes_on(pages, path):
+    answer = pages.get(path)
     assert answer.status_code == 200, answer.text

@@ -354,6 +354,7 @@ def test_long_blocks_are_scored_in_pieces_alike(rolling, blocks, accuracy, monke
 @pytest.mark.skipif(
     not (DATA / "availability.parquet").is_file(), reason="real histories are absent: set SLACKWATER_DATA"
 )
+@pytest.mark.slow  # the quick form: the same figures of the same histories, in test_real_series.py
 def test_last_value_on_the_open_counts_is_the_measured_floor():
     """MAE 2.00/1.96/2.29/2.75/3.02 at 1/2/4/8/12 half hours, mean over 9 H100 zones and both 16-node V100 zones."""
     sources = ("skynomad-artifact:h100", "spot-traces:availability/16-node")

@@ -209,7 +209,9 @@ def up_or_down(rng):
 BY_SLOT = (0.6, 0.05, 0.6, 0.6, 0.0, 1.5)
 
 
-@pytest.mark.parametrize("usd", [0.1, BY_SLOT], ids=["even", "by_slot"])
+@pytest.mark.parametrize(
+    "usd", [pytest.param(0.1, id="even", marks=pytest.mark.slow), pytest.param(BY_SLOT, id="by_slot")]
+)
 def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down(usd):
     """Where instances start, restart and move at once and the work fills slots, the world is the slot model."""
     rng = np.random.default_rng(4)

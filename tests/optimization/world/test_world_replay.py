@@ -277,8 +277,8 @@ def late_jobs(seed: int, jobs: int) -> list[tuple[int, str, Launcher]]:
     return late
 
 
-def test_no_job_of_500_is_late_under_any_policy_of_the_pool():
-    assert late_jobs(1, 500) == []
+def test_no_job_of_150_is_late_under_any_policy_of_the_pool():
+    assert late_jobs(1, 150) == []
 
 
 @pytest.mark.slow

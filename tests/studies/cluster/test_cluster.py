@@ -105,7 +105,7 @@ def test_no_gpu_idles_while_a_one_gpu_job_waits():
             assert sum(s.start_s <= between < s.end_s for s in run.segments) == 4
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.75)])
+@pytest.mark.parametrize(("servers", "load"), [pytest.param(1, 0.6, marks=pytest.mark.slow), (4, 0.75)])
 def test_mean_waiting_of_m_m_c(servers, load):
     """Erlang's C formula, within three standard errors over independent streams."""
     a = servers * load

@@ -296,6 +296,7 @@ def test_ahaps_variants(scenarios):
     assert {row["forecasts"] for row in rows} == {"issued", "last_value", "perfect"}
 
 
+@pytest.mark.slow  # the quick form: the run, the answer and its contrasts, here
 def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
     size = Size(test=2, train=1, table=3, grid=GRID, planner=PLANNER)
     done = pool_experiment(tapes, policies, size=size, seed=4, processes=1)

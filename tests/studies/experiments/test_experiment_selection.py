@@ -154,6 +154,7 @@ def test_bandits_are_shown_beside_the_learner_that_sees_all(answer, page, text):
     assert "drawn at random" in text
 
 
+@pytest.mark.slow  # the quick form: an answer with the switch, above
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     raw = np.tile(np.array([0.5, 0.9, 0.6, 0.6, 0.6, 0.5]), (40, 1)) + np.linspace(0, 0.1, 40)[:, None]
     same = PoolRounds(

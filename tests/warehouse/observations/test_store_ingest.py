@@ -436,7 +436,9 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
         assert tables(store) == final
 
 
-@pytest.mark.parametrize("part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, 25])
+@pytest.mark.parametrize(
+    "part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(25, marks=pytest.mark.slow)]
+)
 def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     """Large files are merged in parts, by series and, for a long series, by time."""
     rows = random_observations(3, size=40) + random_observations(3, size=20)

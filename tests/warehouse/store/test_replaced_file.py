@@ -48,8 +48,15 @@ def removed(path, _spare):
     path.unlink()
 
 
-@pytest.mark.parametrize("snapshots", ["on", "off"])
-@pytest.mark.parametrize("taken", [moved_onto, removed])
+@pytest.mark.parametrize(
+    ("taken", "snapshots"),
+    [
+        (moved_onto, "on"),
+        (removed, "off"),
+        pytest.param(moved_onto, "off", marks=pytest.mark.slow),
+        pytest.param(removed, "on", marks=pytest.mark.slow),
+    ],
+)
 def test_a_writer_fails_at_its_next_commit_and_when_it_closes(path, spare, taken, snapshots, monkeypatch):
     monkeypatch.setenv("SLACKWATER_SNAPSHOTS", snapshots)
     store = open_store(path)
