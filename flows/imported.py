@@ -28,7 +28,8 @@ SHOWN_MARKETS = 12  # Markets listed on a terminal; pipes, pages and JSON have a
 _EXAMPLES = 3  # Number of names listed; the others are counted
 #: Part of a rejection reason -> meaning or remedy.
 _REMEDIES = {
-    "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; seconds since 1970: `--set time=epoch_s` of tabular",
+    "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; numbers since 1970: `--set time=epoch_s` (seconds) "
+    "or `time=epoch_ms` (milliseconds) of tabular",
     "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
     "is not a number": "a decimal point, no currency and no thousands separator: 8.52, not 8,52 or $8.52",
     "is not finite": "a number such as 8.52; leave the row out where there is no price",
@@ -53,7 +54,7 @@ _REMEDIES = {
     "is above the capacity": "the capacity is the largest count that the probe can return",
     "gap_seconds": "the seconds between two readings, such as 600",
     "is none of": "one of these words",
-    "currency is not USD": "convert the prices to USD, and `--set currency=USD`",
+    "currency is not USD": "convert the prices to USD, and state USD as the currency",
     "valid_": "the price was not in force at its time",
     "is before observed_at": "nothing is known before it is observed: are the two times exchanged?",
     "a quote opened": "close the quote, or write it twice within a field",

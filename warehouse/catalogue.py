@@ -85,6 +85,29 @@ def catalogue() -> tuple[InstanceType, ...]:
     )
 
 
+#: Other names of providers, in lower case -> name in the catalogue.
+_PROVIDER_NAMES = {
+    "amazon": "aws",
+    "amazon web services": "aws",
+    "google": "gcp",
+    "google cloud": "gcp",
+    "google cloud platform": "gcp",
+    "microsoft": "azure",
+    "microsoft azure": "azure",
+}
+
+
+@cache
+def provider_names() -> dict[str, str]:
+    """Return other spellings of providers, in lower case -> name in the catalogue.
+
+    >>> names = provider_names()
+    >>> names["aws"], names["google cloud"], names.get("own")
+    ('aws', 'gcp', None)
+    """
+    return {row.provider.lower(): row.provider for row in catalogue()} | _PROVIDER_NAMES
+
+
 @cache
 def _by_type() -> dict[tuple[str, str], tuple[InstanceType, ...]]:
     found: dict[tuple[str, str], tuple[InstanceType, ...]] = {}

@@ -139,10 +139,11 @@ COUNT_KINDS: Final = ("probe", "held", "offers", "score")
 #: Regular expressions for accepted modes, units and currencies: a spot price in USD per instance-hour.
 _SPOT = (
     "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
+    "|true|yes|t|y|1"  # of a column such as is_spot
 )
 _INSTANCE_HOUR = (
-    "((usd|us)?[ $]*(per|/)? *)?(1 *)?((instance|vm|machine|node|server)s?)?[ /-]*"
-    "(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
+    "((usd|us)?[ _$]*(per|/)?[ _]*)?(1[ _]*)?((instance|vm|machine|node|server)s?)?[ _/-]*"
+    "(per[ _]*)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
 )
 _US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
 
@@ -409,6 +410,13 @@ COLUMNS: Final[tuple[Column, ...]] = (
             "usage_type",
             "term_type",
             "provisioning_model",
+            "market_type",
+            "instance_lifecycle",
+            "is_spot",
+            "is_preemptible",
+            "preemptible",
+            "is_interruptible",
+            "interruptible",
         ),
         checks=(_of_words("not_spot", _SPOT, "is no spot instance"),),
         words="How the instance is bought",
@@ -418,7 +426,18 @@ COLUMNS: Final[tuple[Column, ...]] = (
         kinds=("price",),
         role="judged",
         type="text",
-        names=("unit", "price_unit", "unit_of_measure", "pricing_unit"),
+        names=(
+            "unit",
+            "price_unit",
+            "unit_of_measure",
+            "pricing_unit",
+            "price_basis",
+            "pricing_basis",
+            "price_per",
+            "priced_per",
+            "billing_unit",
+            "billing_interval",
+        ),
         checks=(_of_words("not_hourly", _INSTANCE_HOUR, "is not per instance and hour"),),
         words="Unit of the price",
     ),
@@ -427,7 +446,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
         kinds=("price",),
         role="judged",
         type="text",
-        names=("currency", "currency_code"),
+        names=("currency", "currency_code", "price_currency", "billing_currency"),
         checks=(_of_words("not_usd", _US_DOLLAR, "is not USD"),),
         words="Currency of the price",
     ),

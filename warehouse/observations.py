@@ -27,6 +27,7 @@ from slackwater.warehouse.catalogue import (
     highest_list_price,
     highest_of_all,
     list_price,
+    provider_names,
     rank_sql,
     terms_for,
     unplanned_words,
@@ -149,7 +150,10 @@ def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = Tru
     found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
     names = [column.name for column in columns_of(variable.kind, "identity")]
-    texts = [f"{found.text(name)} AS {name}" for name in names]
+    texts = [
+        f"{_named_as_known(found.text(name)) if name == 'provider' else found.text(name)} AS {name}"
+        for name in names
+    ]
     if variable is PRICE:
         texts[-1] = f"coalesce({found.text('product')}, 'unspecified') AS product"
     else:
@@ -160,6 +164,15 @@ def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = Tru
         f"SELECT *, {_case(tests, with_reason=with_reason)} AS reason "
         f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
+
+
+def _named_as_known(provider: str) -> str:
+    """Return SQL for the catalogue's name of a provider (M1.1); other names are unchanged."""
+    cases = " ".join(
+        f"WHEN {sql_literal(spelling)} THEN {sql_literal(name)}"
+        for spelling, name in provider_names().items()
+    )
+    return f"CASE lower({provider}) {cases} ELSE {provider} END"
 
 
 def cast_sql(

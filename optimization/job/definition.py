@@ -418,5 +418,5 @@ def check_job(job: Job, *, uses_spot: bool) -> None:
         raise JobError(
             f"job {job.name!r} cannot resume from a checkpoint and may not use spot",
             expected="a resumable job, or no spot",
-            remedy="plan it on on-demand only (OD-only), or let it write checkpoints",
+            remedy="let it write checkpoints, or name a single market: there it is planned with on-demand only (OD-only)",
         )

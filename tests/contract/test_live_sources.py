@@ -12,6 +12,7 @@ import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Azure, Ec2, Gcp, Reply, Vast, azure_item, gcp_sku, serve, vast_offer
 
+from slackwater.warehouse.catalogue import list_price
 from slackwater.warehouse.errors import FetchError, SettingsError
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
@@ -437,3 +438,29 @@ def test_names_that_a_source_does_not_know_are_shown():
     with serve(gcp(MACHINE)) as server:
         (page,) = items("gcp-catalogue", {"url": server.url, "instance_types": ["a3-highgpu-8g", "h100-*"]})
     assert "1 patterns without a known machine type: h100-*" in page.notes
+
+
+def test_types_that_are_not_sold_on_demand_have_no_on_demand_price():
+    with serve(gcp(MACHINE)) as server:
+        found = items("gcp-catalogue", {"url": server.url, "instance_types": ["a3-highgpu-*"]})
+    listed = {row["instance_type"]: row["on_demand_usd"] for row in rows_of(found, "price")}
+    sold = {
+        name: list_price("gcp", "us-central1", name, AT.to_pydatetime()).usd is not None for name in listed
+    }
+    assert set(sold.values()) == {True, False}
+    assert {name for name, usd in listed.items() if usd is not None} == {name for name in sold if sold[name]}
+
+
+def test_a_spot_price_that_only_the_name_of_the_sku_shows_is_read():
+    named = meter(1.5, meterName="NC24ads A100 v4", skuName="NC24ads A100 v4 Spot")
+    found = answered("azure-retail", [named, meter(3.7, spot=False)])
+    assert [(row["price_usd"], row["on_demand_usd"]) for row in rows_of(found, "price")] == [("1.5", "3.7")]
+    again = answered("azure-retail", [meter(1.5), meter(3.7, spot=False)])
+    assert stated(found) == stated(again)
+
+
+def test_the_live_prices_of_a_region_in_mainland_china_are_in_yuan():
+    rows = [spot_row("Linux/UNIX", "60.0", zone="cn-north-1a")]
+    with serve(Ec2({"cn-north-1": rows}, page=5)) as server:
+        found = items("aws-spot", {"endpoint_url": server.url, "regions": ["cn-north-1"]})
+    assert [row["currency"] for row in rows_of(found, "price")] == ["CNY"]

@@ -179,10 +179,11 @@ def test_rejected_rows_are_read_by_source_file_and_reason(store):
 
 
 SALES = {
-    "mode": (["spot", "Spot", "SPOT", "preemptible", "Interruptible", "Spot VM", ""],
-             ["on-demand", "OnDemand", "reserved", "flex-start", "DWS", "low priority", "dedicated", "Reserved spot"]),
-    "unit": (["hour", "1 Hour", "Hrs", "instance-hour", "per instance", "USD/h", "h", "per hour", ""],
-             ["GPU-hour", "per GPU", "vCPU", "per vCPU-hour", "month", "second", "cents", "GB"]),
+    "mode": (["spot", "Spot", "SPOT", "preemptible", "Interruptible", "Spot VM", "true", ""],
+             ["on-demand", "OnDemand", "reserved", "flex-start", "DWS", "low priority", "dedicated", "Reserved spot", "false"]),
+    "unit": (["hour", "1 Hour", "Hrs", "instance-hour", "per instance", "USD/h", "h", "per hour", "per_instance",
+              "usd_per_hour", ""],
+             ["GPU-hour", "per GPU", "per_gpu", "gpu_hour", "vCPU", "per vCPU-hour", "month", "second", "cents", "GB"]),
     "currency": (["USD", "usd", "$", "US$"], ["EUR", "CNY", "cents"]),
     "valid_from": (["2023-02-01", "2023-03-01T00:00:00Z", ""], ["2023-03-02", "2024-01-01T00:00:00Z", "soon"]),
     "valid_until": (["2023-03-02", "9999-12-31", ""], ["2023-03-01", "2022-01-01T00:00:00Z", "never"]),
@@ -192,14 +193,14 @@ SALES = {
 @pytest.mark.parametrize("column", SALES)
 def test_a_price_of_another_mode_unit_currency_or_time_is_none(store, column):
     good, bad = SALES[column]
-    rows = [price_row(T0, "1", k, zone=f"z{k}", **{column: text}) for k, text in enumerate(good + bad)]
+    rows = [price_row(T0, "1", k, zone=f"z{k:02}", **{column: text}) for k, text in enumerate(good + bad)]
     got = put(store, prices(*text_rows(rows)))
     assert (got.added, got.rejected) == (len(good), len(bad))
     assert all(reason.startswith(column) for reason in got.reasons)
     zones = store.execute(
         "SELECT zone FROM price JOIN series USING (sid) JOIN markets USING (mid) ORDER BY sid"
     )
-    assert [zone for (zone,) in zones] == [f"z{k}" for k in range(len(good))]
+    assert [zone for (zone,) in zones] == [f"z{k:02}" for k in range(len(good))]
 
 
 def test_counts_of_another_mode_are_none(store):
@@ -231,3 +232,23 @@ def test_a_time_is_read_in_the_same_way_whatever_zone_the_session_is_in():
             )
         base = T0.value // 10**6
         assert found == [("a", base), ("c", base), ("d", base), ("e", base + 500), ("f", base)]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("AWS", "aws"),
+        (" Azure ", "azure"),
+        ("Google Cloud", "gcp"),
+        ("VAST.AI", "vast.ai"),
+        ("MyLab", "MyLab"),
+    ],
+)
+def test_a_provider_is_one_however_it_is_spelled(store, spelling, name):
+    rows = [
+        price_row(T0 + k * DAY, "1", k, provider=provider, zone="z")
+        for k, provider in enumerate((spelling, name))
+    ]
+    got = put(store, prices(*text_rows(rows)))
+    assert (got.added, got.rejected) == (2, 0)
+    assert store.execute("SELECT DISTINCT provider FROM markets") == [(name,)]

@@ -184,6 +184,9 @@ def test_what_query_leaves_out_is_stated(tmp_path):
     [
         ("-----------\n|  DescribeSpotPriceHistory  |\n", "--output table"),
         ("SpotPriceHistory:\n- AvailabilityZone: us-east-1a\n", "--output yaml"),
+        ("- NextToken: ''\n  SpotPriceHistory:\n", "--output yaml"),
+        ("- Price: '0.9'\n  Zone: us-east-1a\n", "--output yaml"),
+        ("AvailabilityZone   : us-east-1a\r\nPrice              : 0.918\r\n", "Format-List"),
         ("An error occurred (UnauthorizedOperation) when calling ...\n", "error message of the AWS CLI"),
     ],
 )
@@ -233,3 +236,33 @@ def test_text_without_a_header_is_found_in_a_folder_of_files(tmp_path, query, se
     assert Aws().files([tmp_path]) == [file]
     found = read(Aws(), file, instance_type="p3.2xlarge")
     assert len(found["price"]) == 1
+
+
+CHINA = RECORD | {"AvailabilityZone": "cn-north-1a"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"SpotPriceHistory": [CHINA, RECORD]}),
+        "".join("SPOTPRICEHISTORY\t" + "\t".join(one.values()) + "\n" for one in (CHINA, RECORD)),
+        ",".join(RECORD) + "\n" + "".join(",".join(one.values()) + "\n" for one in (CHINA, RECORD)),
+    ],
+)
+def test_prices_in_yuan_are_no_dollars(tmp_path, text):
+    table = read(Aws(), write(tmp_path / "history", text))["price"]
+    currency = {row["region"]: row["currency"] for row in table.to_dict("records")}
+    assert currency["cn-north-1"] == "CNY"
+    assert currency["us-east-1"] in ("USD", None)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_columns_added_to_the_answer_count(tmp_path, form):
+    added = {"OnDemandPrice": "3.06", "Currency": "EUR", "pricing_model": "spot"}
+    record = RECORD | added
+    text = (
+        json.dumps([record]) if form == "json" else ",".join(record) + "\n" + ",".join(record.values()) + "\n"
+    )
+    (row,) = read(Aws(), write(tmp_path / f"h.{form}", text))["price"].to_dict("records")
+    assert (row["on_demand_usd"], row["currency"], row["mode"]) == ("3.06", "EUR", "spot")
+    assert row["price_usd"] == RECORD["SpotPrice"]

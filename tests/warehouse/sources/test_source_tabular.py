@@ -65,6 +65,20 @@ def test_lines_with_a_wrong_number_of_fields_are_rejected_with_their_number(tmp_
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("before", ["\n", "\r\n  \r\n", "sep=,\n", "\ufeffsep=,\r\n\r\n"])
+def test_lines_before_the_header_are_passed_over_and_counted(tmp_path, before):
+    path = write(tmp_path / "prices.csv", before + PRICES + PRICE_LINE + "too,few\n" + PRICE_LINE)
+    found, header = read(Tabular(), path), before.count("\n") + 1
+    assert found["price"]["line"].tolist() == [header + 1, header + 3]
+    assert found["rejected"]["line"].tolist() == [header + 2]
+    assert Tabular().recognised(path)
+
+
+def test_json_is_refused_as_such(tmp_path):
+    with pytest.raises(SourceFileError, match="line 1: JSON; expected a CSV or Parquet file; save it as CSV"):
+        read(Tabular(), write(tmp_path / "prices.json", '[{"provider": "aws"}]'))
+
+
 def test_an_unclosed_quote_loses_no_line(tmp_path):
     broken = PRICE_LINE.replace("Linux/UNIX", '"Linux/UNIX')
     text = (
@@ -245,6 +259,7 @@ def test_common_column_names_are_known_and_what_is_missing_is_stated(tmp_path):
         provider="aws",
     )
     assert frames["rejected"]["reason"].tolist() == ["unknown zone 'moon' of aws, whose region is not stated"]
+    assert read(Tabular(), path, provider="AWS")["price"].iloc[0]["region"] == "us-west-2"
     with pytest.raises(SourceFileError, match="a column 'AvailabilityZone' and a stated zone"):
         read(Tabular(), path, provider="aws", zone="x")
 

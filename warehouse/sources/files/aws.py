@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from slackwater.warehouse.catalogue import UNSPECIFIED
-from slackwater.warehouse.columns import StatedReason, because
+from slackwater.warehouse.columns import COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
@@ -57,20 +57,20 @@ _RECORD = {
 }
 #: Other names of the fields: the zone ID if the zone is left out, and the price in AWS Tools for PowerShell.
 _OTHER_NAMES = {"zone": ("AvailabilityZoneId",), "price_usd": ("Price",)}
+#: Fields of tables made from the answer: the on-demand price, and columns that state another unit, currency or way to buy.
+_ADDED = {column.name: column.names for column in (COLUMN["on_demand_usd"], *columns_of("price", "judged"))}
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 _PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
 #: First bytes of AWS CLI output that is no record -> description and remedy.
 _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
     (b"--", b"|", b"+-"): ("output of `--output table`", "ask again with `--output json` or `--output text`"),
-    (b"SpotPriceHistory:", b"NextToken:", b"- AvailabilityZone", b"- NextToken", b"- SpotPriceHistory"): (
-        "output of `--output yaml`",
-        "ask again with `--output json` or `--output text`",
-    ),
     (b"An error occurred", b"Unable to locate credentials", b"usage: aws", b"aws: error"): (
         "an error message of the AWS CLI",
         "look at what the aws command says",
     ),
 }
+#: A field of a record in a line, as `--output yaml` and PowerShell's Format-List write it.
+_FIELD_LINE = re.compile(rb"(- +)?[A-Za-z]+ *:\s")
 _MORE_PAGES = because("answer.more_pages")
 #: A page's token on a separate line; None means no further page.
 _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
@@ -113,7 +113,8 @@ class Aws(FileSource[AwsOptions]):
 
     A zone letter is that of the requesting account and remains the zone. A zone ID (``use1-az6``) remains the
     zone too; its region comes from ``data/aws_zone_ids.toml``. Any other zone gives a rejected row with the
-    zone's name. AWS states times in UTC. Records without a product get ``unspecified``.
+    zone's name. Prices of regions in mainland China are in yuan, so their rows are rejected unless the
+    record states another currency. AWS states times in UTC. Records without a product get ``unspecified``.
     """
 
     name = "aws"
@@ -148,6 +149,10 @@ class Aws(FileSource[AwsOptions]):
         for beginnings, (found, remedy) in _OTHER_OUTPUT.items():
             if start.startswith(beginnings):
                 raise SourceFileError(path, 1, found, expected=self.expected, remedy=remedy)
+        if _FIELD_LINE.match(start):
+            found = "a line per field, as of `--output yaml` or Format-List"
+            remedy = "ask again with `--output json`, or pipe PowerShell's objects into ConvertTo-Json"
+            raise SourceFileError(path, 1, found, expected=self.expected, remedy=remedy)
         constants = {
             "source": options.source,
             "provider": "aws",
@@ -237,10 +242,21 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     found = (
         _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
         | found
+        | {column: plain[name] for column, name in _added(plain).items() if plain[name]}
     )
     if "observed_at" in found:
         found["observed_at"] = _time_text(found["observed_at"])
     return _row(line, repr(record), found, options)
+
+
+def _added(plain: Iterable[str]) -> dict[str, str]:
+    """Return canonical column -> plain name of the fields of `_ADDED` among plain names."""
+    names = set(plain)
+    return {
+        column: found[0]
+        for column, known in _ADDED.items()
+        if (found := [name for name in map(plain_name, known) if name in names])
+    }
 
 
 def _scalar(value: Any) -> str:
@@ -273,7 +289,7 @@ def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> 
     region = region_in(found["zone"])
     if region is None:
         return rejection(line, raw, _unknown_zone(found["zone"]))
-    return "price", {**found, "region": region, "line": line}
+    return "price", {"currency": currency_of(region), **found, "region": region, "line": line}
 
 
 def _unknown_zone(zone: str) -> StatedReason:
@@ -349,7 +365,9 @@ def _columns(names: Sequence[str]) -> dict[str, str] | None:
         for one in (name, *_OTHER_NAMES.get(column, ())):
             if plain_name(one) in plain:
                 found.setdefault(column, plain[plain_name(one)])
-    return found if {"zone", "price_usd", "observed_at"} <= set(found) else None
+    if not {"zone", "price_usd", "observed_at"} <= set(found):
+        return None
+    return found | {column: plain[name] for column, name in _added(plain).items()}
 
 
 def region_in(zone: str) -> str | None:
@@ -360,6 +378,15 @@ def region_in(zone: str) -> str | None:
     """
     place = region_of(zone)
     return place[1] if place is not None and place[0] == "aws" else region_of_zone_id(zone)
+
+
+def currency_of(region: str) -> str:
+    """Return the currency of AWS's prices in a region: the regions of mainland China have theirs in yuan.
+
+    >>> currency_of("cn-north-1"), currency_of("ca-central-1")
+    ('CNY', 'USD')
+    """
+    return "CNY" if region.startswith("cn-") else "USD"
 
 
 def region_of_zone_id(zone_id: str) -> str | None:
@@ -398,6 +425,9 @@ def _table_batches(
     zones = columns["zone"].dictionary_encode()
     regions = pa.array([region_in(zone.strip()) for zone in zones.dictionary.to_pylist()], pa.string())
     region = regions.take(zones.indices)
+    currencies = [currency_of(one or "") for one in regions.to_pylist()]
+    if set(currencies) - {"USD"}:
+        columns = {"currency": pa.array(currencies, pa.string()).take(zones.indices), **columns}
     table = pa.table({**columns, "region": region, "line": lines})
     unknown = table.filter(pc.is_null(region))
     if unknown.num_rows:

@@ -333,6 +333,7 @@ def _whole_number(digits: str) -> int | str:
 
 
 _DECODER = json.JSONDecoder(parse_int=_whole_number)
+_EXCEL_SEPARATOR = re.compile(r"sep=.?", re.IGNORECASE)
 _SPACE = re.compile(r"[\s,]*")
 
 
@@ -421,23 +422,20 @@ def csv_chunks(
         return "skip"
 
     try:
-        header = list(names) if names else _header(path, delimiter)
+        header, skipped = (list(names), 0) if names else _header(path, delimiter)
         check_header(header)
         with open_bytes(path) as stream:
             reader = pacsv.open_csv(
                 _Recoded(stream, "utf-8", "slackwater.marked"),
                 read_options=pacsv.ReadOptions(
-                    use_threads=False,
-                    block_size=_BLOCK_BYTES,
-                    column_names=header,
-                    skip_rows=0 if names else 1,
+                    use_threads=False, block_size=_BLOCK_BYTES, column_names=header, skip_rows=skipped
                 ),
                 parse_options=pacsv.ParseOptions(
                     delimiter=delimiter, invalid_row_handler=skip, ignore_empty_lines=False
                 ),
                 convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
             )
-            numbering = _LineNumbers(first=1 if names else 2)
+            numbering = _LineNumbers(first=skipped + 1)
             for record in reader:
                 yield numbering.chunk(record, invalid, delimiter)
             if invalid:
@@ -456,11 +454,16 @@ def plain_name(text: str) -> str:
 
 
 def header_of(path: Path) -> tuple[list[str], str]:
-    """Return the fields of the first line that is not empty, and the delimiter with most occurrences in it."""
-    start = head(path).decode("utf-8", "replace").lstrip("\r\n ")
-    line = start.splitlines()[0] if start else ""
+    """Return the fields of the header, the first line that is not empty, and the delimiter with most occurrences in it."""
+    lines = head(path).decode("utf-8", "replace").splitlines()
+    line = next((line for line in lines if not _before_header(line)), "")
     delimiter = max(",;\t|", key=line.count)
     return [name.strip().strip('"') for name in line.split(delimiter)], delimiter
+
+
+def _before_header(line: str) -> bool:
+    """Return whether a line may stand before the header: an empty line, or the ``sep=;`` of Excel."""
+    return not line.strip() or bool(_EXCEL_SEPARATOR.fullmatch(line.strip()))
 
 
 def column_names_text(names: Sequence[str]) -> str:
@@ -472,8 +475,11 @@ def column_names_text(names: Sequence[str]) -> str:
 MOST_COLUMNS = 1000  # Maximum number of columns of a table; even an empty column needs an array
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
+def _header(path: Path, delimiter: str) -> tuple[list[str], int]:
+    """Return the column names and the line that has them."""
     for line, text in numbered_lines(path):
+        if _before_header(text):
+            continue
         if not is_text(text):
             raise not_text(path, line)
         # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
@@ -486,7 +492,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
                 expected=f"at most {MOST_COLUMNS:,} columns",
                 remedy="delete the empty columns",
             )
-        return names
+        return names, line
     raise SourceFileError(
         path, 0, "an empty file", expected="a header line and rows", remedy="export it again"
     )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.catalogue import provider_names
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -62,6 +63,7 @@ _EXPECTED = (
     "columns provider, region, zone, instance_type, timestamp and spot_price_usd_per_hour, available or both"
 )
 _REMEDY = "name the columns with --map (--map price=SpotPrice), state what is missing with --set (--set provider=aws)"
+_OTHER_FORM = "save it as CSV, with pandas or jq; `slackwater ingest --list` names the sources that read JSON"
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
@@ -165,6 +167,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
             )
         raise _option_error(path, f"columns {column_names_text(names)}" if any(names) else "no column names")
     zone_provider = str(stated.get("provider", ""))
+    zone_provider = provider_names().get(zone_provider.lower(), zone_provider)
     from_zone = zone_provider if "zone" in columns and zone_provider in ("aws", "gcp") else ""
     missing = [
         name
@@ -262,6 +265,8 @@ class Tabular(FileSource[TabularOptions]):
 
     def batches(self, path: Path, options: TabularOptions) -> Iterator[Batch]:
         """Return the rows of a table."""
+        if head(path).lstrip()[:1] in (b"{", b"["):
+            raise SourceFileError(path, 1, "JSON", expected="a CSV or Parquet file", remedy=_OTHER_FORM)
         read = _read_parquet if _is_parquet(path) else _read_csv
         return read(path, options)
 

@@ -29,6 +29,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
+from slackwater.warehouse.sources.files.aws import currency_of
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -373,6 +374,7 @@ def _batches(records: Sequence[object], options: AwsSpotOptions, region: str) ->
         "source": options.source,
         "provider": "aws",
         "region": region,
+        "currency": currency_of(region),
         "file": f"{options.source}:{region}",
     }
     return pack((_row(line, record) for line, record in enumerate(records, start=1)), constants)

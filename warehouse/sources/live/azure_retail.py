@@ -209,8 +209,13 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
         return
     names = " ".join(str(item.get(name) or "") for name in ("meterName", "skuName")).lower()
     size = str(item.get("armSkuName") or "")
-    if bool(_SPOT.search(names)) != spot or not any(
-        fnmatchcase(size, glob) for glob in options.instance_types
+    is_spot = bool(_SPOT.search(names))
+    # The spot listing asks for names of meters, so it lacks spot prices that only the name of the SKU shows.
+    repeated = is_spot and not spot and "Spot" in str(item.get("meterName") or "")
+    if (
+        (spot and not is_spot)
+        or repeated
+        or not any(fnmatchcase(size, glob) for glob in options.instance_types)
     ):
         return
     if item.get("armRegionName") not in (None, found.region):
@@ -237,7 +242,7 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
         return
     names += f" {item.get('productName') or ''}".lower()
     product = "Windows" if _WINDOWS.search(names) else "Linux/UNIX"
-    found.meters[spot][size, product].append(meter)
+    found.meters[is_spot][size, product].append(meter)
 
 
 def _other(item: Mapping[str, Any], names: str) -> str:

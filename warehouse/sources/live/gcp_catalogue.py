@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from slackwater.warehouse.catalogue import list_price
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import FetchError
@@ -180,7 +181,8 @@ class GcpCatalogue(LiveSource[GcpOptions]):
     All pages of the catalogue are read before anything is stored, as the parts of a machine type
     are spread over them. A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores
     and memory, and its local SSD if that has a price. If another part has no price in a region, the
-    machine type has no row there and is counted. SKUs of other ways to rent (flex-start,
+    machine type has no row there and is counted. Types that are not sold on demand by
+    ``warehouse/data/catalogue.csv`` have no on-demand price. SKUs of other ways to rent (flex-start,
     reservations, commitments) are left out; unknown GPUs are named.
     """
 
@@ -216,7 +218,7 @@ class GcpCatalogue(LiveSource[GcpOptions]):
             "file": options.source,
             "line": 0,
         }
-        rows = list(found.rows(options))
+        rows = list(found.rows(options, at))
         notes = () if rows else ("no machine type has a complete spot price",)
         batches = tuple(pack([*rows, *found.rejected], constants))
         yield FetchedPage(part=WHOLE, batches=batches, notes=notes + found.notes(options))
@@ -337,8 +339,8 @@ class _Catalogue:
                     own.line, own.sku, NoPrice("price.several", len(prices), f"part in {place[2]}", several)
                 )
 
-    def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
-        """Yield the spot price of each machine type in each region, with the on-demand price if known."""
+    def rows(self, options: GcpOptions, at: datetime) -> Iterator[tuple[Kind, Row]]:
+        """Yield the spot price of each machine type in each region, with the on-demand price if sold on demand and known."""
         regions = sorted({region for _, _, region in self._prices})
         regions = [region for region in regions if any(fnmatchcase(region, glob) for glob in options.regions)]
         machines: dict[str, list[_Machine]] = defaultdict(list)
@@ -348,7 +350,10 @@ class _Catalogue:
         for region in regions:
             for name, ways in machines.items():
                 spot = self._total(ways, region, spot=True)
-                listed = self._total(ways, region, spot=False)
+                # The parts of a type that is not sold on demand have on-demand prices for larger types.
+                terms = list_price("gcp", region, name, at)
+                sold = terms is None or terms.usd is not None
+                listed = self._total(ways, region, spot=False) if sold else None
                 if spot is not None:
                     row = {"region": region, "instance_type": name, "price_usd": f"{spot:f}"}
                     yield "price", {**row, "on_demand_usd": None if listed is None else f"{listed:f}"}
