@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from fault_hostile import CHANGES, TABLE_CHANGES, fuzz, fuzz_form, samples
 from fault_samples import OPTIONS, sample_files, tidy_prices
+from forms_kit import quick_first
 
 from slackwater.warehouse.errors import InputError, SlackwaterError, SourceFileError
 from slackwater.warehouse.issued import read_rows
@@ -247,7 +248,7 @@ def test_a_million_columns(tmp_path, store):
         ingest_file(store, SOURCES["tabular"], wide, options=NONE)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.6, 0.9, 0.99])
+@pytest.mark.parametrize("share", quick_first([0.3, 0.99, 0.01, 0.6, 0.9], 2))
 def test_parquet_cut_or_flipped_anywhere(tmp_path, store, share):
     head, *rows = [line.split(",") for line in tidy_prices(400).splitlines()]
     whole = [row for row in rows if len(row) == len(head)]

@@ -147,7 +147,7 @@ def test_reported_instances_are_paid_where_and_as_long_as_they_ran(moved, said, 
     with open_store(moved) as store:
         for after, values in said:
             write_rows(store, "reports", [reported("mover", START + pd.Timedelta(after), **values)])
-    row = call("bill", "mover", "--db", moved, "--json").value["slots"][1]
+        row = cost_rows(store, "mover")[1]
     assert row["held_from"] == "reported"
     assert row["paid_usd"] == (None if paid is None else pytest.approx(paid))
 

@@ -7,6 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from forms_kit import quick_first
 from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
@@ -79,7 +80,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
 
 
-@pytest.mark.parametrize("deadline", ["20h", "42h", "90h"])
+@pytest.mark.parametrize("deadline", quick_first(["42h", "20h", "90h"]))
 def test_a_start_is_not_put_off_for_a_saving_that_is_noise(folder, tmp_path, deadline):
     text = (folder / "several.toml").read_text()
     (tmp_path / "job.toml").write_text(re.sub(r'deadline_in = "[^"]*"', f'deadline_in = "{deadline}"', text))

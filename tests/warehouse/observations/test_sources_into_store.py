@@ -25,7 +25,18 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("name", "file"), EXPECTED)
+#: Large files of sources with a smaller one.
+LARGE = (
+    "aws_spot_prices_2022-05.tsv.zst",
+    "skynomad_availability_us-west-2a_v100_1.csv",
+    "skypilot_prices_us-east-1b_intel_64.json",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [pytest.param(*key, marks=pytest.mark.slow if key[1] in LARGE else ()) for key in EXPECTED],
+)
 def test_every_row_of_the_real_files_is_counted(tmp_path, name, file):
     path, source = raw(file), SOURCES[name]
     added, rejected = EXPECTED[name, file]

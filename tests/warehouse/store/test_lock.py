@@ -8,6 +8,7 @@ import time
 
 import duckdb
 import pytest
+from forms_kit import quick_first
 from storeprocess import let_go, run_python, writer
 
 from slackwater.warehouse.errors import SettingsError, StoreError, StoreLockedError
@@ -91,7 +92,9 @@ def test_a_killed_holder_holds_nothing_and_is_not_named(path):
     assert lock_path(path).read_bytes() == FREE
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"pid": "x"}', b"[]", b'{"pid": 1}'])
+@pytest.mark.parametrize(
+    "content", quick_first([b"\xff\xfe", b'{"pid": "x"}', b"", b"{", b"[]", b'{"pid": 1}'], 2)
+)
 def test_a_lock_file_with_nonsense_confuses_nobody(path, content):
     open_store(path).close()
     lock_path(path).write_bytes(content)

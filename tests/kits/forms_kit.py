@@ -1,0 +1,13 @@
+"""Parameters of a test whose further values are long forms."""
+
+from collections.abc import Iterable
+
+import pytest
+
+
+def quick_first(values: Iterable, count: int = 1) -> list:
+    """Return the values with all after the first ``count`` marked as slow."""
+    return [
+        value if place < count else pytest.param(value, marks=pytest.mark.slow)
+        for place, value in enumerate(values)
+    ]
