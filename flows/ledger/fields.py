@@ -179,10 +179,15 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     return None if math.isinf(slots) else slots_after(job.live.start, slots, job.live.step).isoformat()
 
 
+SELDOM: Final = (
+    0.1  # Share of paths on which a job is given up, above which its cost is not compared with on-demand only
+)
+
+
 def _expected_saving(job: OpenJob, made: Decision) -> float | None:
-    """Return the expected saving over on-demand only; None without its price, or if the job is rather given up."""
+    """Return the expected saving over on-demand only; None without its price, or if more than `SELDOM` of paths give up."""
     alone = job.live.on_demand_only_usd
-    if alone is None or made.expected.given_up_probability > 0.5:
+    if alone is None or made.expected.given_up_probability > SELDOM:
         return None
     return alone - made.expected.cost_usd
 
@@ -643,7 +648,7 @@ DECISION: Final[dict[str, Field]] = {
         kind=float | None,
         words="Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand "
         "price "
-        "is known, or the job is more likely abandoned than finished.",
+        "is known, or the job is given up in more than 1 of 10 cases.",
         value=lambda job, made: _rounded(_expected_saving(job, made), 4),
         heading="saved",
         unit="$",
