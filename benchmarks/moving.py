@@ -14,7 +14,7 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
-from slackwater.optimization.moving.decision import expected_ahead
+from slackwater.optimization.moving.decision import MarketsPlan
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.moving.hindsight import hindsight_over_markets
 from slackwater.optimization.moving.policies import MeanField
@@ -22,7 +22,7 @@ from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
-from slackwater.optimization.replay.decision import Effort
+from slackwater.optimization.replay.ahead import Present, look_ahead
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import world_markets
@@ -78,9 +78,14 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
     view = Guard.of(whole, begun).in_world()
     beliefs = [own.belief(mover.forgetting) for own in view.views]
     alone = view.views[0].belief(single.forgetting)
-    futures = Effort(solver_seconds=1.0, risk_paths=100, seed=1)
     tables = world_tables_in_force(view, mover.forgetting, whole=True)
-    target = tables.options(view).best()[0]
+    present = Present(
+        view=view,
+        run=begun,
+        beliefs=beliefs,
+        planner=MarketsPlan(view=view, tables=tables),
+        target=tables.options(view).best()[0],
+    )
 
     def decided() -> None:
         view.views[0].tables.clear()
@@ -91,7 +96,7 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
         "tables_of_one_market_ms": milliseconds(lambda: make_tables(job.job, alone, keep=1, anywhere=False)),
         "hindsight_ms": milliseconds(lambda: hindsight_over_markets(job, windows), rounds=3),
         "hundred_futures_ms": milliseconds(
-            lambda: expected_ahead(view, tables, begun, target, futures), rounds=5
+            lambda: look_ahead(present, paths=100, rng=np.random.default_rng(1)), rounds=5
         ),
         "count_states": float(np.mean([len(belief.counts.count) for belief in beliefs])),
         "price_levels": float(np.mean([len(belief.prices.level_usd) for belief in beliefs])),

@@ -18,8 +18,10 @@ import numpy as np
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.moving.definition import MarketsView, in_one_market, placement
+from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.ahead import Present, simulate_ahead
+from slackwater.optimization.replay.ahead import PolicyPlan, Present, simulate_ahead
 from slackwater.optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.world.simulation import Readings, WorldRun
@@ -121,9 +123,16 @@ def look_ahead() -> float:
     run = WorldRun(terms, there, now)
     run.report(now, work=view.progress.done)
     target, _ = policy.decide(policy.start(work), view)
-    present = Present(policy=policy, state=policy.start(work), view=view, plan=view, run=run, target=target)
+    job_in_market = in_one_market(work)
+    present = Present(
+        view=MarketsView(job=job_in_market, progress=view.progress, slot=slot, views=(view,)),
+        run=run,
+        beliefs=[belief_of(policy, view)],
+        planner=PolicyPlan(policy=policy, state=policy.start(work), view=view, job=job_in_market),
+        target=placement(0, target),
+    )
     begun = time.perf_counter()
-    simulate_ahead(present, MarketPaths(price=prices, count=counts), rng=rng)
+    simulate_ahead(present, [MarketPaths(price=prices, count=counts)], rng=rng)
     return time.perf_counter() - begun
 
 

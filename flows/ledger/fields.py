@@ -181,10 +181,14 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     return None if math.isinf(slots) else slots_after(job.live.start, slots, job.live.step).isoformat()
 
 
+#: Share of paths on which a job is given up, above which its cost is not compared with on-demand only.
+SELDOM: Final = 0.1
+
+
 def _expected_saving(job: OpenJob, made: Decision) -> float | None:
-    """Return the expected saving over on-demand only; None without its price, or if the job is rather given up."""
+    """Return the expected saving over on-demand only; None without its price, or if more than `SELDOM` of paths give up."""
     alone = job.live.on_demand_only_usd
-    if alone is None or made.expected.given_up_probability > 0.5:
+    if alone is None or made.expected.given_up_probability > SELDOM:
         return None
     return alone - made.expected.cost_usd
 

@@ -86,11 +86,6 @@ def _until(end: Any, now: datetime | None) -> str:
     )
 
 
-def may_be_given_up(row: Mapping[str, Any]) -> bool:
-    """Return whether a job never finishes in 1 of 10 cases or more: its cost is not comparable with that of on-demand only."""
-    return bool(row.get("expected_finish_p10")) and not row.get("expected_finish_p90")
-
-
 def _cost(row: Mapping[str, Any]) -> str:
     """Return the expected cost of the job, compared with on-demand only where that is known and the job seldom given up.
 
@@ -206,14 +201,13 @@ def budget(row: Mapping[str, Any]) -> str:
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
-    Jobs without an on-demand price, and those that may be given up, are not included.
+    Decisions without a saving are not included.
     """
     known = [
         (float(saved), float(alone))
         for row in decisions
         if (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
-        and not may_be_given_up(row)
     ]
     return sum(saved for saved, _ in known), sum(alone for _, alone in known)
 

@@ -8,25 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Progress, never_finishes
+from slackwater.optimization.job.definition import never_finishes
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper
-from slackwater.optimization.moving.definition import (
-    MarketsJob,
-    MarketsView,
-    MultiMarketPolicy,
-    Placement,
-    checked,
-)
+from slackwater.optimization.market.belief import Belief, MarketPaths
+from slackwater.optimization.moving.definition import MarketsView, MultiMarketPolicy, Placement, checked
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.world_tables import WorldOptions, WorldTables, world_tables_in_force
+from slackwater.optimization.moving.world_tables import (
+    MOST_CELLS,
+    WorldOptions,
+    WorldTables,
+    world_tables_apart,
+    world_tables_in_force,
+)
 from slackwater.optimization.policies.contract import Memoryless, View
 from slackwater.optimization.policies.pace import LETS_GO, given_up_text, narrate, price_text, slack_slots
-from slackwater.optimization.replay.ahead import Expected, place_and_size, run_to_end, summary
+from slackwater.optimization.replay.ahead import Present, Wishes, look_ahead, nothing
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, Reached
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.paths import WorldPaths, later_readings
-from slackwater.optimization.world.simulation import Targets, WorldRun
+from slackwater.optimization.world.paths import WorldPaths
+from slackwater.optimization.world.simulation import Targets
 from slackwater.warehouse.amounts import price as usd_price
 from slackwater.warehouse.amounts import usd
 
@@ -56,7 +57,7 @@ def decide_by_tables(
     """Decide market and instances of the slot of ``view``, with the reason and the expected outcome (M11.6, M11.9).
 
     Expected cost and lateness are those of the mean-field policy from the next slot on, whichever
-    policy decides in this slot (`expected_ahead`).
+    policy decides in this slot.
     """
     progress, options, left = view.progress, tables.options(view), [own.available for own in view.views]
     before, planned = live.views_for(policy, reached.progress, reached.earlier)
@@ -79,6 +80,16 @@ def decide_by_tables(
         ),
     )
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
+    now = Present(
+        view=view,
+        run=guard.run,
+        beliefs=[own.belief(MEAN_FIELD.forgetting) for own in view.views],
+        planner=MarketsPlan(view=view, tables=tables),
+        target=wish,
+        standby=lost,
+        taken=tables.taken.tolist(),
+        elapsed=live.elapsed_seconds,
+    )
     return Decision(
         job=live.run.name,
         slot=live.slot,
@@ -87,7 +98,7 @@ def decide_by_tables(
         reason=_reason(live, view, wish, options)
         + guard.reason(wished.allocation, wish.allocation)
         + _crowded(live, view, tables),
-        expected=expected_ahead(view, tables, guard.run, wish, effort),
+        expected=look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)),
         solver="",
         progress=progress,
         planned=None,
@@ -209,92 +220,99 @@ def _gain(view: MarketsView, wish: Placement) -> str:
     return "brings a better outlook"
 
 
-def expected_ahead(
-    view: MarketsView, tables: WorldTables, run: WorldRun, target: Placement, effort: Effort
-) -> Expected:
-    """Return the expected outcome of the job in the world, over sampled paths of its markets (M12.12).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketsPlan:
+    """The mean-field policy in the later slots; ``tables`` are those of the present beliefs in the slot of ``view``."""
 
-    ``run`` is the job before the decision ``target``. In later slots the mean-field policy decides,
-    with the tables of the present belief, under the exact guard.
-    """
-    rng, many = np.random.default_rng(effort.seed), effort.risk_paths
-    seconds, later = view.slot_hours * 3600.0, view.slots_left - 1
-    sampled = [
-        own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(int(taken))
-        for own, taken in zip(view.views, tables.taken, strict=True)
-    ]
-    rest = (view.slot + 1) * seconds - run.now
-    paths = WorldPaths(run, later_readings(run, seconds, sampled, rng, first=rest))
-    if any(one.present is not None for one in sampled):
-        paths.advance(run.now)
-    market = run.market if target.market is None else target.market
-    first = market, target.allocation.on_demand, target.allocation.spot
-    paths.decide(Targets(*(np.full(many, part) for part in first)))
-    wishes = _Wishes(
-        view=view,
-        tables=tables,
-        paths=paths,
-        known=tables.read_paths(
-            np.stack([one.price.T for one in sampled], axis=2),
-            np.stack([one.count.T for one in sampled], axis=2),
-        ),
-        always=view.never_let_go,
-    )
-    ground = view.job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
-    cost, finish, value = run_to_end(paths, wishes, ground, slot=view.slot, start=0.0, seconds=seconds)
-    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
+    view: MarketsView
+    tables: WorldTables
+
+    def wishes(
+        self,
+        believed: Sequence[Sequence[Belief]],
+        which: np.ndarray,
+        paths: WorldPaths,
+        sampled: Sequence[MarketPaths],
+    ) -> Wishes:
+        """Return the wishes by the tables of the present beliefs; where beliefs change, by those of the markets apart (M11.9)."""
+        prices = np.stack([own.price.T for own in sampled], axis=2)
+        counts = np.stack([own.count.T for own in sampled], axis=2)
+        if len(believed[0]) == 1:
+            known = self.tables.read_paths(prices, counts)
+            return _Wishes(view=self.view, tables=self.tables, paths=paths, known=known)
+        under = []
+        for beliefs in zip(*believed, strict=True):
+            tables = world_tables_apart(
+                self.view,
+                beliefs,
+                MEAN_FIELD.forgetting,
+                taken=self.tables.taken.tolist(),
+                cells=MOST_CELLS // len(believed[0]),
+            )
+            under.append((tables, tables.read_paths(prices, counts)))
+        return _LearningWishes(view=self.view, under=under, which=which, paths=paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
-    """Wishes of the mean-field policy on many paths, by the tables of the present belief.
+    """Wishes of the mean-field policy on many paths, by ``tables``.
 
     ``known`` are the markets as the tables read them, arrays of shape (slots, paths, M) that begin
-    with the slot after that of ``view``. ``always``: the guard counts in every state.
+    with the slot after that of ``view``.
     """
 
     view: MarketsView
     tables: WorldTables
     paths: WorldPaths
     known: tuple[np.ndarray, ...]
-    always: bool
-
-    @property
-    def job(self) -> MarketsJob:
-        """The job."""
-        return self.view.job
-
-    @property
-    def sold(self) -> bool:
-        """Whether on-demand is sold in some market."""
-        return any(own.on_demand.sold for own in self.view.views)
 
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         at = slot - self.view.slot - 1
         known = tuple(part[at, own] for part in self.known)
-        return self.tables.on_paths(self.view, slot, self.paths, own, known)
+        return self.tables.on_paths(slot, self.paths, own, known)
 
-    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
-        """Return the paths on which the guard counts: all, or those it changes where finishing on demand pays (M4)."""
-        if self.always:
-            return own
-        changed = np.zeros(len(wished.market), dtype=bool)
-        for wish, guarded in zip(wished, safe, strict=True):
-            changed |= wish != guarded
-        place, before = place_and_size(self.job, self.paths)
-        usd, work = [each.on_demand_usd for each in self.view.views], self.paths.work
-        kept = [
-            p
-            for p in np.flatnonzero(changed).tolist()
-            if self.job.worth_finishing(
-                usd,
-                self.view.slot_hours,
-                slot,
-                Progress(done=float(work[p]), n_previous=int(before[p]), place=int(place[p])),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LearningWishes:
+    """Wishes of a policy that learns what each market is: it values a market as if the job then stayed there.
+
+    ``under`` are the tables under each possible belief, with the markets as they read them (`_Wishes`), and
+    ``which`` (paths, slots, M) of them apply to each market.
+    """
+
+    view: MarketsView
+    under: Sequence[tuple[WorldTables, tuple[np.ndarray, ...]]]
+    which: np.ndarray
+    paths: WorldPaths
+
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
+        at = slot - self.view.slot - 1
+        which = self.which[own, at]
+        target, worth = np.zeros((*which.shape, 2), dtype=np.int64), np.full(which.shape, -np.inf)
+        idle = worth.copy()
+        for k in np.unique(which).tolist():
+            tables, known = self.under[k]
+            some = np.flatnonzero((which == k).any(axis=1))
+            found = tables.each_on_paths(
+                slot, self.paths, own[some], tuple(part[at, own[some]] for part in known)
             )
-        ]
-        return np.array(kept, dtype=np.int64)
+            p, m = np.nonzero(which[some] == k)
+            for whole, part in zip((target, worth, idle), found, strict=True):
+                whole[some[p], m] = part[p, m]
+        return self._best(own, target, worth, idle.max(axis=1))
+
+    def _best(self, own: np.ndarray, target: np.ndarray, worth: np.ndarray, idle: np.ndarray) -> Targets:
+        """Return the targets of highest value; running nothing is worth ``idle``. On ties the present market."""
+        wished, tables = nothing(self.paths), self.under[0][0]
+        market, rows = wished.market[own], np.arange(len(own))
+        worth[rows, market] += tables.tie_usd
+        best = worth.argmax(axis=1)
+        runs = worth[rows, best] > idle - tables.wait_usd(self.view)
+        wished.market[own] = np.where(runs, best, market)
+        wished.on_demand[own], wished.spot[own] = np.where(runs, target[rows, best].T, 0)
+        return wished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from slackwater.optimization.job.definition import Job, needed, rates, times_of
 from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
+from slackwater.optimization.kernels.rules import move_usd
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, marginals
 from slackwater.optimization.market.window import Past
@@ -172,7 +174,7 @@ class WorldTables:
             targets=tuple(placement(m, Allocation(o, s)) for m, (o, s) in enumerate(targets[0].tolist())),
             worth=worth[0],
             here=here,
-            wait_usd=WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours,
+            wait_usd=self.wait_usd(view),
             tie_usd=self.tie_usd,
         )
 
@@ -190,19 +192,51 @@ class WorldTables:
         )  # fmt: skip
 
     def on_paths(
-        self, view: MarketsView, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
+        self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> Targets:
         """Return the targets on all paths in a later slot: of highest value on the paths ``own``, nothing on others.
 
         ``known`` are the entries of `read_paths` in the slot, (own, M). The present belief is fixed
         to the end.
         """
-        wished, held = nothing(paths), paths.held_each[own]
-        place, market = paths.place[own], wished.market[own]
+        wished = nothing(paths)
+        market, at = wished.market[own], self._present(slot, paths, own, known)
+        found, _, _ = choose_market(*self.plan, slot - self.slot, at)
+        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], market)
+        wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
+        return wished
+
+    def each_on_paths(
+        self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return for each market the best target (own, M, 2), its value, and that of waiting there, (own, M)."""
+        at, i = self._present(slot, paths, own, known), slot - self.slot
+        _, targets, worth = choose_market(*self.plan, i, at)
+        idle, own_rows = np.empty_like(worth[:, :-1]), np.arange(len(own))
+        for m, (grid, after) in enumerate(zip(self.grids, self.plan.after, strict=True)):
+            rows = after[i][at.states[:, m], at.levels[:, m], 0]
+            # A move later takes its transfer too: otherwise waiting would seem better than a move now.
+            moved = (at.place != m) & (at.place < self.job.nowhere)
+            steps = (at.rest + moved * self.job.moving.taken * grid.gain.max()) / grid.step
+            low = np.clip(steps.astype(np.int64), 0, rows.shape[1] - 2)
+            first, second = rows[own_rows, low], rows[own_rows, low + 1]
+            idle[:, m] = first + np.minimum(steps - low, 1.0) * (second - first)
+            idle[:, m] -= [move_usd(self.plan.moves, slot, place, m) for place in at.place.tolist()]
+        return targets, worth[:, :-1], idle
+
+    def wait_usd(self, view: MarketsView) -> float:
+        """Return the advantage that running nothing must have, USD."""
+        return WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours
+
+    def _present(
+        self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
+    ) -> MarketPaths:
+        """Return the states of the job on the paths ``own`` in a later slot, in the form of the kernels."""
+        place, held = paths.place[own], paths.held_each[own]
         place = np.where(place < 0, self.job.nowhere, place)
-        at = self._paths(
+        return self._paths(
             place=place,
-            here=np.where(held.any(axis=1), market, place),
+            here=np.where(held.any(axis=1), paths.market[own], place),
             done=paths.work[own],
             saved=paths.saved[own],
             held=held[:, [ON_DEMAND, SPOT]],
@@ -211,10 +245,6 @@ class WorldTables:
             share=1.0,
             hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
         )
-        found, _, _ = choose_market(*self.plan, slot - self.slot, at)
-        wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], market)
-        wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
-        return wished
 
     def _paths(
         self,
@@ -318,40 +348,45 @@ def world_tables_in_force(
     Other jobs take ``taken`` instances of each market first in every later slot (None: none).
     ``whole``: the tables are kept of every later slot.
     """
-    _, running = instances_of(view)
     found = [belief_in_force(own, forgetting, 0) for own in view.views]
     beliefs, keep = [belief for belief, _ in found], found[0][1]
-    sold = tuple(own.on_demand.sold for own in view.views)
-    is_guarded = any(own.running is not None and own.running.guarded for own in view.views)
-    guarded = is_guarded and in_time_somewhere(view)
-    gap = running.gap_hours / view.slot_hours
-    ahead = all(is_ahead(own, view.progress.done) for own in view.views)
-    gone = tuple(taken or (0,) * len(beliefs))
     keep = view.job.job.deadline_slots - beliefs[0].slot if whole else keep
-    stands = tuple(
-        share_that_stands(run, own.past, view.slot_hours, forgetting.own_hours)
-        for run, own in zip(view.job.runs, view.views, strict=True)
-    )
-    key = (view.job, tuple(beliefs), keep, guarded, gap, ahead, draws, gone, stands, sold)
+    terms = _terms(view, forgetting, taken) | {"keep": keep, "draws": draws}
+    key = (view.job, tuple(beliefs), tuple(terms.values()))
     # Only the newest: those of all markets and slots would fill the memory.
     cache, place = view.views[0].tables, ("tables of all markets",)
     known = cache.get(place)
     if isinstance(known, tuple) and known[0] == key and isinstance(known[1], WorldTables):
         return known[1]
-    tables = make_world_tables(
-        view.job,
-        beliefs,
-        keep=keep,
-        guarded=guarded,
-        gap=gap,
-        ahead=ahead,
-        draws=draws,
-        taken=gone,
-        stands=stands,
-        sold=sold,
-    )
+    tables = make_world_tables(view.job, beliefs, **terms)
     cache[place] = (key, tables)
     return tables
+
+
+def world_tables_apart(
+    view: MarketsView, beliefs: Sequence[Belief], forgetting: Forgetting, *, taken: Sequence[int], cells: int
+) -> WorldTables:
+    """Return the tables of a job that stays in a market, for every slot from that of ``view`` on, under other ``beliefs``."""
+    keep = view.job.job.deadline_slots - beliefs[0].slot
+    terms = _terms(view, forgetting, taken)
+    return make_world_tables(view.job, beliefs, keep=keep, draws=0, cells=cells, **terms)
+
+
+def _terms(view: MarketsView, forgetting: Forgetting, taken: Sequence[int] | None) -> dict[str, Any]:
+    """Return the arguments of `make_world_tables` that are those of the job in the slot of ``view``."""
+    _, running = instances_of(view)
+    is_guarded = any(own.running is not None and own.running.guarded for own in view.views)
+    return {
+        "guarded": is_guarded and in_time_somewhere(view),
+        "gap": running.gap_hours / view.slot_hours,
+        "ahead": all(is_ahead(own, view.progress.done) for own in view.views),
+        "taken": tuple(taken or (0,) * len(view.views)),
+        "stands": tuple(
+            share_that_stands(run, own.past, view.slot_hours, forgetting.own_hours)
+            for run, own in zip(view.job.runs, view.views, strict=True)
+        ),
+        "sold": tuple(own.on_demand.sold for own in view.views),
+    }
 
 
 def make_world_tables(
@@ -366,12 +401,14 @@ def make_world_tables(
     taken: Sequence[int] | None = None,
     stands: Sequence[float] | None = None,
     sold: Sequence[bool] | None = None,
+    cells: int = MOST_CELLS,
 ) -> WorldTables:
     """Compute the tables of all markets by backward induction from the deadline to the slot of ``beliefs``.
 
     ``keep``, ``guarded``, ``gap`` and ``ahead`` are those of `make_held_tables`, ``draws`` the number
     of draws of the other markets in each later slot. In each market spot does the share ``stands`` of
-    its work (None: all). On-demand is ``sold`` in these markets (None: in all).
+    its work (None: all). On-demand is ``sold`` in these markets (None: in all). The grid of work left
+    is as fine as ``cells`` in all allow.
     """
     gone, stand = taken or (0,) * len(beliefs), stands or (1.0,) * len(beliefs)
     are_sold = np.ones(len(beliefs), dtype=bool) if sold is None else np.array(sold, dtype=bool)
@@ -380,10 +417,10 @@ def make_world_tables(
         table_grid(run, belief, holdings=2, taken=few)
         for run, belief, few in zip(job.runs, beliefs, gone, strict=True)
     ]
-    cells = sum(
+    per_point = sum(
         2 * slots * len(grid.counts.count) * len(grid.prices.level_usd) * len(grid.sizes) for grid in grids
     )
-    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells))
+    most = max(FEWEST_POINTS, min(MOST_POINTS, cells // per_point))
     step, points = min(
         (work_grid(run, grid.gain, most=most) for run, grid in zip(job.runs, grids, strict=True)),
         key=lambda found: found[0],

@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Allocation, Job, Progress, needed
+from slackwater.optimization.job.definition import Job, Progress, needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import LEAST_SEEN, Belief, Believed, MarketPaths, joined
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
-from slackwater.optimization.moving.definition import MarketsJob, in_one_market
-from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
+from slackwater.optimization.moving.definition import MarketsJob, MarketsView, Placement
+from slackwater.optimization.policies.contract import Paths, Policy, Together, View
 from slackwater.optimization.replay.run import PlanMemo, SlotMarket, checked, see, with_shared_plans
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
 from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
@@ -70,47 +69,77 @@ DRAWN = 10  # Number of belief variants among which the paths are divided, if th
 LIKELY = 0.5  # Probability from which on a policy believes in one of the variants
 
 
+class Wishes(Protocol):
+    """Wishes of a policy for a job on many paths, slot by slot."""
+
+    def at(self, slot: int, own: np.ndarray) -> Targets:
+        """Return the targets on all paths in a slot: wishes on the paths ``own``, which have work left, nothing on others."""
+
+
+class Planner(Protocol):
+    """Rule that decides the later slots of a job on sampled paths."""
+
+    def wishes(
+        self,
+        believed: Sequence[Sequence[Belief]],
+        which: np.ndarray,
+        paths: WorldPaths,
+        sampled: Sequence[MarketPaths],
+    ) -> Wishes:
+        """Return the wishes in the slots after the present; ``sampled`` are the paths of each market.
+
+        ``believed`` are the beliefs that are possible about each market, ``which`` (paths, slots, M) of them the policy has.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A running job at its decision: policy and state, view, run in the world, and the target decided there.
+    """A running job at its decision: view, run in the world, beliefs about its markets, and the target decided there.
 
-    ``plan`` is the view by which the policy plans (`LiveJob.views_for`), ``standby`` the target if
-    there is no spot. The decision is ``elapsed`` seconds after the start of its slot.
+    ``standby`` is the target if there is no spot in the market of the target. ``planner`` decides the later slots, in
+    which other jobs take ``taken`` instances of each market first (empty: none). The decision is ``elapsed`` seconds
+    after the start of its slot.
     """
 
-    policy: Policy[Any]
-    state: Any
-    view: View
-    plan: View
+    view: MarketsView
     run: WorldRun
-    target: Allocation
-    standby: Allocation | None = None
+    beliefs: Sequence[Belief]
+    planner: Planner
+    target: Placement
+    standby: Placement | None = None
+    taken: Sequence[int] = ()
     elapsed: float = 0.0
 
 
 def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
-    """Return the expected outcome over paths sampled from the policy's belief (M6.9).
+    """Return the expected outcome over paths sampled from the beliefs about the markets (M6.9, M12.12).
 
     If finishing is always worth its on-demand price, no later belief leads to a missed deadline by choice,
-    and the paths come from the belief itself. Otherwise a changed belief may do so: then the paths come from
-    `DRAWN` variants of the belief, and on each path the policy learns which of them holds (`beliefs_on_paths`).
+    and the paths come from the beliefs themselves. Otherwise a changed belief may do so: then the paths come from
+    `DRAWN` variants of each belief, and on each path the policy learns which of them holds (`beliefs_on_paths`).
     """
-    view = now.view
-    later = view.job.deadline_slots - view.slot - 1
-    belief = belief_of(now.policy, view)
-    if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
-        return simulate_ahead(now, belief.sample(later, paths=paths, rng=rng), rng=rng)
-    variants = list(belief.draw(min(DRAWN, paths), rng))
-    shares = [len(range(share, paths, DRAWN)) for share in range(len(variants))]
-    sampled = joined(
-        [each.sample(later, paths=many, rng=rng) for each, many in zip(variants, shares, strict=True)]
-    )
-    if belief.request is None:
-        which = np.repeat(np.arange(len(variants)), shares)[:, None].repeat(later, axis=1)
-    else:
-        which = beliefs_on_paths(variants, sampled)
-    cost, finish, value = _ahead(now, (*variants, belief), which, sampled, rng)
-    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
+    later = now.view.slots_left - 1
+    if now.view.never_let_go:
+        sampled = [belief.sample(later, paths=paths, rng=rng) for belief in now.beliefs]
+        return simulate_ahead(now, sampled, rng=rng)
+    many = min(DRAWN, paths)
+    shares = [len(range(share, paths, many)) for share in range(many)]
+    # A variant of a market may come with any of another market, and draws are in order.
+    drawn = [
+        own if not m else [own[k] for k in rng.permutation(many).tolist()]
+        for m, own in enumerate(list(belief.draw(many, rng)) for belief in now.beliefs)
+    ]
+    sampled = [
+        joined([each.sample(later, paths=few, rng=rng) for each, few in zip(own, shares, strict=True)])
+        for own in drawn
+    ]
+    itself = np.repeat(np.arange(many), shares)[:, None].repeat(later, axis=1)
+    which = [
+        itself if belief.request is None else beliefs_on_paths(own, paths)
+        for belief, own, paths in zip(now.beliefs, drawn, sampled, strict=True)
+    ]
+    believed = [[*own, belief] for own, belief in zip(drawn, now.beliefs, strict=True)]
+    return _simulate(now, believed, np.stack(which, axis=2), sampled, rng)
 
 
 def beliefs_on_paths(variants: Sequence[Belief], sampled: MarketPaths) -> np.ndarray:
@@ -123,18 +152,16 @@ def beliefs_on_paths(variants: Sequence[Belief], sampled: MarketPaths) -> np.nda
     steps = np.stack([each.count_transitions(slots) for each in variants], axis=-1)
     steps, states = np.log(np.maximum(steps, LEAST_SEEN)), chain.indices(sampled.count)
     now = np.log(np.maximum(np.stack([each.count_now for each in variants], axis=-1), LEAST_SEEN))
-    before = np.full(paths, now[:, 0].argmax()) if sampled.present is None else chain.indices(sampled.present)
-    fit, found = now[before], np.empty((paths, slots), dtype=np.int64)
-    for k in range(slots):
-        fit = fit + steps[k, before, states[:, k]]
-        before, weight = states[:, k], np.exp(fit - fit.max(axis=1, keepdims=True))
-        likely = weight.max(axis=1) >= LIKELY * weight.sum(axis=1)
-        found[:, k] = np.where(likely, weight.argmax(axis=1), len(variants))
-    return found
+    first = np.full(paths, now[:, 0].argmax()) if sampled.present is None else chain.indices(sampled.present)
+    before = np.column_stack([first, states[:, :-1]])
+    fit = now[first][:, None] + steps[np.arange(slots), before, states].cumsum(axis=1)
+    weight = np.exp(fit - fit.max(axis=2, keepdims=True))
+    likely = weight.max(axis=2) >= LIKELY * weight.sum(axis=2)
+    return np.asarray(np.where(likely, weight.argmax(axis=2), len(variants)))
 
 
-def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generator) -> Expected:
-    """Run the policy from its present state over sampled paths, in the world and under the exact guard.
+def simulate_ahead(now: Present, sampled: Sequence[MarketPaths], *, rng: np.random.Generator) -> Expected:
+    """Run the policy from its present state over sampled paths of each market, in the world and under the exact guard.
 
     The paths reach at least to the deadline; the slot of the view is as observed. A count that
     changes between two readings changes at a uniformly random second between them (M12.12).
@@ -148,80 +175,84 @@ def simulate_ahead(now: Present, sampled: MarketPaths, *, rng: np.random.Generat
     implements `Together` decides once per slot for all paths, with the same outcome. Raises
     `MarketError` for paths of another shape, `PolicyError` and `JobError` as `replay` does.
     """
-    view = now.view
-    later, shape = view.job.deadline_slots - view.slot - 1, sampled.count.shape
-    if sampled.price.shape != shape or len(shape) != 2 or shape[1] < later or not shape[0]:
-        raise MarketError(
-            f"price paths of shape {sampled.price.shape}, count paths of {sampled.count.shape}",
-            expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
-        )
-    which = np.zeros((shape[0], later), dtype=np.int64)
-    cost, finish, value = _ahead(now, (belief_of(now.policy, view),), which, sampled.cut(later), rng)
-    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
+    later, shape = now.view.slots_left - 1, sampled[0].count.shape
+    for own in sampled:
+        if (
+            own.price.shape != own.count.shape
+            or len(shape) != 2
+            or own.count.shape != shape
+            or shape[1] < later
+            or not shape[0]
+        ):
+            raise MarketError(
+                f"price paths of shape {own.price.shape}, count paths of {own.count.shape}",
+                expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
+            )
+    which = np.zeros((shape[0], later, len(sampled)), dtype=np.int64)
+    return _simulate(
+        now, [[belief] for belief in now.beliefs], which, [own.cut(later) for own in sampled], rng
+    )
 
 
-def _ahead(
-    now: Present, beliefs: Sequence[Belief], which: np.ndarray, sampled: MarketPaths, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
+def _simulate(
+    now: Present,
+    believed: Sequence[Sequence[Belief]],
+    which: np.ndarray,
+    sampled: Sequence[MarketPaths],
+    rng: np.random.Generator,
+) -> Expected:
+    """Return the expected outcome over paths of each market, with the beliefs of `Planner.wishes`.
 
-    ``which`` (paths, slots) of the ``beliefs`` the policy has in the slots after that of the view. Where a path has
-    no spot at all in the present slot, the standby applies at once.
+    Where a path has no spot at all in the market of the target, the standby applies at once.
     """
-    view, present, many = now.view, sampled.present, len(sampled.count)
+    view, many = now.view, len(which)
     seconds = view.slot_hours * 3600.0
-    readings = later_readings(now.run, seconds, [sampled], rng, first=seconds - now.elapsed)
+    sampled = [own.left(few) for own, few in zip(sampled, now.taken or [0] * len(sampled), strict=True)]
+    readings = later_readings(now.run, seconds, sampled, rng, first=seconds - now.elapsed)
     paths = WorldPaths(now.run, readings)
-    first = Targets(*(np.full(many, part) for part in (0, now.target.on_demand, now.target.spot)))
-    if present is not None:
+    if any(own.present is not None for own in sampled):
         paths.advance(now.run.now)  # instances that are gone are lost before the decision
-        if now.standby is not None and now.standby.total:
-            gone = present == 0
-            first.on_demand[gone], first.spot[gone] = now.standby.on_demand, now.standby.spot
-    paths.decide(first)
-    wishes = _LearningWishes.of(now, beliefs, which, paths, sampled)
-    ground = wishes.job.ground([view.on_demand_usd], view.slot_hours)
-    start = now.run.now - now.elapsed - view.slot * seconds
-    return run_to_end(paths, wishes, ground, slot=view.slot, start=start, seconds=seconds)
+    paths.decide(_first_targets(now, [own.present for own in sampled], many))
+    wishes = now.planner.wishes(believed, which, paths, sampled)
+    cost, finish, value = _run_to_end(paths, wishes, view, now.run.now - now.elapsed - view.slot * seconds)
+    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
 
 
-class Wishes(Protocol):
-    """Wishes of a policy for a job on many paths, slot by slot."""
-
-    @property
-    def job(self) -> MarketsJob:
-        """The job, in one market or in several."""
-
-    @property
-    def sold(self) -> bool:
-        """Whether on-demand is sold in some market."""
-
-    def at(self, slot: int, own: np.ndarray) -> Targets:
-        """Return the targets on all paths in a slot: wishes on the paths ``own``, which have work left, nothing on others."""
-
-    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
-        """Return the paths of ``own`` on which the target of the guard replaces the wish."""
+def _first_targets(now: Present, present: Sequence[np.ndarray | None], paths: int) -> Targets:
+    """Return the targets of the present slot, in which the markets have ``present`` instances on each path (None: as read)."""
+    market, standby = now.run.market if now.target.market is None else now.target.market, now.standby
+    held = now.target.allocation
+    first = Targets(*(np.full(paths, part) for part in (market, held.on_demand, held.spot)))
+    counts = present[market]
+    if counts is not None and standby is not None and standby.market is not None:
+        gone = counts == 0
+        parts = standby.market, standby.allocation.on_demand, standby.allocation.spot
+        for whole, part in zip(first, parts, strict=True):
+            whole[gone] = part
+    return first
 
 
-def run_to_end(
-    paths: WorldPaths, wishes: Wishes, ground: Ground, *, slot: int, start: float, seconds: float
+def _run_to_end(
+    paths: WorldPaths, wishes: Wishes, view: MarketsView, start: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Let a policy decide in every slot after ``slot``, which is decided, under the exact guard, and end the job (M2.6).
+    """Let a policy decide in every slot after that of the view, which is decided, under the exact guard, and end the job (M2.6).
 
     Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape
     (paths,). ``start`` is the first second of the job.
     """
-    job, slots = wishes.job, wishes.job.job.deadline_slots
-    deadline = start + slots * seconds
-    for later in range(slot + 1, slots):
-        paths.advance(start + later * seconds)
+    job, slots, seconds = view.job, view.job.job.deadline_slots, view.slot_hours * 3600.0
+    ground = job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
+    sold, deadline = any(own.on_demand.sold for own in view.views), start + slots * seconds
+    for slot in range(view.slot + 1, slots):
+        paths.advance(start + slot * seconds)
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
-        targets = wishes.at(later, own)
-        if wishes.sold:
-            safe = paths.guarded(targets, next_at=start + (later + 1) * seconds, deadline=deadline)
-            kept = wishes.guarded(later, own, targets, safe)
+        targets = wishes.at(slot, own)
+        if sold:
+            safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            changed = np.flatnonzero(np.any([a != b for a, b in zip(targets, safe, strict=True)], axis=0))
+            kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
             for wish, guarded in zip(targets, safe, strict=True):
                 wish[kept] = guarded[kept]
         paths.decide(targets)
@@ -230,6 +261,16 @@ def run_to_end(
     finish = finish_in_slots(paths.finish, start, seconds, slots)
     value = [0.0 if np.isnan(at) else job.job.completion_value(at) for at in finish.tolist()]
     return paths.paid, finish, np.array(value)
+
+
+def _worth_finishing(
+    job: MarketsJob, ground: Ground, paths: WorldPaths, slot: int, own: np.ndarray
+) -> np.ndarray:
+    """Return the paths of ``own`` on which M2.6, applied in ``slot`` instead of at d, would finish the job on demand (M4)."""
+    place, before = place_and_size(job, paths)
+    rest = needed(job.job.workload) - paths.work
+    states = zip(own.tolist(), place[own].tolist(), before[own].tolist(), rest[own].tolist(), strict=True)
+    return np.array([p for p, m, n, left in states if ending_at(ground, m, n, slot, left)[2]], dtype=np.int64)
 
 
 def _end(job: MarketsJob, ground: Ground, paths: WorldPaths) -> None:
@@ -285,6 +326,43 @@ def progress_at(job: MarketsJob, run: WorldRun, at: Standing) -> Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPlan:
+    """A policy of one market, its state at the present slot, and the view by which it plans (`LiveJob.views_for`)."""
+
+    policy: Policy[Any]
+    state: Any
+    view: View
+    job: MarketsJob
+
+    def wishes(
+        self,
+        believed: Sequence[Sequence[Belief]],
+        which: np.ndarray,
+        paths: WorldPaths,
+        sampled: Sequence[MarketPaths],
+    ) -> Wishes:
+        """Return the wishes from the present on; a path has one state of the policy, the same under all beliefs."""
+        view, (beliefs,), (own,) = self.view, believed, sampled
+        policy = with_shared_plans(self.policy, PlanMemo())
+        states, under = [policy.decide(self.state, view)[1]] * paths.paths, []
+        for belief in beliefs:
+            # The tables of a belief do not apply to the next.
+            apart = view if len(beliefs) == 1 else replace(view, tables=dict(view.tables))
+            wishes = _Wishes(
+                policy=policy,
+                seen=_later(apart, replace(view.market_beliefs(), held=belief)),
+                states=states,
+                view=apart,
+                job=self.job,
+                paths=paths,
+                prices=own.price,
+                counts=own.count,
+            )
+            under.append(wishes)
+        return _LearningWishes(under=under, which=which[..., 0], first=view.slot + 1, paths=paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
     """Wishes of a policy on every path, together if it can; prices and counts (paths, slots) after the view's slot."""
 
@@ -296,35 +374,12 @@ class _Wishes:
     paths: WorldPaths
     prices: np.ndarray
     counts: np.ndarray
-    always: bool
-    sold: bool
-
-    @classmethod
-    def of(
-        cls, now: Present, held: Belief, paths: WorldPaths, prices: np.ndarray, counts: np.ndarray
-    ) -> _Wishes:
-        """Return the wishes from the present on; ``held`` is the belief in later slots."""
-        view = now.plan
-        beliefs = replace(view.market_beliefs(), held=held)
-        policy = with_shared_plans(now.policy, PlanMemo())
-        _, state = policy.decide(now.state, view)
-        sold = now.view.on_demand.sold
-        return cls(
-            policy=policy,
-            seen=_later(view, beliefs),
-            states=[state] * paths.paths,
-            view=view,
-            job=in_one_market(now.view.job, sold=sold),
-            paths=paths,
-            prices=prices,
-            counts=counts,
-            always=always_worth_finishing(now.view.job, view.on_demand_usd, view.slot_hours),
-            sold=sold,
-        )
 
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         targets, job = nothing(self.paths), self.view.job
+        if slot >= job.deadline_slots:  # the last slot of a job planned a slot earlier is left to the guard
+            return targets
         states = self._states(slot, own)
         if isinstance(self.policy, Together) and self.view.running is not None:
             first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
@@ -343,23 +398,11 @@ class _Wishes:
             targets.on_demand[p], targets.spot[p] = kept.on_demand, kept.spot
         return targets
 
-    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
-        """Return the paths on which the guard counts: all, or those on which the job is worth finishing (M4)."""
-        if self.always:
-            return own
-        states = self._states(slot, own)
-        changed = (wished.on_demand[own] != safe.on_demand[own]) | (wished.spot[own] != safe.spot[own])
-        kept = [
-            p
-            for i, p in enumerate(own.tolist())
-            if changed[i] and worth_finishing(self._view(slot, i, states, 0.0))
-        ]
-        return np.array(kept, dtype=np.int64)
-
     def _states(self, slot: int, own: np.ndarray) -> Paths:
         paths, later = self.paths, slot - self.view.slot - 1
         # Contiguous parts: the kernels then have one compiled version for decisions and paths.
         held = paths.held_each[own].T.copy()
+        running = self.view.running
         return Paths(
             done=paths.work[own],
             n_previous=place_and_size(self.job, paths)[1][own],
@@ -370,7 +413,7 @@ class _Wishes:
             pending_hours=paths.pending[own] / 3600.0,
             saved=paths.saved[own],
             gap_hours=self.view.slot_hours,
-            guarded=self.sold and self.always,
+            guarded=running is not None and running.guarded,
         )
 
     def _view(self, slot: int, i: int, states: Paths, paid: float) -> View:
@@ -383,56 +426,21 @@ class _Wishes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LearningWishes:
-    """Wishes of a policy whose belief may change: ``which`` (paths, slots) of ``under`` in each slot after the view's."""
+    """Wishes of a policy whose beliefs may change: ``which`` (paths, slots) of ``under`` in each slot from ``first`` on."""
 
-    under: tuple[_Wishes, ...]
+    under: Sequence[Wishes]
     which: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        now: Present,
-        beliefs: Sequence[Belief],
-        which: np.ndarray,
-        paths: WorldPaths,
-        sampled: MarketPaths,
-    ) -> _LearningWishes:
-        """Return the wishes from the present on; a path has one state of the policy, the same under all beliefs."""
-        under: list[_Wishes] = []
-        for belief in beliefs:
-            # The tables of a belief do not apply to the next.
-            tables = now.plan.tables if len(beliefs) == 1 else dict(now.plan.tables)
-            apart = replace(now, plan=replace(now.plan, tables=tables))
-            wishes = _Wishes.of(apart, belief, paths, sampled.price, sampled.count)
-            under.append(replace(wishes, states=under[0].states) if under else wishes)
-        return cls(under=tuple(under), which=which)
-
-    @property
-    def job(self) -> MarketsJob:
-        """The job."""
-        return self.under[0].job
-
-    @property
-    def sold(self) -> bool:
-        """Whether on-demand is sold."""
-        return self.under[0].sold
+    first: int
+    paths: WorldPaths
 
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
-        first = self.under[0]
-        targets = nothing(first.paths)
-        if slot >= first.view.job.deadline_slots:  # the last slot is left to the guard
-            return targets
-        which = self.which[own, slot - first.view.slot - 1]
+        targets, which = nothing(self.paths), self.which[own, slot - self.first]
         for k in np.unique(which).tolist():
             part = own[which == k]
             for whole, wished in zip(targets, self.under[k].at(slot, part), strict=True):
                 whole[part] = wished[part]
         return targets
-
-    def guarded(self, slot: int, own: np.ndarray, wished: Targets, safe: Targets) -> np.ndarray:
-        """Return the paths on which the guard applies, which do not depend on the belief."""
-        return self.under[0].guarded(slot, own, wished, safe)
 
 
 def _later(view: View, beliefs: Believed) -> SlotMarket:

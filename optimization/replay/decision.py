@@ -34,7 +34,14 @@ from slackwater.optimization.moving.sight import due_a_slot_earlier, markets_vie
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
-from slackwater.optimization.replay.ahead import Expected, Present, held_size, look_ahead, progress_of
+from slackwater.optimization.replay.ahead import (
+    Expected,
+    PolicyPlan,
+    Present,
+    held_size,
+    look_ahead,
+    progress_of,
+)
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.replay.run import NewestReading, Planning, SlotMarket, catch_up, see
 from slackwater.optimization.window.plan import spot_alone
@@ -250,6 +257,11 @@ class LiveJob:
     def now(self) -> pd.Timestamp:
         """Start of the slot to decide."""
         return self.start + self.slot * self.step
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds from the start of the slot to the decision."""
+        return 0.0 if self.moment is None else self.moment.seconds
 
     @property
     def deadline(self) -> pd.Timestamp:
@@ -716,16 +728,14 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
     lost = standby(guard, planned, allowed, lambda left: placement(0, policy.decide(state, left.views[0])[0]))
-    kept = None if lost is None else lost.allocation
     now = Present(
-        policy=policy,
-        state=state,
-        view=view,
-        plan=plan,
+        view=whole,
         run=guard.run,
-        target=allocation,
-        standby=kept,
-        elapsed=0.0 if live.moment is None else live.moment.seconds,
+        beliefs=[belief_of(policy, view)],
+        planner=PolicyPlan(policy=policy, state=state, view=plan, job=live.job),
+        target=allowed,
+        standby=lost,
+        elapsed=live.elapsed_seconds,
     )
     return Decision(
         job=live.run.name,
@@ -741,7 +751,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         or view.evidence.is_known
         or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
         guarded=guard.holds(allowed),
-        standby=kept,
+        standby=None if lost is None else lost.allocation,
         evidence=view.evidence,
     )
 

@@ -20,8 +20,8 @@ from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, in_one_market, placement
 from slackwater.optimization.moving.terms import even_moving
-from slackwater.optimization.policies.contract import Policy, View, plans_in_world
-from slackwater.optimization.replay.ahead import Present
+from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
+from slackwater.optimization.replay.ahead import PolicyPlan, Present
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import checked
 from slackwater.optimization.world.simulation import Readings, WorldRun, WorldTerms
@@ -151,8 +151,13 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     if plans_in_world(policy):
         plan = guard.in_world().views[0]
     wish = checked(policy.decide(state, plan)[0], view, policy.name)
-    target = guard.allow(placement(0, wish)).allocation
-    return Present(policy=policy, state=state, view=view, plan=plan, run=run, target=target)
+    return Present(
+        view=whole,
+        run=run,
+        beliefs=[belief_of(policy, view)],
+        planner=PolicyPlan(policy=policy, state=state, view=plan, job=whole.job),
+        target=guard.allow(placement(0, wish)),
+    )
 
 
 def make_history(

@@ -425,7 +425,7 @@ class TestInReplays:
                 return ""
 
         futures = MarketPaths(price=np.full((3, 9), 0.5), count=np.full((3, 9), 2))
-        simulate_ahead(present_of(Noting(), view), futures, rng=np.random.default_rng(0))
+        simulate_ahead(present_of(Noting(), view), [futures], rng=np.random.default_rng(0))
         assert {slot for slot, _ in met} == set(range(4, 14))
         assert {id(belief) for _, belief in met} == {id(view.belief(policy.forgetting))}
 

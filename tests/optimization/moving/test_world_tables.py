@@ -181,7 +181,7 @@ def test_targets_on_many_paths_are_those_of_each_path(sold):
         window if is_sold else replace(window, on_demand=NOT_SOLD, on_demand_usd=2.0 * job.job.value)
         for window, is_sold in zip(windows, sold, strict=True)
     ]
-    view, tables = tables_at(job, windows, records)
+    _, tables = tables_at(job, windows, records)
     counts = rng.integers(0, 4, (many, 3, slots))
     prices = [window.price[0] for window in windows]
     times = 3600.0 * np.arange(slots)
@@ -206,7 +206,7 @@ def test_targets_on_many_paths_are_those_of_each_path(sold):
         if not len(own):
             break
         known = tables.read_paths(np.tile(prices, (len(own), 1)), counts[own, :, slot])
-        wished = tables.on_paths(view, slot, paths, own, known)
+        wished = tables.on_paths(slot, paths, own, known)
         for p in own.tolist():
             runs[p].advance(times[slot])
             there = [

@@ -270,11 +270,11 @@ def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
                 return asked[-1]
 
             patch.setattr(Stochastic, "decide_together", noting)
-            at_once = simulate_ahead(present_of(policy, view), paths, rng=np.random.default_rng(0))
+            at_once = simulate_ahead(present_of(policy, view), [paths], rng=np.random.default_rng(0))
             assert asked
             assert all(sizes is not None for sizes in asked)
             patch.setattr(Stochastic, "decide_together", lambda self, state, view, paths: None)
-            one_by_one = simulate_ahead(present_of(policy, view), paths, rng=np.random.default_rng(0))
+            one_by_one = simulate_ahead(present_of(policy, view), [paths], rng=np.random.default_rng(0))
         assert at_once.finish.tolist() == pytest.approx(one_by_one.finish.tolist(), nan_ok=True)
         assert at_once.utility_usd == pytest.approx(one_by_one.utility_usd, rel=1e-12)
 
@@ -310,14 +310,14 @@ def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
         rng_of = np.random.default_rng(seed)
         futures = view.belief(policy.forgetting).sample(11, paths=60, rng=rng_of)
         now = present_of(policy, view)
-        held = simulate_ahead(now, futures, rng=copy.deepcopy(rng_of)).late_probability
+        held = simulate_ahead(now, [futures], rng=copy.deepcopy(rng_of)).late_probability
         expected = look_ahead(now, paths=60, rng=np.random.default_rng(seed))
         assert expected.paths == 60
         said[held < 0.02].append(expected.late_probability - held)
         sure = replace(view, job=replace(job, must_finish=True))
         one, other = (
             look_ahead(present_of(policy, sure), paths=60, rng=np.random.default_rng(seed)),
-            simulate_ahead(present_of(policy, sure), futures, rng=rng_of),
+            simulate_ahead(present_of(policy, sure), [futures], rng=rng_of),
         )
         assert (one.cost_usd, one.late_probability) == (other.cost_usd, other.late_probability)
     assert len(said[True]) >= 3

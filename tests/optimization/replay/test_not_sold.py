@@ -133,7 +133,7 @@ def test_the_futures_of_a_running_job_hold_spot_alone():
         for policy in (Stochastic(), UniformProgress(), policy_named("MSU")):
             expected = simulate_ahead(
                 present_of(policy, view),
-                MarketPaths(price=prices, count=counts),
+                [MarketPaths(price=prices, count=counts)],
                 rng=np.random.default_rng(0),
             )
             assert expected.cost_p90_usd <= job.n_max * job.deadline_slots * float(window.price[0])

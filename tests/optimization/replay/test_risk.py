@@ -42,7 +42,7 @@ class Halfway:
 
 def ahead(policy, view, prices, counts):
     """Return the expected outcome of a policy from a view on, over given paths."""
-    return simulate_ahead(present_of(policy, view), MarketPaths(price=prices, count=counts), rng=Halfway())
+    return simulate_ahead(present_of(policy, view), [MarketPaths(price=prices, count=counts)], rng=Halfway())
 
 
 @pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only", "Stochastic"])
@@ -57,8 +57,8 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
         now.run, hour, [MarketPaths(price=prices, count=counts)], Halfway()
     )[0, :, 0]
     run = now.run.copy([Readings(times=times, available=available, price=price)])
-    state = policy.decide(now.state, view)[1]
-    run.decide(now.target)
+    state = policy.decide(policy.start(JOB), view)[1]
+    run.decide(now.target.allocation)
     seen = see(JOB, window, [view.forecast, *[None] * 11])
     beliefs = replace(view.market_beliefs(), held=belief_of(policy, view))
     for slot in range(1, 12):
@@ -67,8 +67,9 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
             break
         # What the policy learns from the market stays as it was in the view.
         shown = replace(seen.view(JOB, progress_of(in_one_market(JOB), run), slot), beliefs=beliefs)
-        if now.plan.running is not None:
-            running = run.running(next_at=(slot + 1) * hour, guarded=now.plan.running.guarded)
+        planned = now.planner.view.running
+        if planned is not None:
+            running = run.running(next_at=(slot + 1) * hour, guarded=planned.guarded)
             shown = replace(shown, running=running)
         wish, state = policy.decide(state, shown)
         safe = run.guarded(wish, next_at=(slot + 1) * hour, deadline=12 * hour)
@@ -295,7 +296,7 @@ def on_prices_alone(workload: float, slots: int = 24):
 
 def test_a_policy_believes_in_the_market_that_its_counts_show():
     now = on_prices_alone(48.0)
-    variants = list(belief_of(now.policy, now.view).draw(10, np.random.default_rng(1)))
+    variants = list(now.beliefs[0].draw(10, np.random.default_rng(1)))
     likely, right = np.zeros((2, 101))
     for k, market in enumerate(variants):
         which = beliefs_on_paths(variants, market.sample(101, paths=50, rng=np.random.default_rng(k)))

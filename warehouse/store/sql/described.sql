@@ -103,7 +103,7 @@ COMMENT ON COLUMN job_decisions.expected_cost_usd IS 'Expected cost of the whole
 COMMENT ON COLUMN job_decisions.expected_cost_p10_usd IS 'Cost at the 10 % quantile over sampled scenarios; null in older decisions if availability was not observed.';
 COMMENT ON COLUMN job_decisions.expected_cost_p90_usd IS 'Cost at the 90 % quantile over sampled scenarios; null in older decisions if availability was not observed.';
 COMMENT ON COLUMN job_decisions.on_demand_only_usd IS 'Cost of the whole job with on-demand only, from first slot to last; null if no on-demand price is known.';
-COMMENT ON COLUMN job_decisions.saved_usd IS 'Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand price is known, or the job is more likely abandoned than finished.';
+COMMENT ON COLUMN job_decisions.saved_usd IS 'Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand price is known, or the job is given up in more than 1 of 10 cases.';
 COMMENT ON COLUMN job_decisions.saved_share IS 'Expected saving as a share of on_demand_only_usd.';
 COMMENT ON COLUMN job_decisions.expected_finish IS 'Expected end of the job: the mean over sampled scenarios.';
 COMMENT ON COLUMN job_decisions.expected_finish_p10 IS 'End at the 10 % quantile over sampled scenarios; null if the risk is unknown.';
