@@ -107,7 +107,7 @@ def scores_of(accuracy: Accuracy) -> list[Scores]:
                 pooled=pooled,
                 markets=markets.join(_predictable(scores), on="market"),
                 daily=by_day.assign(loss=by_day["loss"] / by_day["n"]),
-                reliability=_reliability(accuracy, variable),
+                reliability=_of(accuracy.reliability, variable),
                 note=f"Pooled over {plural(scores['market'].nunique(), 'market')}.",
             )
         )
@@ -133,30 +133,6 @@ def _predictable(scores: pd.DataFrame) -> pd.Series:
         return pd.Series(MISSING, index=scores["market"].unique(), name="answer")
     found = answers(scores, models=models)
     return found.set_index("market")["answer"]
-
-
-def _reliability(accuracy: Accuracy, variable: str) -> pd.DataFrame:
-    """Return `Scores.reliability`, over all steps: probabilities of "at least n" of counts, quantile levels of prices."""
-    counts = variable == "count"
-    table = accuracy.calibration if counts else _of(accuracy.reliability, variable)
-    names = ("chance", "frequency", "bin") if counts else ("level", "share", "level")
-    predicted, observed, by = (table[name] for name in names)
-    table = pd.DataFrame(
-        {
-            "model": table["model"],
-            "predicted": predicted.astype(float),
-            "observed": observed.astype(float),
-            "n": table["n"].astype(float),
-            "by": by,
-        }
-    )
-    table = table[table["n"] > 0].dropna()
-    for name in ("predicted", "observed"):
-        table[name] *= table["n"]
-    sums = table.groupby(["model", "by"])[["predicted", "observed", "n"]].sum().reset_index()
-    for name in ("predicted", "observed"):
-        sums[name] /= sums["n"]
-    return sums.drop(columns="by")
 
 
 # ---
@@ -280,7 +256,6 @@ DRIFT: Final[dict[str, Column | str]] = {
     "market": "market",
     "at": Column(heading="detected", format=utc),
     "since": Column(heading="since", format=utc),
-    "kind": "of",
     "found": "change",
 }
 

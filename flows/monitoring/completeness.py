@@ -436,9 +436,9 @@ def _runs_at(facts: Facts, stage: str, slots: pd.Series) -> tuple[np.ndarray, np
 
 def _left_out(facts: Facts, kind: str) -> pd.DataFrame:
     """Return the sentences of runs that left out a ``kind``, market or job: slot, stage, subject and left_out."""
-    told = facts.runs[["slot", "stage", "left_out"]].explode("left_out").dropna()
-    told["subject"] = told["left_out"].astype(str).str.extract(f"^{kind} (.+?) is left out", expand=False)
-    return told.dropna(subset="subject").drop_duplicates(["slot", "stage", "subject"], keep="last")
+    rows = facts.runs[["slot", "stage", "left_out"]].explode("left_out").dropna()
+    rows["subject"] = rows["left_out"].astype(str).str.extract(f"^{kind} (.+?) is left out", expand=False)
+    return rows.dropna(subset="subject").drop_duplicates(["slot", "stage", "subject"], keep="last")
 
 
 def staleness(facts: Facts) -> np.ndarray:
@@ -505,8 +505,8 @@ def forecast_states(facts: Facts) -> States:
     fell = planned & (own[["price_fallback", "count_fallback"]].fillna("") != "").any(axis=1).to_numpy(
         dtype=bool
     )
-    told = _left_out(facts, "market")
-    sentences = told[told["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
+    omitted = _left_out(facts, "market")
+    sentences = omitted[omitted["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
     places = pd.MultiIndex.from_arrays([own["market"] + "@" + own["source"], own["slot"]])
     left = sentences.reindex(places).fillna("").to_numpy(dtype=object)
     found = _first_case(
@@ -613,8 +613,8 @@ def _placed(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]
     slots = pd.merge_asof(jobs, decided, on="slot", by="name", suffixes=("_first", ""))
     for name in ("market", "source"):
         slots[name] = slots[name].fillna(slots[f"{name}_first"])
-    told = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
-    sentences = told.set_index(["subject", "slot"])["left_out"]
+    omitted = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
+    sentences = omitted.set_index(["subject", "slot"])["left_out"]
     left = sentences.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).fillna("")
     return slots, left.to_numpy(dtype=object)
 

@@ -103,10 +103,10 @@ def _class(series: Series, scale: Scale) -> str:
 class Tally:
     """Sums over the origins of a block, or of several blocks added up.
 
-    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (h, len(SUMMED)). ``days``
-    (days, 2): number of scored pairs and sum of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
-    and where undefined. ``below`` (h, 19): sum of `shares_below`. ``bins`` (h, BINS, 3): number of events, sum of probabilities
-    and number of hits. ``reasons`` counts fallback reasons.
+    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (h, len(SUMMED)). ``days`` (days, 2):
+    number of scored pairs and sum of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps and where undefined. ``below``
+    (20,), of prices: sums of `shares_below` and the number of scored pairs. ``bins`` (BINS, 3), of counts: number of events, sum
+    of probabilities and number of hits. ``reasons`` counts fallback reasons.
     """
 
     model: str
@@ -133,8 +133,8 @@ def tally(block: Block, tested: Tested) -> Tally:
         sums=np.zeros((horizon, len(SUMMED))),
         days=np.zeros((int(stick.days[-1]) + 1, 2)),
         losses=np.full((block.origins.size, horizon, len(KEPT)), np.nan),
-        below=np.zeros((horizon, LEVELS.size)),
-        bins=np.zeros((horizon, BINS, 3)),
+        below=np.zeros(LEVELS.size + 1),
+        bins=np.zeros((BINS, 3)),
         reasons=Counter(_NUMBER.sub("#", why) for why in block.outlook.reasons if why),
     )
     frequencies = None
@@ -188,11 +188,13 @@ def _add(
     own[..., :2] = losses[..., _KEPT]
     if frequencies is not None:
         own[..., 2] = brier(_frequencies_at(frequencies, series, block.origins, actual.shape[1]), actual)
-    out.below[...] += np.nansum(shares_below(transform_span(given.quantiles, actual), actual), axis=0)
-    if counts:
-        for most in np.unique(capacity[capacity > 0]):
-            of_it = capacity == most
-            _add_bins(out.bins, chances(given.quantiles[of_it], int(most)), actual[of_it])
+    if not counts:
+        shares = shares_below(transform_span(given.quantiles, actual), actual)
+        out.below[...] += [*np.nansum(shares, axis=(0, 1)), known.sum()]
+        return
+    for most in np.unique(capacity[capacity > 0]):
+        of_it = capacity == most
+        _add_bins(out.bins, chances(given.quantiles[of_it], int(most)), actual[of_it])
 
 
 def _frequencies_at(reference: np.ndarray, series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
@@ -209,15 +211,11 @@ def _frequencies_at(reference: np.ndarray, series: Series, origins: np.ndarray, 
 
 def _add_bins(bins: np.ndarray, chance: np.ndarray, actual: np.ndarray) -> None:
     """Add number, sum of probabilities and hits of "at least n" by bin of the probability, in place."""
-    n = np.arange(1, chance.shape[-1] + 1)
     known = np.broadcast_to(~np.isnan(actual)[..., None], chance.shape)
-    place = np.minimum((chance * BINS).astype(int), BINS - 1)
-    hit = actual[..., None] >= n
-    for step in range(chance.shape[1]):
-        here = known[:, step]
-        where = place[:, step][here]
-        for column, weights in enumerate((np.ones(where.size), chance[:, step][here], hit[:, step][here])):
-            bins[step, :, column] += np.bincount(where, weights=weights, minlength=BINS)
+    hit = (actual[..., None] >= np.arange(1, chance.shape[-1] + 1))[known]
+    place = np.minimum((chance[known] * BINS).astype(int), BINS - 1)
+    for column, weights in enumerate((None, chance[known], hit)):
+        bins[:, column] += np.bincount(place, weights=weights, minlength=BINS)
 
 
 # ---
@@ -262,8 +260,7 @@ LEFT_OUT_COLUMNS = (
     "worst_high", "share_worse",
     "coverage_50", "coverage_80", "coverage_90", "mae",
 )  # fmt: skip
-RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
-CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
+RELIABILITY_COLUMNS = ("variable", "model", "predicted", "observed", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "pinball")
 SPAN_COLUMNS = ("source", "start", "end")
 REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
@@ -303,11 +300,10 @@ class Accuracy:
     the number of markets. The interval of a pooled skill has the days of all markets as blocks, since markets move together; it
     is NaN for rows that were not measured by day. ``classes`` (`CLASS_COLUMNS`): the same over the markets of each class.
 
-    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where values tie
-    with quantiles (counts, flat prices) the expected share of the randomised probability integral transform. ``calibration``
-    (`CALIBRATION_COLUMNS`, counts): the forecast probability of "at least n" in ten bins, its mean in the bin and the observed
-    frequency. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the forecasts issued on each
-    UTC day. ``spans`` (`SPAN_COLUMNS`): first and last origin of each series.
+    ``reliability`` (`RELIABILITY_COLUMNS`), over all markets and steps: of prices the share of actual values at or below the
+    quantile of each level, ties as in the randomised probability integral transform; of counts the forecast probability of "at
+    least n" in ten bins, its mean in the bin and the observed frequency. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the
+    forecasts issued on each UTC day. ``spans`` (`SPAN_COLUMNS`): first and last origin of each series.
 
     ``notes`` are sentences that explain omissions.
     ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
@@ -318,7 +314,6 @@ class Accuracy:
     pooled: pd.DataFrame
     spans: pd.DataFrame
     reliability: pd.DataFrame
-    calibration: pd.DataFrame
     daily: pd.DataFrame
     models: tuple[str, ...]
     default: str
@@ -330,7 +325,10 @@ class Accuracy:
 
 
 # ---
-# Scores, reliability and calibration pooled over markets.
+# Scores and reliability pooled over markets.
+
+#: Columns of a future table by name: arrays of equal length, or a single value for all rows; times as NumPy values, in UTC.
+Columns = dict[str, Any]
 
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
 WEIGHTED = (
@@ -459,47 +457,28 @@ def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
     return (1.0 - loss / floor).where(floor > NO_ERROR * n)
 
 
-def pooled_reliability(below: dict[tuple[str, str], np.ndarray]) -> pd.DataFrame:
-    """Compute `RELIABILITY_COLUMNS` from sums of `shares_below` and n, (h, 19 + 1), by variable and model."""
-    rows: list[pd.DataFrame] = []
-    for (variable, model), table in sorted(below.items()):
-        horizon, n = table.shape[0], table[:, -1:]
-        rows.append(
-            pd.DataFrame(
-                {
-                    "variable": variable,
-                    "model": model,
-                    "step": np.repeat(np.arange(1, horizon + 1), LEVELS.size),
-                    "level": np.tile(LEVELS, horizon),
-                    "share": (table[:, :-1] / np.where(n > 0, n, np.nan)).ravel(),
-                    "n": np.repeat(n[:, 0].astype(int), LEVELS.size),
-                }
-            )
+def reliability_of(below: dict[str, np.ndarray], bins: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Compute `RELIABILITY_COLUMNS` from the sums `Tally.below` and `Tally.bins` of all series, by model."""
+    parts: list[Columns] = []
+    for model, sums in sorted(bins.items()):
+        n, chance, hits = sums[sums[:, 0] > 0].T
+        parts.append(
+            {"variable": "count", "model": model, "predicted": chance / n, "observed": hits / n, "n": n}
         )
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=list(RELIABILITY_COLUMNS))
-
-
-def pooled_calibration(bins: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Compute `CALIBRATION_COLUMNS` from numbers, sums of probabilities and hits, (h, bins, 3), by model."""
-    rows: list[dict[str, Any]] = []
-    for model, table in sorted(bins.items()):
-        for step, place in np.argwhere(table[..., 0] > 0):
-            n, chance, hits = table[step, place]
-            rows.append(
-                {"model": model, "step": int(step) + 1, "bin": int(place), "chance": chance / n,
-                 "frequency": hits / n, "n": int(n)}
-            )  # fmt: skip
-    return pd.DataFrame(rows, columns=list(CALIBRATION_COLUMNS))
+    for model, (*shares, number) in sorted(below.items()):
+        if number:
+            observed = np.array(shares) / number
+            parts.append(
+                {"variable": "price", "model": model, "predicted": LEVELS, "observed": observed, "n": number}
+            )
+    tables = [pd.DataFrame(part) for part in parts]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(RELIABILITY_COLUMNS))
 
 
 # ---
 # From tallies to the tables of `Accuracy`: panel by panel, so that only one panel's losses are in memory (M6.5).
 
 _AT = {name: i for i, name in enumerate(SUMMED)}
-
-
-#: Columns of a future table by name: arrays of equal length, or a single value for all rows; times as NumPy values, in UTC.
-Columns = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -607,18 +586,15 @@ class _Tables:
     spans: list[dict[str, Any]] = field(default_factory=list)
     daily: list[Columns] = field(default_factory=list)
     reasons: list[Columns] = field(default_factory=list)
-    below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    below: dict[str, np.ndarray] = field(default_factory=dict)
     bins: dict[str, np.ndarray] = field(default_factory=dict)
     by_day: dict[tuple[str, str, str], dict[int, np.ndarray]] = field(default_factory=dict)
 
     def pool(self, one: Tally) -> None:
-        """Add a tally to the sums pooled over markets: shares below each quantile, and probabilities of "at least n"."""
-        variable = self.tested.panels[one.panel].variable
-        n = one.sums[..., _AT["n"]]
-        table = np.concatenate([one.below, n[:, None]], axis=1)
-        self.below[variable, one.model] = self.below.get((variable, one.model), 0.0) + table
-        if variable == "count":
-            self.bins[one.model] = self.bins.get(one.model, 0.0) + one.bins
+        """Add a tally to the sums pooled over markets: shares below each quantile, or probabilities of "at least n"."""
+        counts = self.tested.panels[one.panel].variable == "count"
+        sums, own = (self.bins, one.bins) if counts else (self.below, one.below)
+        sums[one.model] = sums.get(one.model, 0.0) + own
 
     def finish(self, panel: int, held: dict[tuple[str, int], _Sums]) -> None:
         """Add the rows of a panel whose tallies are complete."""
@@ -698,8 +674,7 @@ class _Tables:
             pooled=self._with_skills(pooled_scores(scores), ("variable", "model")),
             classes=self._with_skills(class_scores(scores), ("variable", "model", "class")),
             spans=pd.DataFrame(self.spans, columns=list(SPAN_COLUMNS)),
-            reliability=pooled_reliability(self.below),
-            calibration=pooled_calibration(self.bins),
+            reliability=reliability_of(self.below, self.bins),
             daily=_joined_rows(self.daily, DAILY_COLUMNS, models),
             models=models,
             default=default,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -50,8 +49,6 @@ class Drift:
 
     at: int
     since: int
-    kind: Literal["distribution"]
-    statistic: float
     found: str
 
 
@@ -89,9 +86,7 @@ def detect(
             since = begins + found.split
             days = (end - since) / slots_per_day
             words = difference(describe(values[begins:since]), describe(values[since:end]), days)
-            marks.append(
-                Drift(at=end - 1, since=since, kind="distribution", statistic=found.statistic, found=words)
-            )
+            marks.append(Drift(at=end - 1, since=since, found=words))
             begins = since
     return marks
 
@@ -178,7 +173,7 @@ def difference(before: str, after: str, days: float) -> str:
 #
 # The functions below apply the test above to series with their clocks and variables.
 
-DRIFT_COLUMNS = ("variable", "market", "at", "since", "kind", "statistic", "found")
+DRIFT_COLUMNS = ("variable", "market", "at", "since", "found")
 _DAY = pd.Timedelta(days=1)
 
 
@@ -228,7 +223,5 @@ def _row(series: Series, mark: Drift) -> dict[str, object]:
     return {
         "at": zero + (series.first_slot + mark.at) * series.step,
         "since": zero + (series.first_slot + mark.since) * series.step,
-        "kind": mark.kind,
-        "statistic": mark.statistic,
         "found": mark.found,
     }

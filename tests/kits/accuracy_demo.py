@@ -13,7 +13,6 @@ from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import render_page
 from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.forecasting.accuracy.tables import (
-    CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
@@ -41,7 +40,7 @@ SKILL = {
 
 def same_tables(one: Accuracy, other: Accuracy) -> None:
     """Assert that the tables of two reports are equal to the bit."""
-    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "reasons"):
+    for name in ("scores", "pooled", "spans", "reliability", "daily", "reasons"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
 
 
@@ -144,13 +143,11 @@ def demo_accuracy(
     rng = np.random.default_rng(seed)
     scores = demo_scores(rng, markets=markets, steps=steps, shift=shift)
     bins = np.arange(10)
-    calibration = [
-        [model, step, b, 0.05 + 0.1 * b, np.clip(0.05 + 0.1 * b + (0.1 if model == "markov" else 0.02) * np.sin(b), 0, 1), 100]
-        for model in MODELS for step in range(1, steps + 1) for b in bins
-    ]  # fmt: skip
     reliability = [
-        [variable, model, step, level, np.clip(level + 0.04 * np.sin(6 * level), 0, 1), 1000]
-        for variable in ("count", "price") for model in MODELS for step in range(1, steps + 1) for level in LEVELS
+        ["count", model, 0.05 + 0.1 * b, np.clip(0.05 + 0.1 * b + (0.1 if model == "markov" else 0.02) * np.sin(b), 0, 1), 100]
+        for model in MODELS for b in bins
+    ] + [
+        ["price", model, level, np.clip(level + 0.04 * np.sin(6 * level), 0, 1), 1000] for model in MODELS for level in LEVELS
     ]  # fmt: skip
     referenced = scores.assign(reference=scores["brier"] / (1 - scores["skill_brier"]))
     spans = scores[["source"]].drop_duplicates().assign(start=START, end=START + pd.Timedelta(days=7))
@@ -160,7 +157,6 @@ def demo_accuracy(
         spans=spans,
         classes=judged(class_scores(referenced), days=days - 1),
         reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
-        calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
         daily=demo_daily(rng, markets=markets, days=days, shift=shift),
         models=MODELS,
         default="combined",

@@ -215,13 +215,11 @@ def test_of_many_markets_the_best_and_the_worst_are_drawn(accuracy):
     assert figure.captions[0].startswith(f"The {MOST_DRAWN} best and {MOST_DRAWN} worst of {n} markets")
 
 
-def test_reliability_is_that_of_all_steps(accuracy):
-    rows = accuracy.calibration[
-        (accuracy.calibration["model"] == "markov") & (accuracy.calibration["bin"] == 3)
-    ]
+def test_reliability_is_drawn(accuracy):
+    rows = accuracy.reliability.query("variable == 'count' and model == 'markov'")
     (spec,) = reliability_figure(of(accuracy)).specifications()
     drawn = [row for row in spec["datasets"]["rows"] if row["series"] == "markov"]
-    assert drawn[3]["y"] == pytest.approx(100 * rows["frequency"].mean(), rel=1e-4)
+    assert [row["y"] for row in drawn] == pytest.approx((100 * rows["observed"]).tolist(), rel=1e-4)
 
 
 def test_classes_of_markets_are_apart(accuracy):

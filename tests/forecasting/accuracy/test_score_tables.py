@@ -27,7 +27,6 @@ from series_kit import DATA, real_histories, wandering
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
 from slackwater.forecasting.accuracy.tables import (
-    CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     DAILY_COLUMNS,
     POOLED_COLUMNS,
@@ -77,7 +76,7 @@ def accuracy(rolling, blocks):
 def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
     wanted = {
         "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "spans": SPAN_COLUMNS, "reliability": RELIABILITY_COLUMNS,
-        "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "reasons": REASON_COLUMNS,
+        "daily": DAILY_COLUMNS, "reasons": REASON_COLUMNS,
         "classes": CLASS_COLUMNS,
     }  # fmt: skip
     for name, columns in wanted.items():
@@ -229,16 +228,22 @@ def test_prices_are_scaled_by_their_training_mean(rolling, accuracy):
     )
 
 
-def test_reliability_and_calibration_are_shares(accuracy):
+def test_reliability_is_of_shares(accuracy):
     table = accuracy.reliability
-    assert table["share"].between(0, 1).all()
-    assert table.groupby(["variable", "model", "step"])["share"].is_monotonic_increasing.all()
-    bins = accuracy.calibration
-    assert ((bins["chance"] * 10).astype(int).clip(upper=9) == bins["bin"]).all()
-    assert bins["frequency"].between(0, 1).all()
-    counts = accuracy.scores.query("variable == 'count' and model == 'markov' and step == 1")
-    answered = bins.query("model == 'markov' and step == 1")["n"].sum()
-    assert answered == (counts["n"] * counts["capacity"]).sum()
+    assert table["observed"].between(0, 1).all()
+    levels = table[table["variable"] == "price"]
+    assert levels.groupby("model")["observed"].is_monotonic_increasing.all()
+    prices = accuracy.scores.query("variable == 'price' and model == 'markov'")
+    assert set(levels[levels["model"] == "markov"]["n"]) == {prices["n"].sum()}
+    bins = table[table["variable"] == "count"]
+    assert bins["predicted"].between(0, 1).all()
+    assert (
+        not bins.assign(bin=(bins["predicted"] * 10).astype(int).clip(upper=9))
+        .duplicated(["model", "bin"])
+        .any()
+    )
+    counts = accuracy.scores.query("variable == 'count' and model == 'markov'")
+    assert bins[bins["model"] == "markov"]["n"].sum() == (counts["n"] * counts["capacity"]).sum()
 
 
 def test_reasons_are_counted_and_their_numbers_masked(accuracy):
