@@ -46,6 +46,7 @@ SNAPSHOTS = 4
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
 #: The first compiles nearly all kernels in a process, so that their common parts are compiled once. The next eleven, which
 #: take about as long, need none of these kernels: a second process that needs them meanwhile compiles the common parts too.
+#: The second file with a Prefect server starts when the first has kept the tables of its server.
 FIRST = (
     "flows/turn/test_moving_jobs.py",
     "contract/test_predictors.py",
@@ -61,10 +62,10 @@ FIRST = (
     "faults/test_kills.py",
     "flows/engine/test_runs.py",
     "contract/test_plugin_package.py",
-    "flows/engine/test_engine.py",
     "flows/ui/test_ui.py",
     "flows/backfill/test_backfill.py",
     "flows/plans/test_plan_of_a_turn.py",
+    "flows/engine/test_engine.py",
     "flows/command/test_cli.py",
     "contract/test_policies.py",
     "flows/jobs/test_job_report.py",

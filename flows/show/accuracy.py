@@ -75,6 +75,13 @@ class Scores:
         default_factory=lambda: pd.DataFrame(columns=["model", "predicted", "observed", "n"])
     )
     note: str = ""
+    _rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in _records(self.pooled.sort_values("step")):  # a page reads them twenty times
+            rows.setdefault(row["model"], []).append(row)
+        object.__setattr__(self, "_rows", rows)
 
     @property
     def models(self) -> list[str]:
@@ -89,7 +96,7 @@ class Scores:
 
     def of(self, model: str) -> list[dict[str, Any]]:
         """Return the pooled rows of a model by step."""
-        return _records(self.pooled[self.pooled["model"] == model].sort_values("step"))
+        return self._rows.get(model, [])
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -13,12 +13,15 @@ from functools import cache, lru_cache
 from typing import Any, Literal
 
 import altair as alt
-from altair.utils.schemapi import debug_mode
+from altair.utils.schemapi import disable_debug_mode
 
 from slackwater.flows.show.formats import plain_scalar
 from slackwater.flows.show.page import DASHES, SERIES, SHAPES, colour
 
 Rows = Iterable[Mapping[str, Any]]
+
+# Else Altair validates every part of a chart when it is made. Tests validate whole charts.
+disable_debug_mode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +59,9 @@ def finished(
     The lengths of the names in the ``legend`` and of the ``labels`` left of the chart determine the
     space reserved for them.
 
-    Data are added last, because Altair copies and validates its data many times.
+    Data are added last, because Altair copies its data many times.
     """
-    with debug_mode(False):
-        spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict(validate=False)
+    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict(validate=False)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     for key in ("$schema", "config"):  # the bundle fixes the version, and the page the theme
         spec.pop(key, None)

@@ -146,7 +146,6 @@ def test_colours_of_the_drawings_are_the_pages_own(page):
     assert set(re.findall(r"var\(--([\w-]+)\)", drawings)) <= defined
 
 
-@pytest.mark.slow  # the quick form: every kind of chart, in test_show.py
 def test_every_chart_is_what_the_language_takes(data):
     """Check the charts of one market; those of the other markets are built alike."""
     for spec in specifications(render_report(replace(data, panels=data.panels[:1]))):
