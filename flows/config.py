@@ -216,7 +216,10 @@ class BoundSettings(Section):
         24.0, "rows dated later than so many hours after their import are rejected", ge=0, le=876_000
     )
     price_times_on_demand: float = setting(
-        1000.0, "prices above so many times the on-demand price are rejected", gt=1, le=1e9
+        1000.0,
+        "prices above so many times on-demand, or below that fraction of it, are rejected",
+        gt=1,
+        le=1e9,
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:

@@ -147,6 +147,12 @@ def highest_list_price(provider: str, instance_type: str) -> float | None:
     return max(prices, default=None)
 
 
+def lowest_list_price(provider: str, instance_type: str) -> float | None:
+    """Return the lowest list price of a type in any region at any time; None if there is none."""
+    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
+    return min(prices, default=None)
+
+
 @cache
 def highest_of_all() -> float:
     """Return the highest list price of the catalogue."""

@@ -204,6 +204,8 @@ def _identity(name: str, *names: str, words: str) -> Column:
     )
 
 
+#: On-demand price of the row, else the lowest list price of the type; null if neither is known.
+_LOWEST_ON_DEMAND = "CASE WHEN (isfinite({value}) AND {value} > 0) THEN {value} ELSE lowest_listed_usd END"
 _ON_DEMAND_OR_LISTED = "CASE WHEN (isfinite({value}) AND {value} > 0) THEN {value} ELSE listed_usd END"
 
 #: Every column of the rows of sources, in their order, which is also the order of checks, tables and views.
@@ -301,6 +303,15 @@ COLUMNS: Final[tuple[Column, ...]] = (
                 more=": more than {1}",
                 parameter=f"concat('{{times:g}} times ', {_ON_DEMAND_OR_LISTED})",
                 test=f"{{price_usd}} > {{times!r}} * ({_ON_DEMAND_OR_LISTED})",
+                needs="list_price",
+            ),
+            Check(
+                code="far_below",
+                column="price_usd",
+                words="is far below on-demand",
+                more=": less than {1}",
+                parameter=f"concat('1/{{times:g}} of ', {_LOWEST_ON_DEMAND})",
+                test=f"{{price_usd}} * {{times!r}} < {_LOWEST_ON_DEMAND}",
                 needs="list_price",
             ),
         ),

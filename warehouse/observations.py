@@ -27,6 +27,7 @@ from slackwater.warehouse.catalogue import (
     highest_list_price,
     highest_of_all,
     list_price,
+    lowest_list_price,
     provider_names,
     rank_sql,
     terms_for,
@@ -114,9 +115,10 @@ class Bounds:
 
     ``clock``: present time as known to the command line (None: times are not checked); ``future``:
     how far after it a row may be dated. A price is rejected above ``price_times_on_demand`` times
-    the on-demand price of its row, else the list price of its type, else the highest list price; an
-    on-demand price above the same multiple of the list price. ``time_zone``: "UTC" if times without
-    a zone are in UTC, "" if the source does not specify it: then rows with such times are rejected.
+    the on-demand price of its row, else the list price of its type, else the highest list price, and
+    below the same fraction of it; an on-demand price above the same multiple of the list price.
+    ``time_zone``: "UTC" if times without a zone are in UTC, "" if the source does not specify it: then
+    rows with such times are rejected.
     """
 
     clock: pd.Timestamp | None = None
@@ -204,7 +206,7 @@ def cast_sql(
     )
     typed = ", ".join(f"{_typed_sql(column)} AS {column.name}" for column in stored)
     return (
-        f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
+        f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, p.lowest_listed_usd, {', '.join(columns)} "
         f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
         f"judged AS (SELECT *, {case} AS reason FROM found) "
         f"SELECT n, pid, tsid, line, observed_at, stated_known_at, {typed}, reason{found_as} FROM judged"
@@ -568,7 +570,8 @@ class Stage:
     def _place(self, variable: Variable, schema: pa.Schema, *, with_reason: bool) -> None:
         """Create ``places``: the series of a batch with their numbers, their reasons (`places_sql`) and list prices."""
         self._store.execute(
-            f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, pid + {self._places} AS tsid "
+            f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, "
+            f"NULL::DOUBLE AS lowest_listed_usd, pid + {self._places} AS tsid "
             f"FROM ({places_sql(variable, schema, with_reason=with_reason)})"
         )
         if variable is PRICE:
@@ -586,7 +589,10 @@ class Stage:
             self.set_aside[REASONS[code_of(column, check)].kind] += count
 
     def _list_prices(self) -> None:
-        """Set the on-demand list price of every place; the highest of the catalogue if its type is not listed."""
+        """Set the highest and lowest on-demand list price of every place.
+
+        A type that is not listed has the highest price of the catalogue, and no lowest price.
+        """
         dearest = highest_of_all()
         pairs = self._store.execute(
             "SELECT DISTINCT provider, instance_type FROM places WHERE reason IS NULL"
@@ -595,12 +601,13 @@ class Stage:
             {
                 "provider": [provider for provider, _ in pairs],
                 "instance_type": [kind for _, kind in pairs],
-                "usd": pa.array([highest_list_price(*pair) or dearest for pair in pairs], pa.float64()),
+                "highest": pa.array([highest_list_price(*pair) or dearest for pair in pairs], pa.float64()),
+                "lowest": pa.array([lowest_list_price(*pair) for pair in pairs], pa.float64()),
             }
         )
         with self._store.registered("listed", listed):
             self._store.execute(
-                "UPDATE places SET listed_usd = listed.usd FROM listed "
+                "UPDATE places SET listed_usd = listed.highest, lowest_listed_usd = listed.lowest FROM listed "
                 "WHERE places.provider = listed.provider AND places.instance_type = listed.instance_type"
             )
 

@@ -64,6 +64,19 @@ def test_a_price_far_above_on_demand_is_none(store, row, reason):
     assert put(store, prices(*kept), bounds).added == 1
 
 
+@pytest.mark.parametrize(
+    "row", [{"price_usd": 0.918 / 3600}, {"price_usd": 0.9 / 3600, "on_demand_usd": 3.06}]
+)
+def test_a_price_far_below_on_demand_as_of_a_second_is_none(store, row):
+    kept = [price_row(T0, 0.01), price_row(T0 + HOUR, 1.0, 2), price_row(T0 + 2 * HOUR, 1.0, 3) | row]
+    assert put(store, prices(*kept)).added == 2
+    assert [reason.split(":")[0].split(maxsplit=2)[2] for reason in reasons(store)] == [
+        "is far below on-demand"
+    ]
+    unlisted = [price_row(T0, 1e-4, instance_type="own")]
+    assert put(store, prices(*unlisted)).rejected == 0
+
+
 def test_a_type_that_no_list_has_is_measured_by_the_dearest(store):
     rows = [price_row(T0, usd, k, instance_type="own") for k, usd in enumerate((300.0, 1e6), start=1)]
     assert put(store, prices(*rows)).rejected == 1
