@@ -26,10 +26,11 @@ LIFE_HOURS = 1.5
 LONG_RESTART_HOURS = 0.5
 #: Slack that is kept for changes from spot to on-demand and back: at least an hour and three steps, else this multiple of the
 #: expected time for the changes to come, at a rate of the changes so far and one in three hours.
-KEPT_HOURS, KEPT_STEPS, KEPT_SHARE, PRIOR_HOURS = 1.0, 3, 1.0, 3.0
+KEPT_HOURS, KEPT_STEPS, KEPT_SHARE, PRIOR_HOURS = 1.0, 3, 0.25, 3.0
 #: Exponent of the value of progress; longest time, in hours, for which a cheaper region counts.
-POWER, MOVE_HOURS = 1.5, 6.0
-#: Hours in which a region that was empty becomes as likely to have spot as one that was not seen (63 %; three times as long: 95 %).
+POWER, MOVE_HOURS = 1.75, 6.0
+#: Hours in which a region that was empty, or lost spot, becomes as likely to have spot as a region that was not seen
+#: (63 %; three times as long: 95 %).
 EMPTY_HOURS = 3.0
 
 
@@ -127,6 +128,8 @@ class MultiRegionStrategy:
         self._ran[action.region] += (seen.step - step) * self.hours
         if (seen.region, seen.holding) != (action.region, "spot"):
             self._lost[action.region] += 1
+            if not seen.available.get(action.region):
+                self._empty[action.region] = seen.step
             self._gone = True
 
     def _action(self, seen: Observation) -> Action:
