@@ -1173,8 +1173,8 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "mean_saved_usd": Field(
         kind=float | None,
-        words="Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known; null without such "
-        "jobs.",
+        words="Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known, abandoned jobs "
+        "included; null without such jobs.",
         heading="saved",
         unit="$",
         format=usd,
@@ -1257,7 +1257,8 @@ OUTCOME: Final[dict[str, Field]] = {
     ),
     "saved_usd": Field(
         kind=float | None,
-        words="Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known.",
+        words="Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known. An "
+        "abandoned job, without a finish, saves the cost of the work not done.",
         heading="saved",
         unit="$",
         format=usd,
