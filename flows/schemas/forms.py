@@ -270,7 +270,11 @@ class ReplayedPolicy(_From):
     spot_share: Share
     on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
     saved_usd: Annotated[
-        float | None, Keys(description="Saving compared with on-demand only; negative if the job costs more.")
+        float | None,
+        Keys(
+            description="Saving compared with on-demand only; negative if the job costs more. An abandoned job, without a "
+            "finish, saves the cost of the work not done."
+        ),
     ]
     saved_share: Annotated[float | None, Keys(description="Saving as a share of on_demand_only_usd.")]
     hindsight: Bracket

@@ -242,9 +242,11 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         return []
     best = next((row for row in outcomes if row["policy"] != BEST_MARKET), outcomes[0])
     moves = "" if best["moves"] is None else f", {plural(best['moves'], 'move')}"
-    late = "" if best["on_time"] else ", late"
+    late = "" if best["on_time"] or best["finish"] is None else ", late"
     saved = (
-        "no on-demand price known"
+        "and gives the job up"
+        if best["finish"] is None
+        else "no on-demand price known"
         if best["saved_usd"] is None
         else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
     )

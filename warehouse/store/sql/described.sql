@@ -843,7 +843,7 @@ COMMENT ON COLUMN outcomes.cost_usd IS 'Total cost of the job, including costs a
 COMMENT ON COLUMN outcomes.on_time IS 'Whether the job met its deadline.';
 COMMENT ON COLUMN outcomes.spot_share IS 'Share of spot in the instance-hours.';
 COMMENT ON COLUMN job_outcomes.cost_usd IS 'Total cost of the job, including costs after the deadline.';
-COMMENT ON COLUMN job_outcomes.saved_usd IS 'Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known.';
+COMMENT ON COLUMN job_outcomes.saved_usd IS 'Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known. An abandoned job, without a finish, saves the cost of the work not done.';
 COMMENT ON COLUMN job_outcomes.saved_share IS 'Saving as a share of the cost with on-demand only.';
 COMMENT ON COLUMN job_outcomes.on_time IS 'Whether the job met its deadline.';
 COMMENT ON COLUMN job_outcomes.finish IS 'Finish of the job, in the slot model the end of its last slot; null if it was abandoned.';
@@ -859,7 +859,7 @@ COMMENT ON COLUMN policy_ranking.jobs IS 'Ended jobs on which the policy was rep
 COMMENT ON COLUMN policy_ranking.mean_utility IS 'Mean utility: value of the finished job less its cost, in units of the cost with on-demand only.';
 COMMENT ON COLUMN policy_ranking.mean_utility_usd IS 'Mean utility, USD.';
 COMMENT ON COLUMN policy_ranking.mean_cost_usd IS 'Mean cost per job, USD.';
-COMMENT ON COLUMN policy_ranking.mean_saved_usd IS 'Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known; null without such jobs.';
+COMMENT ON COLUMN policy_ranking.mean_saved_usd IS 'Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known, abandoned jobs included; null without such jobs.';
 COMMENT ON COLUMN policy_ranking.saved_share IS 'Mean saving as a share of the cost with on-demand only.';
 COMMENT ON COLUMN policy_ranking.mean_hindsight_usd IS 'Mean cost per job of the hindsight optimum in the slot model, USD; null if an older version scored a job.';
 COMMENT ON COLUMN policy_ranking.on_time IS 'Share of the replays that met the deadline.';
