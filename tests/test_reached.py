@@ -82,6 +82,52 @@ def test_every_function_and_class_is_used_registered_or_documented():
     assert unreached(defined, used) == []
 
 
+#: Modules that are run or imported under another form of their name.
+RUN = {
+    "slackwater.warehouse.sources.live.run_probe",  # as a file, by `probe`
+    "slackwater.flows.engine.server",  # by `python -m`, from its package
+    "slackwater.forecasting.frames",  # by users of the library
+}
+_PLACE = re.compile(r"[\w.]+(?=:[A-Za-z_])|slackwater(?:\.\w+)+")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that a module imports, with the names imported from packages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def places(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that the texts of a module name as places (``module:Name`` or ``slackwater.module``)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from _PLACE.findall(node.value)
+
+
+def test_every_module_is_imported_or_registered():
+    """A file of a source, policy or predictor without its line of registration is found by no command."""
+    imports, named, modules = set[str](), set[str](), []
+    for folder in (*LAYERS, *USERS):
+        for file, tree in parsed(folder):
+            imports.update(imported(tree))
+            named.update(places(tree))
+            if folder in LAYERS and not Path(file).name.startswith("__"):
+                modules.append("slackwater." + file.removesuffix(".py").replace("/", "."))
+    for pattern in LISTS:
+        for path in ROOT.glob(pattern):
+            named.update(_PLACE.findall(path.read_text(encoding="utf-8")))
+    found = [
+        module
+        for module in modules
+        if module not in imports
+        and not any(f".{module}".endswith(f".{place}") or place.startswith(f"{module}.") for place in named)
+    ]
+    assert sorted(found) == sorted(RUN)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

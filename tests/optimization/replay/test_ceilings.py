@@ -16,9 +16,10 @@ from slackwater.optimization.job.definition import Progress, guard_usd
 from slackwater.optimization.job.request import hourly_note, parse_request, slot_job
 from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_ceiling
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
+from slackwater.optimization.policies.pace import spot_is_cheaper
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, decide, live_job
-from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.run import NewestReading, replay, see
 from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
 from slackwater.studies.audit import audit_outcome
 from slackwater.studies.policies import published_policies
@@ -69,6 +70,17 @@ def test_every_price_that_a_plan_reads_has_the_ceiling():
     changed = ceiling.forecast(issued)
     assert_array_equal(changed.price, capped[BEFORE:])
     assert_array_equal(changed.quantiles.price[:, 0], capped[BEFORE:])
+
+
+@pytest.mark.parametrize("price", [CEILING / 2, CEILING, CEILING + 0.01, 50.0])
+def test_a_reading_within_a_slot_has_the_ceiling_too(price):
+    market, job = a_market(0), replace(JOBS[0], max_spot_usd=CEILING)
+    own = ended(job, market)
+    slot = int(np.flatnonzero(own.window.observed)[0])
+    seen = see(own.job, own.window, None).view(job, Progress(), slot, NewestReading(price, 3, 0.25))
+    assert seen.quoted == price
+    assert seen.price == spot_ceiling(job, market).price(np.array(price))
+    assert spot_is_cheaper(seen) == (price <= CEILING)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
