@@ -325,7 +325,8 @@ def share_that_stands(run: Job, past: Past | None, slot_hours: float, half_life_
     read = np.isfinite(held).all(axis=1) & (held[:, 0] > 0.0)
     weight = 0.5 ** (slot_hours / half_life_hours * (len(held) - 1 - np.flatnonzero(read)))
     held, times = held[read], times_of(run, slot_hours)
-    change, restart = np.diff(held, axis=1), times.restart_seconds(run.n_max)
+    change = np.diff(held, axis=1)
+    restart = np.array([times.restart_seconds(n) for n in range(run.n_max + 1)])[held[:, 1:].astype(int)]
     lost = restart + (0.0 if times.notice_saves else times.checkpoint / 2.0)
     began = np.where(held[:, :-1] == 0.0, times.boot + restart, restart)
     paused = np.where(change < 0.0, lost, np.where(change > 0.0, began, 0.0))

@@ -78,6 +78,19 @@ def test_instances_that_are_gone_and_restarts_are_lost(within, stood):
     assert without_prior(found, slots) == pytest.approx(stood)
 
 
+@pytest.mark.parametrize(
+    ("within", "stood"),
+    [
+        ([2, 2], (1 + 0.5 * (1 - 780 / 1200) + 0.5) / 3),
+        ([2, 4], (1 + 0.5 * (1 - 780 / 1200) + (1 - 960 / 1200)) / 3),
+    ],
+)
+def test_a_restart_takes_the_time_of_the_group_that_is_left(monkeypatch, within, stood):
+    monkeypatch.setattr(InstanceTimes, "restart_seconds", lambda times, n: times.restart * n)
+    found = share([4] * 7, np.tile(within, (7, 1)))
+    assert without_prior(found, 6) == pytest.approx(stood)
+
+
 def test_old_readings_count_less_and_the_slot_of_the_view_has_none():
     within = np.full((49, 1), 4.0)
     within[:25] = 0.0
