@@ -405,6 +405,7 @@ moving = {{ minutes = 2, usd = 1.5 }}
 """
 
 
+@pytest.mark.slow  # the quick form: a file without markets and a stored job that is planned as decided, both below
 def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
     where = ("--db", db, "--settings", settings_file, "--at", AT.isoformat(), "--json")
