@@ -300,8 +300,8 @@ def _standby(job: OpenJob, made: Decision) -> str | None:
         return None
     held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
     instances = " and ".join(f"{count} {kind}" for count, kind in held if count)
-    elsewhere = made.standby_market not in (None, made.market)
-    where = f" in {zone_of(_standby_market(job, made))}" if elsewhere else ""
+    elsewhere = None if made.standby_market == made.market else made.standby_market
+    where = "" if elsewhere is None else f" in {job.live.names[elsewhere]}"
     return f"run {instances}{where} at once" if instances else "wait for the next decision"
 
 

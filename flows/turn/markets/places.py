@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.asof import first_known_us, not_known_yet
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import WHOLE, History, Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
@@ -112,7 +113,8 @@ def places_of(
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)
-    ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
+    apart = _without_wholes(list(best.values()), home)
+    ranked = sorted(apart, key=lambda row: _cheapest(row, request))
     found = [
         followed_row(row, turn).for_job(request)
         for row in ranked
@@ -146,6 +148,29 @@ def places_of(
     places = tuple(fitting[:most])
     check_types(request, [place.market for place in places])
     return places
+
+
+def _without_wholes(
+    rows: Sequence[Mapping[str, Any]], home: FollowedMarket | None
+) -> list[Mapping[str, Any]]:
+    """Return the rows without the markets of a whole region, or of all regions, of which other rows are parts (M11.1).
+
+    They count the same instances, so a job could not have them twice. A home remains, without its parts.
+    """
+    wholes = [_wholes_of(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
+    counted = set().union(*wholes)
+    kept = None if home is None else (home.market, home.source)
+    return [
+        row
+        for row, its in zip(rows, wholes, strict=True)
+        if (Market.parse(str(row["market"])), str(row["source"])) not in counted and kept not in its
+    ]
+
+
+def _wholes_of(market: Market, source: str) -> set[tuple[Market, str]]:
+    """Return the markets of one source, other than a market itself, that count its instances too: its region, all regions."""
+    region = replace(market, zone=WHOLE)
+    return {(whole, source) for whole in (region, replace(region, region=WHOLE)) if whole != market}
 
 
 def _first_later(
