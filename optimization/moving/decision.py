@@ -220,8 +220,8 @@ def expected_ahead(
     rng, many = np.random.default_rng(effort.seed), effort.risk_paths
     seconds, later = view.slot_hours * 3600.0, view.slots_left - 1
     sampled = [
-        own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(int(taken))
-        for own, taken in zip(view.views, tables.taken, strict=True)
+        own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng).left(taken)
+        for own, taken in zip(view.views, tables.taken.tolist(), strict=True)
     ]
     rest = (view.slot + 1) * seconds - run.now
     paths = WorldPaths(run, later_readings(run, seconds, sampled, rng, first=rest))

@@ -157,7 +157,7 @@ class WorldTables:
             here=np.array([here]),
             done=np.array([view.progress.done]),
             saved=np.array([held.saved if held.held.total else view.progress.done]),
-            held=np.array([[held.held.on_demand, held.held.spot]]),
+            held=np.array([[held.held.on_demand], [held.held.spot]]),
             pending_hours=np.array([held.pending_hours]),
             known=self._read(
                 np.array([[own.price for own in view.views]]),
@@ -197,16 +197,16 @@ class WorldTables:
         ``known`` are the entries of `read_paths` in the slot, (own, M). The present belief is fixed
         to the end.
         """
-        wished, held = nothing(paths), paths.held_each[own]
+        wished, (held, pending, saved) = nothing(paths), paths.instances(own)
         place, market = paths.place[own], wished.market[own]
         place = np.where(place < 0, self.job.nowhere, place)
         at = self._paths(
             place=place,
-            here=np.where(held.any(axis=1), market, place),
+            here=np.where(held.any(axis=0), market, place),
             done=paths.work[own],
-            saved=paths.saved[own],
-            held=held[:, [ON_DEMAND, SPOT]],
-            pending_hours=paths.pending[own] / 3600.0,
+            saved=saved,
+            held=held,
+            pending_hours=pending / 3600.0,
             known=known,
             share=1.0,
             hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
@@ -238,8 +238,8 @@ class WorldTables:
             here=here.astype(np.int64),
             rest=np.asarray(self.job.job.workload - done, dtype=float),
             unsaved=np.asarray(done - saved, dtype=float),
-            on_demand=held[:, 0].astype(np.int64),
-            spot=held[:, 1].astype(np.int64),
+            on_demand=held[ON_DEMAND],
+            spot=held[SPOT],
             pending=pending_hours / hours + self.job.moving.taken * underway,
             available=available,
             price=usd,
