@@ -157,7 +157,7 @@ class WorldTables:
             here=np.array([here]),
             done=np.array([view.progress.done]),
             saved=np.array([held.saved if held.held.total else view.progress.done]),
-            held=np.array([[held.held.on_demand], [held.held.spot]]),
+            held=np.array([[held.held.spot], [held.held.on_demand]]),
             pending_hours=np.array([held.pending_hours]),
             known=self._read(
                 np.array([[own.price for own in view.views]]),
@@ -229,7 +229,10 @@ class WorldTables:
         share: float,
         hours_left: float,
     ) -> MarketPaths:
-        """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
+        """Return states of the job in the form of the kernels; a move underway waits for its transfer too.
+
+        ``held`` (2, paths) are spot and on-demand, in the order of `kernels.world`.
+        """
         usd, available, states, levels = known
         hours, nowhere = self.slot_hours, self.job.nowhere
         underway = (place != here) & (place < nowhere) & (here < nowhere)
