@@ -159,7 +159,7 @@ class WorldTables:
             here=np.array([here]),
             done=np.array([view.progress.done]),
             saved=np.array([held.saved if held.held.total else view.progress.done]),
-            held=np.array([[held.held.on_demand, held.held.spot]]),
+            held=np.array([[held.held.spot], [held.held.on_demand]]),
             pending_hours=np.array([held.pending_hours]),
             known=self._read(
                 np.array([[own.price for own in view.views]]),
@@ -232,15 +232,15 @@ class WorldTables:
         self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> MarketPaths:
         """Return the states of the job on the paths ``own`` in a later slot, in the form of the kernels."""
-        place, held = paths.place[own], paths.held_each[own]
+        place, (held, pending, saved) = paths.place[own], paths.instances(own)
         place = np.where(place < 0, self.job.nowhere, place)
         return self._paths(
             place=place,
-            here=np.where(held.any(axis=1), paths.market[own], place),
+            here=np.where(held.any(axis=0), paths.market[own], place),
             done=paths.work[own],
-            saved=paths.saved[own],
-            held=held[:, [ON_DEMAND, SPOT]],
-            pending_hours=paths.pending[own] / 3600.0,
+            saved=saved,
+            held=held,
+            pending_hours=pending / 3600.0,
             known=known,
             share=1.0,
             hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
@@ -259,7 +259,10 @@ class WorldTables:
         share: float,
         hours_left: float,
     ) -> MarketPaths:
-        """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
+        """Return states of the job in the form of the kernels; a move underway waits for its transfer too.
+
+        ``held`` (2, paths) are spot and on-demand, in the order of `kernels.world`.
+        """
         usd, available, states, levels = known
         hours, nowhere = self.slot_hours, self.job.nowhere
         underway = (place != here) & (place < nowhere) & (here < nowhere)
@@ -268,8 +271,8 @@ class WorldTables:
             here=here.astype(np.int64),
             rest=np.asarray(self.job.job.workload - done, dtype=float),
             unsaved=np.asarray(done - saved, dtype=float),
-            on_demand=held[:, 0].astype(np.int64),
-            spot=held[:, 1].astype(np.int64),
+            on_demand=held[ON_DEMAND],
+            spot=held[SPOT],
             pending=pending_hours / hours + self.job.moving.taken * underway,
             available=available,
             price=usd,
