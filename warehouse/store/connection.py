@@ -357,12 +357,32 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
+        interrupt = _interrupt_of(str(error))
+        if interrupt is not None:
+            raise interrupt from None
         raise store_error(name, str(error), kind=type(error).__name__) from error
     except RuntimeError as error:
         # DuckDB wraps the exception in a RuntimeError, which stages would treat as a failure of the stage.
         if "interrupted" in str(error).lower() and error.__cause__ is not None:
             raise error.__cause__ from None
         raise
+
+
+def _interrupt_of(text: str) -> BaseException | None:
+    """Return the exception of a signal handler that DuckDB reports by its class name and a traceback only; else None.
+
+    It is of the newest class of that name that no library catches as an ordinary error.
+    """
+    name, mark, _ = text.partition(":")
+    if not mark or "\n\nAt:\n" not in text:
+        return None
+    waiting, found = [BaseException], None
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__name__ == name and not issubclass(kind, Exception):
+            found = kind
+    return None if found is None else found()
 
 
 def _plain_path(file: str) -> str:
