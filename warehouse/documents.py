@@ -86,6 +86,12 @@ def read_sql(package: str, name: str) -> str:
     return read_text(package, f"sql/{name}.sql")
 
 
+def sql_names(package: str) -> list[str]:
+    """Return the names of the files ``sql/<name>.sql`` in a package, sorted."""
+    found = (file.name for file in files(package).joinpath("sql").iterdir())
+    return sorted(name.removesuffix(".sql") for name in found if name.endswith(".sql"))
+
+
 @cache
 def read_data(package: str, name: str) -> dict[str, Any]:
     """Return the content of ``data/<name>.toml`` in a package; the result is cached, so callers must not modify it."""

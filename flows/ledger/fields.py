@@ -288,7 +288,8 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     if not made.risk_known:
         return None
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
-    words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
+    size = made.allocation.total or job.run.n_max
+    words = times_words(job.run.times, size, granted=sold) if job.run.times else ["can be launched"]
     launch = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"

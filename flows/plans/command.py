@@ -144,7 +144,9 @@ def plan(
         rounded = slot_note(asked.job.request, asked.job.step)
         rounded = f"The {rounded}." if rounded else ""
     over = over_since(planned.row, clock)
-    late = late_start_note(planned.row, work_after(asked.job.request, str(planned.row["market"])), clock)
+    size = planned.row["on_demand"] + planned.row["spot"]
+    works_after = work_after(asked.job.request, str(planned.row["market"]), size)
+    late = late_start_note(planned.row, works_after, clock)
     row = planned.row | {"expired": bool(over)}
     issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     if over and moment.own_end and not planned.is_of_turn:

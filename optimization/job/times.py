@@ -92,10 +92,10 @@ def instance_times(
     )
 
 
-def work_after(request: JobRequest, market: str) -> timedelta:
-    """Return how long after its grant a new instance works in a market: boot and restart."""
+def work_after(request: JobRequest, market: str, instances: int) -> timedelta:
+    """Return how long after its grant a new group of ``instances`` works in a market: boot and restart."""
     times = instance_times(request, market.partition("/")[0])
-    return timedelta(seconds=times.boot + times.restart)
+    return timedelta(seconds=times.boot + times.restart_seconds(instances))
 
 
 def providers_of(request: JobRequest) -> tuple[str, ...]:
@@ -127,17 +127,18 @@ def times_rows(request: JobRequest, measured: Mapping[str, float] | None = None)
     ]
 
 
-def times_words(times: InstanceTimes, *, granted: bool) -> list[str]:
-    """Return the times of instances as parts of a sentence; ``granted``: with the time until on-demand is granted.
+def times_words(times: InstanceTimes, instances: int, *, granted: bool) -> list[str]:
+    """Return the times of a group of ``instances`` as parts of a sentence; ``granted``: with the wait for on-demand.
 
-    >>> times_words(InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0), granted=True)
+    >>> times_words(InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0), 1, granted=True)
     ['is granted at once', 'boots in 2 min', 'restarts in 4 min']
     """
     wait = f"within {_minutes(times.on_demand_wait)}" if times.on_demand_wait else "at once"
+    restart = times.restart_seconds(instances)
     return [
         *([f"is granted {wait}"] if granted else []),
         *([f"boots in {_minutes(times.boot)}"] if times.boot else []),
-        *([f"restarts in {_minutes(times.restart)}"] if times.restart else []),
+        *([f"restarts in {_minutes(restart)}"] if restart else []),
     ]
 
 

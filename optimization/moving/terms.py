@@ -142,15 +142,29 @@ def even_moving(markets: int, *, taken: float, usd: float | Sequence[float]) -> 
     return Moving(taken=taken, usd=np.reshape(usd, (-1, 1, 1)) * (1.0 - np.eye(markets)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressPrices:
+    """List prices of a provider in USD per GB: to another zone of the region, to another region, to another provider."""
+
+    in_region: float
+    between_regions: float
+    leaving: float
+
+
+def egress_prices(provider: str) -> EgressPrices:
+    """Return the list prices of a provider, by default those of other providers (``data/egress.toml``)."""
+    known = read_data("slackwater.optimization", "egress")
+    return EgressPrices(**known.get(provider) or known["other"])
+
+
 def egress_usd_per_gb(a: Market, b: Market) -> float:
     """Return the list price of moving a GB from market ``a`` to market ``b``, USD; 0 inside a zone."""
-    known = read_data("slackwater.optimization", "egress")
-    prices = known.get(a.provider, known["other"])
+    prices = egress_prices(a.provider)
     if a.provider != b.provider:
-        return float(prices["leaving"])
+        return prices.leaving
     if a.region != b.region:
-        return float(prices["between_regions"])
-    return float(prices["in_region"]) if a.zone != b.zone else 0.0
+        return prices.between_regions
+    return prices.in_region if a.zone != b.zone else 0.0
 
 
 def moves(request: JobRequest, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:

@@ -27,7 +27,7 @@ from slackwater.optimization.job.definition import (
 )
 from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.belief import Believed
-from slackwater.optimization.market.window import MarketWindow, PointForecast, Record
+from slackwater.optimization.market.window import MarketWindow, PointForecast, Record, SpotCeiling
 from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
 from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
 from slackwater.optimization.policies.pace import step
@@ -124,8 +124,7 @@ class SlotMarket:
             price, available, elapsed_hours = newest
             if quoted is not None:
                 quoted = price
-                if price > job.max_spot_usd:
-                    price = max(price, self.on_demand_usd)  # as in `SpotCeiling`
+                price = float(SpotCeiling(job.max_spot_usd, self.on_demand_usd).price(np.asarray(price)))
         return View(
             job=job,
             progress=progress,

@@ -233,6 +233,18 @@ def test_split(case):
     assert paid == pytest.approx(dict.fromkeys(paid, case["usd"]), rel=1e-12)
 
 
+def test_no_other_module_reads_the_time_of_a_restart():
+    """`InstanceTimes.restart_seconds` states it for a group of n instances; its input is not read elsewhere."""
+    root = Path(rules.__file__).parents[2]
+    found = [
+        str(path.relative_to(root))
+        for layer in ("optimization", "flows")
+        for path in (root / layer).rglob("*.py")
+        if re.search(r"\btimes(_of\([^)]*\))?\.restart\b", path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_no_other_module_compares_a_spot_price_with_the_on_demand_price():
     """`usable_spot` and `spot_is_cheaper` are the only comparison; the audit and the levels of beliefs have separate ones."""
     compares = re.compile(

@@ -79,6 +79,11 @@ def test_a_file_whose_columns_are_not_the_declared_ones_is_refused(tmp_path, cha
         open_store(path)
 
 
+def test_steps_are_numbered_without_gap_or_repeat():
+    """Two branches may add a step each: the second takes the next number."""
+    assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
 def test_names_and_codes_are_those_of_one_column():
     names = [name for column in COLUMNS for name in {column.name, *column.names}]
     assert len(names) == len(set(names))

@@ -20,33 +20,14 @@ from pathlib import Path
 import duckdb
 
 from slackwater.warehouse.columns import BOTH, differences
-from slackwater.warehouse.documents import read_sql
+from slackwater.warehouse.documents import read_sql, sql_names
 from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
 
-#: Names of the steps in order, each a file of ``warehouse/store/sql``. Append only.
-MIGRATIONS = (
-    "0001_observations",
-    "0002_forecasts",
-    "0003_decisions",
-    "0004_fitted",
-    "0005_runs",
-    "0006_reports",
-    "0007_fetches",
-    "0008_alarms",
-    "0009_places",
-    "0010_terms",
-    "0011_units",
-    "0012_withdrawn",
-    "0013_reasons",
-    "0014_measured_times",
-    "0015_staged_pages",
-    "0016_launches",
-    "0017_revisions",
-    "0018_checkpoint_minutes",
-)
+#: Names of the steps in the order of their numbers, one for each file ``NNNN_<name>.sql``. Append only.
+MIGRATIONS = tuple(name for name in sql_names(__package__) if name[:4].isdigit())
 
 #: Tables that are neither exported nor published: the record of steps, and pages of fetches that
 #: have not ended.
@@ -143,7 +124,7 @@ def _check_columns(connection: duckdb.DuckDBPyConnection) -> None:
         raise SchemaError(
             found[0],
             expected="tables with the columns of warehouse/columns.py",
-            remedy="add a step to MIGRATIONS that alters the table, or correct the declaration",
+            remedy="add a step to warehouse/store/sql that alters the table, or correct the declaration",
         )
 
 

@@ -12,7 +12,6 @@ from make import make_turn, save_run
 from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
-from slackwater.flows.monitoring import alarms, job_alarms
 from slackwater.flows.monitoring.alarms import (
     Alarm,
     alarms_of,
@@ -401,11 +400,6 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     document = page + described.words()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
-
-
-def test_every_kind_of_alarm_has_a_check():
-    """A kind without a check would be described and never raised; a check without a kind has no severity."""
-    assert {*alarms.CHECKS, *job_alarms.CHECKS} == set(ALARM_KINDS)
 
 
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")

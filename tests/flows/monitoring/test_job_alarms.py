@@ -98,6 +98,7 @@ def test_nothing_rings_without_a_reason(quiet):
 
 
 def test_every_kind_has_a_check_and_every_check_a_kind():
+    """A kind without a check would be described and never raised; a check without a kind has no severity."""
     assert {*CHECKS, *alarms.CHECKS} == set(ALARM_KINDS)
     assert not {*CHECKS} & {*alarms.CHECKS}
 

@@ -8,8 +8,10 @@ import pytest
 from make import make_history
 
 from slackwater.optimization.job.request import JobRequest, MovingTerms, parse_request
+from slackwater.optimization.moving import terms
 from slackwater.optimization.moving.definition import job_in_markets
-from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, moves
+from slackwater.optimization.moving.terms import check_types, egress_prices, egress_usd_per_gb, fits, moves
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 
@@ -110,6 +112,26 @@ def test_egress_is_by_zone_region_and_provider():
     assert egress_usd_per_gb(A, A) == 0.0
     assert egress_usd_per_gb(A, B) <= egress_usd_per_gb(A, C) < egress_usd_per_gb(A, AWS)
     assert egress_usd_per_gb(AWS, A) == pytest.approx(0.09)
+
+
+def test_every_price_of_the_egress_table_is_read():
+    """A price that `EgressPrices` lacks, or that a provider lacks, is refused."""
+    providers = [
+        name
+        for name, table in read_data("slackwater.optimization", "egress").items()
+        if isinstance(table, dict)
+    ]
+    assert len(providers) > 1
+    for name in providers:
+        prices = egress_prices(name)
+        assert 0 <= prices.in_region <= prices.between_regions < prices.leaving
+
+
+def test_an_unknown_key_of_a_provider_is_refused(monkeypatch):
+    table = {"in_region": 0.0, "between_regions": 0.0, "leaving": 0.0, "at_night": 0.0}
+    monkeypatch.setattr(terms, "read_data", lambda *place: {"aws": table})
+    with pytest.raises(TypeError, match="at_night"):
+        egress_prices("aws")
 
 
 def test_moves_take_the_transfer_and_cost_the_egress():
