@@ -307,7 +307,7 @@ def before_choice(
 
 
 @part
-def kept_size(game: Held, n: int, s: int, then: int) -> int:
+def remaining_size(game: Held, n: int, s: int, then: int) -> int:
     """Return the size in the grid that is left of the spot-first size ``n`` when the count goes from state ``s`` to ``then``.
 
     Negative: other instances are left than a spot-first size would have, as more spot came.
@@ -343,7 +343,7 @@ def before_reading(
                     continue
                 kept, gone = k, False
                 if 0 < k < sizes:
-                    kept = kept_size(game, k, s, then)
+                    kept = remaining_size(game, k, s, then)
                     gone = kept != k and kept > 0
                     kept = max(kept, 0)
                 for x in range(levels):

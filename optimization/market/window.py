@@ -269,7 +269,7 @@ class Quantiles:
     """Forecast quantiles of price and count for each slot ahead, at `LEVELS`.
 
     ``price`` (USD per instance-hour) and ``count`` have shape (h, 19). ``capacity`` is the largest
-    possible count, ``tail`` the probability of counts beyond the outermost quantiles (`count_law`).
+    possible count, ``tail`` the probability of counts beyond the outermost quantiles (`count_distribution`).
     """
 
     price: np.ndarray

@@ -520,10 +520,10 @@ def sampled_states(
     found = np.zeros((slots, draws, markets, 2), np.int64)
     strata = _strata(slots, draws, markets)
     for m in range(markets):
-        for column, (law, steps) in enumerate(
+        for column, (distribution, steps) in enumerate(
             ((count_now[m], count_steps[m]), (price_now[m], price_steps[m]))
         ):
-            upto = np.cumsum(marginals(law, np.asarray(steps[: slots - 1], np.float64)), axis=1)
+            upto = np.cumsum(marginals(distribution, np.asarray(steps[: slots - 1], np.float64)), axis=1)
             at = strata[1:, :, m, column] * upto[:, -1:]
             below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
             found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)

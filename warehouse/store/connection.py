@@ -144,7 +144,7 @@ def _snapshots(database: Path) -> list[Snapshot]:
         )
         for match in matches
     ]
-    return sorted(found, key=lambda one: one.number)
+    return sorted(found, key=lambda snapshot: snapshot.number)
 
 
 def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> Snapshot:
@@ -161,7 +161,7 @@ def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> 
     part = copied or folder / f"{number:09d}.part"
     try:
         folder.mkdir(exist_ok=True)
-        _discard(folder, keep=[part, *(one.path for one in before)])
+        _discard(folder, keep=[part, *(snapshot.path for snapshot in before)])
         if copied is None:
             copy_synced(source, part, size=of.size)
         os.replace(part, target)
@@ -268,7 +268,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
         except StoreError:
             return None if newest is None else newest.path
         if lock is not None:
-            made = _made_by_reader(lock, settle)
+            made = _snapshot_by_reader(lock, settle)
             if made is not None:
                 return made
             continue  # the file has changed meanwhile
@@ -279,7 +279,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
             raise locked(database, f"held by {holder}, which publishes nothing for readers")
 
 
-def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
+def _snapshot_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
     """Create a snapshot of the file; return the existing snapshot if the last writer was stopped in the middle.
 
     The file is copied without the lock, so that a reader that is stopped meanwhile blocks no writer. Returns None if

@@ -59,14 +59,23 @@ def find_market(
     market, source = parse_market(text)
     if listed is None:
         listed = rows_of(list_markets(store, known_at=at))
-    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    rows = [
+        listed_row
+        for listed_row in listed
+        if listed_row["market"] == market.key and source in (None, listed_row["source"])
+    ]
     if not rows:
         later = not_known_yet(store, market, source, at=at, step=step_of(settings))
         if later is not None:
             raise later
-        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
+        raise unknown_market(text, (str(listed_row["market"]) for listed_row in listed), at=at)
     row = min(
-        rows, key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"])
+        rows,
+        key=lambda listed_row: (
+            trust_rank(listed_row["source"], settings),
+            not listed_row["has_counts"],
+            listed_row["source"],
+        ),
     )
     when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
@@ -135,7 +144,7 @@ def places_of(
             remedy="`slackwater markets` lists them",
         )
     at = found[0].at if home is not None else _common_time(request, found)
-    fitting = [one for one in found if one.at == at]
+    fitting = [candidate for candidate in found if candidate.at == at]
     held = gpu_type_of(found[0].market)
     widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
     most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
@@ -180,9 +189,9 @@ def _first_later(
     rows = rows_of(turn.read(list_markets))
     named = [(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
     first = {
-        known_us: one
-        for one in reversed(named)
-        if suits(*one) and (known_us := turn.read(first_known_us, *one)) is not None
+        known_us: place
+        for place in reversed(named)
+        if suits(*place) and (known_us := turn.read(first_known_us, *place)) is not None
     }
     if not first:
         return None
@@ -287,12 +296,13 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         )
     return request.model_copy(update={"markets": tuple(names)}), (
         f"job {request.name} names no market: it may move among the "
-        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {basis}; markets = {json.dumps(names)}"
+        f"{plural(len({place.market.key for place in found[chosen]}), 'market')} of {chosen}, {basis}; "
+        f"markets = {json.dumps(names)}"
     )
 
 
 def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
-    return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
+    return sorted({f"{place.market.provider}/*/*/{place.market.instance_type}" for place in found})
 
 
 def _types_by_price(
@@ -305,19 +315,25 @@ def _types_by_price(
     """
     from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market  # few files name no market
 
-    asked = [(one, one.at - RECENT_PERIOD) for followed in found.values() for one in followed]
-    histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
+    followed_markets = [
+        (place, place.at - RECENT_PERIOD) for followed in found.values() for place in followed
+    ]
+    histories = dict(
+        zip((place for place, _ in followed_markets), try_histories(turn, followed_markets), strict=True)
+    )
     ranked = []
     for name, followed in found.items():
-        read = [recent_market(history) for one in followed if isinstance(history := histories[one], History)]
+        read = [
+            recent_market(history) for place in followed if isinstance(history := histories[place], History)
+        ]
         _, instances, throughput = run_on(request, followed[0].market)
-        priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
+        priced = [(usd, place.key) for place in read if not np.isnan(usd := place.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))
         each, gpus = usd / instances, gpus_per_instance(request, followed[0].market)
         a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
         words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
         work_usd = each * work_amount(request, followed[0].market, 1.0) / throughput.rate(1)
-        ranked.append((all(gpu_type_of(one.market) is None for one in followed), work_usd, name, words))
+        ranked.append((all(gpu_type_of(place.market) is None for place in followed), work_usd, name, words))
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
@@ -331,5 +347,5 @@ def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float
 
 def _common_time(request: JobRequest, found: Sequence[FollowedMarket]) -> pd.Timestamp:
     """Return the time that most markets have in common, preferably within the job; the latest if tied."""
-    votes = Counter(one.at for one in found)
+    votes = Counter(place.at for place in found)
     return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))

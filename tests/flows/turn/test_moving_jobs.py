@@ -445,7 +445,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     told = [call("plan", file, *where).said, added["proposed"]]
     with open_store(db) as store:
         turn = make_turn(store, AT, settings)
-        lately = offers_of(turn, asked=(), gpu_model=None, left_out=[])
+        lately = offers_of(turn, named=(), gpu_model=None, left_out=[])
     cheapest = min(lately, key=lambda one: (one.screened_usd(4), one.key))
     types = {one.market.instance_type for one in lately} - {cheapest.market.instance_type}
     assert len(types) == 2
