@@ -28,7 +28,7 @@ import pandas as pd
 from benchmarks.forecasting import histories
 from slackwater.forecasting.predictor import Panel, bounded
 from slackwater.forecasting.predictors import make_predictor
-from slackwater.forecasting.predictors.laws import ahead
+from slackwater.forecasting.predictors.distributions import ahead
 from slackwater.forecasting.quantiles import LEVELS, Variable
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.errors import SettingsError

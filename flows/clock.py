@@ -43,7 +43,7 @@ def parse_time(text: str, option: str) -> pd.Timestamp:
         at = stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")
     except (ValueError, OverflowError) as error:
         raise SettingsError(f"{option} {text!r}", expected=_SUCH) from error
-    if not all(EARLIEST_YEAR <= one.year <= LATEST_YEAR for one in (stamp, at)):
+    if not all(EARLIEST_YEAR <= moment.year <= LATEST_YEAR for moment in (stamp, at)):
         raise SettingsError(
             f"{option} {text!r}", expected=f"a time from the year {EARLIEST_YEAR} to {LATEST_YEAR}"
         )

@@ -501,7 +501,8 @@ class Settings(Section):
     def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
         """The on-demand prices in the form that `load_histories` takes."""
         return tuple(
-            OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
+            OnDemandTerms(market=price.market, usd=price.usd, stated_in="settings")
+            for price in self.on_demand
         )
 
     @field_validator("feeds", "sinks", "alerts", "drivers")
@@ -509,7 +510,7 @@ class Settings(Section):
     def _named_apart(
         cls, named: tuple[Feed | Sink | Alert | DriverSettings, ...], info: ValidationInfo
     ) -> tuple[Feed | Sink | Alert | DriverSettings, ...]:
-        names = [one.name for one in named]
+        names = [section.name for section in named]
         if doubled := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two {info.field_name} named {doubled[0]!r}, expected different names")
         return named
@@ -547,8 +548,8 @@ def commented_settings() -> str:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
             tables += ["", f"# [{name}]"]
-            for own, one in type(field.default).model_fields.items():
-                tables += [f"# # {_words(one)}", f"# {own} = {_toml(one.default)}"]
+            for own, inner in type(field.default).model_fields.items():
+                tables += [f"# # {_words(inner)}", f"# {own} = {_toml(inner.default)}"]
         elif name in _EXAMPLES:
             tables += ["", f"# # {_words(field)}", *(f"# {line}" for line in _EXAMPLES[name].split("\n"))]
         else:
@@ -608,7 +609,7 @@ def _keys() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Yield key and field of each setting that a variable can set."""
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
-            yield from (((name, own), one) for own, one in type(field.default).model_fields.items())
+            yield from (((name, own), inner) for own, inner in type(field.default).model_fields.items())
         else:
             yield (name,), field
 
@@ -649,8 +650,8 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
     }
     for (*tables, name), (text, field) in given.items():
         table: Any = values
-        for one in tables:
-            table = table.setdefault(one, {})
+        for entry in tables:
+            table = table.setdefault(entry, {})
         if isinstance(table, dict):  # otherwise the file is wrong, and validation reports it
             table[name] = _as_in_file(text, field)
     try:
@@ -682,7 +683,11 @@ def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
     if len(key) == 1:
         return Settings.model_fields
     kind = Settings.model_fields[key[0]].annotation
-    sections = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Section)]
+    sections = [
+        alternative
+        for alternative in (kind, *get_args(kind))
+        if isinstance(alternative, type) and issubclass(alternative, Section)
+    ]
     return sections[0].model_fields
 
 

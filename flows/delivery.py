@@ -235,9 +235,9 @@ def deliver(
     for sink in sinks:
         due = _due(store, sink, decisions, at)
         done += _handed_over(store, sink, due, at, pace or Timing())
-    failed = [one for one in done if one.status != SENT]
+    failed = [result for result in done if result.status != SENT]
     for sink in sinks:
-        of_sink = [one for one in failed if one.sink == sink.name]
+        of_sink = [result for result in failed if result.sink == sink.name]
         if of_sink:
             say(f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}")
     return done
@@ -283,13 +283,13 @@ def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: p
         before = known.get((job, slot))
         if before is None or before.status == FAILED:
             due.append(_Due(row, slot, before.attempts if before else 0))
-    return sorted(due, key=lambda one: (-one.slot.value, str(one.decision["job"])))
+    return sorted(due, key=lambda delivery: (-delivery.slot.value, str(delivery.decision["job"])))
 
 
 def known_deliveries(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
     """Return stored deliveries by job (or subject of an alarm) and slot."""
     found = map(_delivery, rows_of(read_rows(store, "deliveries", where=where)))
-    return {(one.job, one.slot): one for one in found}
+    return {(delivery.job, delivery.slot): delivery for delivery in found}
 
 
 def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
@@ -316,11 +316,11 @@ def _handed_over(
     """Deliver all due decisions within the time budget of the sink; each result is stored before the next attempt."""
     end = pace.clock() + sink.budget_seconds
     done = []
-    for one in due:
-        answer = _try_delivery(sink, one, pace, end)
-        turns = one.tried + answer.tried
+    for due_delivery in due:
+        answer = _try_delivery(sink, due_delivery, pace, end)
+        turns = due_delivery.tried + answer.tried
         status = SENT if not answer.reason else FAILED if turns < sink.give_up_after else GIVEN_UP
-        job, slot = _name(one.decision)
+        job, slot = _name(due_delivery.decision)
         delivery = Delivery(
             sink=sink.name, job=job, slot=slot, status=status, attempts=turns, reason=answer.reason
         )
@@ -339,14 +339,14 @@ def remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
         write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
-def _try_delivery(sink: Sink, one: _Due, pace: Timing, end: float) -> DeliveryResult:
+def _try_delivery(sink: Sink, delivery: _Due, pace: Timing, end: float) -> DeliveryResult:
     """Deliver a decision, with the attempts and waits that the settings of the sink and the time allow."""
     try:
-        whole = document(one.decision)
+        whole = document(delivery.decision)
     except InputError as error:
         return DeliveryResult(reason=str(error))
     if sink.kind == "file":
-        return _write_files(sink, one.slot, whole)
+        return _write_files(sink, delivery.slot, whole)
     body = as_text(whole).encode()
     try:
         headers = headers_of(sink, body, str(whole["key"]), sent=int(pace.now().timestamp()))

@@ -207,7 +207,7 @@ def markets(
         rows = market_rows(store, session.config, known_at=session.time)
         at = session.moment(store)[0] if rows else None
         named = {str(row["market"]) for row in rows}
-        used = {one.request.market for one in stored_jobs(store, known_at=session.time)} & named
+        used = {stored.request.market for stored in stored_jobs(store, known_at=session.time)} & named
         apart = (
             []
             if at is None
@@ -267,7 +267,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.plans.query import asked_job, named_moment
+    from slackwater.flows.plans.query import named_job, named_moment
     from slackwater.flows.turn.context import query_turn
 
     with session.market_data() as store:
@@ -275,7 +275,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
             store, session.config, job, given=session.time, clock=now(), folder=session.data is not None
         )
         turn = query_turn(session, store, moment.at, "markets", own_end=moment.own_end)
-        asked = asked_job(turn, job)
+        asked = named_job(turn, job)
         rows = ranked_rows(turn, asked)
     title = f"Markets for {asked.name} at {utc(asked.at)}"
     note = (
@@ -317,7 +317,9 @@ def export(
             since=parsed_time(since, "--since"),
             views=view_times() if views else {},
         )
-    rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
+    rows = [
+        {"table": name, "rows": table.rows, "sha256": table.sha256} for name, table in manifest.tables.items()
+    ]
     columns: dict[str, Column | str] = {
         "table": "table",
         "rows": Column(heading="rows", format=whole),
@@ -347,13 +349,13 @@ def import_(
             store, folder, judges={("jobs", "spec"): unusable_spec, ("terms", "spec"): unusable_spec}
         )
     rows = [
-        {"table": name, "added": one.added, "repeated": one.repeated, "rejected": one.rejected}
-        for name, one in done.items()
+        {"table": name, "added": table.added, "repeated": table.repeated, "rejected": table.rejected}
+        for name, table in done.items()
     ]
     reasons = [
         {"table": name, "reason": reason, "rows": count}
-        for name, one in done.items()
-        for reason, count in one.reasons.items()
+        for name, table in done.items()
+        for reason, count in table.reasons.items()
     ]
     blocks: list[Block] = [
         Table(
@@ -366,8 +368,10 @@ def import_(
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}
         blocks.append(Table("Rejected rows, by reason", reasons, columns))
-    if any(one.brought_up for one in done.values()):
-        upgrades = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
+    if any(table.brought_up for table in done.values()):
+        upgrades = " and ".join(
+            f"{table.brought_up} of {name}" for name, table in done.items() if table.brought_up
+        )
         blocks.append(
             f"The folder is of an older version. Rows converted to this version, with the same meaning: {upgrades}. Work given in "
             '"gpu_hours" was in instance-hours; its unit is now "instance_hours".'

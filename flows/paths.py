@@ -17,7 +17,7 @@ PAGES, PAGE_ENDINGS = ("html", "report"), (".html", ".htm")
 
 def allow_paths(paths: Iterable[Path], environment: MutableMapping[str, str] = os.environ) -> None:
     """Add the paths given to a command to `ALLOWED`, for the runs started by this process and its children."""
-    known = [one for one in environment.get(ALLOWED, "").split(os.pathsep) if one]
+    known = [folder for folder in environment.get(ALLOWED, "").split(os.pathsep) if folder]
     environment[ALLOWED] = os.pathsep.join([*known, *(str(path.absolute()) for path in paths)])
 
 
@@ -27,7 +27,10 @@ def require_inside(parameters: Mapping[str, Any], environment: Mapping[str, str]
     The working folder of a deployment's runs is the folder in which the deployment was created. Symbolic links are
     resolved.
     """
-    places = [Path.cwd(), *(Path(one) for one in environment.get(ALLOWED, "").split(os.pathsep) if one)]
+    places = [
+        Path.cwd(),
+        *(Path(folder) for folder in environment.get(ALLOWED, "").split(os.pathsep) if folder),
+    ]
     for name, path in parameters.items():
         if not isinstance(path, Path):
             continue

@@ -106,9 +106,9 @@ def described(function: Callable[P, R]) -> Callable[P, R]:
     """Add the parameter descriptions of a function's annotations to its docstring, where Prefect reads them, and return it."""
     lines = []
     for name, hint in get_type_hints(function, include_extras=True).items():
-        for one in get_args(hint)[1:]:
-            if isinstance(one, FieldInfo):
-                lines.append(f"    {name}: {one.description}")
+        for part in get_args(hint)[1:]:
+            if isinstance(part, FieldInfo):
+                lines.append(f"    {name}: {part.description}")
     function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), "", "Args:", *lines])
     return function
 

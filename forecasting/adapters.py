@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.predictor import NEVER_SEEN, FallsBack, Outlook, Panel, join_outlooks, stored
+from slackwater.forecasting.predictors.distributions import ErrorQuantiles, error_quantiles
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.laws import ErrorQuantiles, error_quantiles
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.amounts import plural
@@ -294,10 +294,10 @@ class StatsForecastModel:
         """Return the points, or the quantiles from the intervals of 90, 80, ..., 10 % and the mean for the median."""
         given = [self._forecast(fitted[past.key], past.values, horizon) for past in pasts]
         if not self.gives_quantiles:
-            return np.array([one["mean"] for one in given])
-        low = [[one[f"lo-{level}"] for level in INTERVALS] for one in given]
-        high = [[one[f"hi-{level}"] for level in reversed(INTERVALS)] for one in given]
-        middle = [[one["mean"]] for one in given]
+            return np.array([table["mean"] for table in given])
+        low = [[table[f"lo-{level}"] for level in INTERVALS] for table in given]
+        high = [[table[f"hi-{level}"] for level in reversed(INTERVALS)] for table in given]
+        middle = [[table["mean"]] for table in given]
         return np.moveaxis(np.concatenate([low, middle, high], axis=1), 1, 2)
 
     def _forecast(self, model: Any, values: np.ndarray, horizon: int) -> dict[str, np.ndarray]:

@@ -54,7 +54,7 @@ def of_forecasts(
     ``observed``: table of `of_histories`, for `y` (NaN where nothing was observed). ``level``: central intervals in percent,
     from the quantiles 5 to 95 % in steps of 5: 10, 20, ... 90. Raises `ForecastError` for another level.
     """
-    wrong = [one for one in level if one not in range(10, 91, 10)]
+    wrong = [percentage for percentage in level if percentage not in range(10, 91, 10)]
     if wrong:
         raise ForecastError(f"level {wrong[0]}", expected="10, 20, ... 90, as the stored quantiles allow")
     keys = ["unique_id", "ds", "cutoff"]
@@ -92,10 +92,12 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
     the table must say: rows made later than their `cutoff` would know the future. Raises `SettingsError` for missing columns.
     """
     levels = sorted(
-        int(found[1]) for one in table if (found := re.fullmatch(rf"{re.escape(name)}-lo-(\d+)", str(one)))
+        int(found[1])
+        for column in table
+        if (found := re.fullmatch(rf"{re.escape(name)}-lo-(\d+)", str(column)))
     )
     needed = ["unique_id", "ds", "cutoff", name, *(f"{name}-hi-{level}" for level in levels)]
-    missing = [one for one in needed if one not in table]
+    missing = [column for column in needed if column not in table]
     if missing:
         raise SettingsError(f"a table of forecasts without {', '.join(missing)}", expected=", ".join(needed))
     shares = [(50 - level / 2) / 100 for level in reversed(levels)]
@@ -109,8 +111,8 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
     quantiles = np.array([np.interp(LEVELS, points, row) for row in np.maximum.accumulate(known, axis=1)])
     rows: dict[str, dict[tuple[str, int], dict[int, np.ndarray]]] = {variable: {} for variable in VARIABLES}
     times = {
-        one: pd.DatetimeIndex(pd.to_datetime(table[one], utc=True)).as_unit("us").asi8
-        for one in ("ds", "cutoff")
+        column: pd.DatetimeIndex(pd.to_datetime(table[column], utc=True)).as_unit("us").asi8
+        for column in ("ds", "cutoff")
     }
     for series, ds, cutoff, given in zip(
         table["unique_id"], times["ds"], times["cutoff"], quantiles, strict=True
@@ -122,7 +124,9 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
                 f"unique_id {series!r}", expected="source/market/price or source/market/count"
             )
         rows[variable].setdefault((f"{market}@{source}", int(cutoff)), {})[int(ds)] = given
-    price, count = (adapted(f"{name} ({one})", Issued(rows=rows[one]), pickled=False) for one in VARIABLES)
+    price, count = (
+        adapted(f"{name} ({column})", Issued(rows=rows[column]), pickled=False) for column in VARIABLES
+    )
     return ByVariable(name=name, price=price, count=count, pooled=False)
 
 
@@ -147,7 +151,7 @@ class Issued:
         cutoff = int(past.slots[-1]) * step
         found = self.rows.get((past.key, cutoff), {})
         ahead = [found.get(cutoff + k * step) for k in range(1, horizon + 1)]
-        if any(one is None for one in ahead):
+        if any(forecast is None for forecast in ahead):
             raise LookupError("the table has no row for every slot ahead of this one")
         return np.array(ahead)
 

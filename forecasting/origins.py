@@ -187,12 +187,12 @@ class Cohort:
 
 def cohorts_of(series: Sequence[Series], cadence: Cadence, *, pooled: bool) -> list[Cohort]:
     """Return a single cohort of all series (of the same source and variable) if ``pooled``, else a cohort per series."""
-    groups = [tuple(series)] if pooled else [(one,) for one in series]
+    groups = [tuple(series)] if pooled else [(market,) for market in series]
     return [Cohort(series=group, cadence=cadence) for group in groups if group]
 
 
 def outlook_from(basis: Basis, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-    """Forecast a series from ascending origins (slots since the epoch), within its bounds; drops the `Outlook.law`.
+    """Forecast a series from ascending origins (slots since the epoch), within its bounds; drops the `Outlook.distribution`.
 
     No slot after an origin is read for it, neither of the series nor of its peers. Where nothing was observed, prices are
     the on-demand price (0 if unknown) and counts 0, with the reason. Raises `ForecastError` if the predictor returns a
@@ -303,17 +303,17 @@ def forecasts_from(
     series = both_series(history) if series is None else series
     first = series["price"].first_slot
     places = np.asarray(slots.searchsorted(at, side="right")) - 1
-    slot_numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
+    slot_numbers = first + places if len(slots) else np.array([slot_at(own, history.step) for own in at])
     outlooks = {
-        variable: outlook_from(batch.basis[variable], one, slot_numbers, horizon)
-        for variable, one in series.items()
+        variable: outlook_from(batch.basis[variable], own, slot_numbers, horizon)
+        for variable, own in series.items()
     }
     price, count = outlooks["price"], outlooks["count"]
     out = []
     for i, (origin, place, number) in enumerate(zip(at, places, slot_numbers, strict=True)):
         begun = place >= 0
         issued = slots[place] if begun else history.known_at if not len(slots) else origin
-        newest = [_newest(one, batch.basis[variable].start, int(number)) for variable, one in series.items()]
+        newest = [_newest(own, batch.basis[variable].start, int(number)) for variable, own in series.items()]
         out.append(
             Forecast(
                 market=history.market,
@@ -392,9 +392,9 @@ def backtest(
     for group in groups:
         cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
         needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}
-        for one in group:
-            for at, own in estimations(cohorts, one, wanted.get(key_of(one), ())):
-                needed.setdefault(at, []).append((one, own))
+        for market in group:
+            for at, own in estimations(cohorts, market, wanted.get(key_of(market), ())):
+                needed.setdefault(at, []).append((market, own))
         kept: dict[tuple[Variable, int], Basis] = {}
         for fits in sorted(needed):
             for variable, fit in zip(VARIABLES, fits, strict=True):
@@ -402,13 +402,13 @@ def backtest(
                     kept = {key: value for key, value in kept.items() if key[0] != variable}
                     kept[variable, fit] = cohorts[variable].basis(model, fit)
             basis = {variable: kept[variable, fit] for variable, fit in zip(VARIABLES, fits, strict=True)}
-            for one, own in needed[fits]:
-                made[key_of(one)] += forecasts_from(
-                    one, OriginBatch(origins=own, basis=basis), horizon=horizon
+            for market, own in needed[fits]:
+                made[key_of(market)] += forecasts_from(
+                    market, OriginBatch(origins=own, basis=basis), horizon=horizon
                 )
                 if progress is not None:
                     progress(len(own))
-    return {key: sorted(own, key=lambda one: one.issued_at) for key, own in made.items()}
+    return {key: sorted(own, key=lambda market: market.issued_at) for key, own in made.items()}
 
 
 def estimations(

@@ -213,7 +213,7 @@ class Panel:
     @cached_property
     def places(self) -> dict[str, int]:
         """Index of the series of each key."""
-        return {one.key: i for i, one in enumerate(self.series)}
+        return {own.key: i for i, own in enumerate(self.series)}
 
     @property
     def variable(self) -> Variable:
@@ -235,13 +235,13 @@ class Outlook:
     """Forecasts of a model at each of m origins.
 
     ``quantiles`` has shape (m, h, 19), ``mean`` (m, h); ``reasons`` holds the fallback reason of each origin ("" = no
-    fallback). ``law`` (m, h, n), if the model provides it, is the full distribution of a count on 0..n-1.
+    fallback). ``distribution`` (m, h, n), if the model provides it, is the full distribution of a count on 0..n-1.
     """
 
     quantiles: np.ndarray
     mean: np.ndarray
     reasons: tuple[str, ...]
-    law: np.ndarray | None = None
+    distribution: np.ndarray | None = None
 
 
 class FittedPredictor(Protocol):
@@ -360,7 +360,7 @@ class FittedEachAlone:
 
 
 def join_outlooks(parts: Sequence[Outlook]) -> Outlook:
-    """Return the forecasts of several outlooks one after another, without their `Outlook.law`."""
+    """Return the forecasts of several outlooks one after another, without their `Outlook.distribution`."""
     return Outlook(
         quantiles=np.concatenate([part.quantiles for part in parts]),
         mean=np.concatenate([part.mean for part in parts]),
@@ -397,12 +397,16 @@ def bounded(
 
 
 def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
-    """Return ``other`` where ``use_other`` (m,), else ``own``, with their reasons; a ``law`` if both have it, of one shape."""
-    law = None
-    if own.law is not None and other.law is not None and own.law.shape == other.law.shape:
-        law = np.where(use_other[:, None, None], other.law, own.law)
+    """Return ``other`` where ``use_other`` (m,), else ``own``, with reasons; ``distribution`` if both have it in one shape."""
+    distribution = None
+    if (
+        own.distribution is not None
+        and other.distribution is not None
+        and own.distribution.shape == other.distribution.shape
+    ):
+        distribution = np.where(use_other[:, None, None], other.distribution, own.distribution)
     return Outlook(
-        law=law,
+        distribution=distribution,
         quantiles=np.where(use_other[:, None, None], other.quantiles, own.quantiles),
         mean=np.where(use_other[:, None], other.mean, own.mean),
         reasons=tuple(

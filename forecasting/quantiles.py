@@ -19,7 +19,7 @@ Variable = Literal["price", "count"]
 TAIL = 0.025
 #: Counts from this value on are a single outcome of a distribution, so that no array grows with the capacity. It is four times
 #: the largest size of a job (M2.8).
-WIDEST_LAW = 4096
+MOST_COUNT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class Forecast(IssuedForecast):
         return self.quantiles(variable)[:, 9]
 
     def probability_at_least(self, n: int, step_ahead: int) -> float:
-        """Return P(count >= n) at ``step_ahead`` (1-based) from `count_law`; raise `ForecastError` for n above `WIDEST_LAW`."""
-        if n > WIDEST_LAW:
-            raise ForecastError(f"probability of {n:,} instances", expected=f"at most {WIDEST_LAW:,}")
-        return float(count_law(self.count[step_ahead - 1], self.capacity)[max(0, n) :].sum())
+        """Return P(count >= n) at ``step_ahead`` (1-based) from `count_distribution`; raises `ForecastError` above `MOST_COUNT`."""
+        if n > MOST_COUNT:
+            raise ForecastError(f"probability of {n:,} instances", expected=f"at most {MOST_COUNT:,}")
+        return float(count_distribution(self.count[step_ahead - 1], self.capacity)[max(0, n) :].sum())
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -96,21 +96,21 @@ def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(under == 0, 0.0, np.where(under == LEVELS.size, 1.0, reached)))
 
 
-def count_law(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
-    """Convert quantiles (..., 19) of a count into probabilities of 0..capacity, shape (..., min(capacity, `WIDEST_LAW`) + 1).
+def count_distribution(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
+    """Convert quantiles (..., 19) of a count into probabilities of 0..capacity, shape (..., min(capacity, `MOST_COUNT`) + 1).
 
-    If the capacity is above `WIDEST_LAW`, the last element is the probability of that count or more. P(count < n) is
+    If the capacity is above `MOST_COUNT`, the last element is the probability of that count or more. P(count < n) is
     `share_below` at n - 0.5. The quantiles do not describe the tails below q05 and above q95: where counts exist there,
     each tail gets the probability ``tail``, spread evenly (ours). Without it, counts were observed whose forecast
     probability was 0.
     """
-    n = np.arange(min(capacity, WIDEST_LAW) + 1)
+    n = np.arange(min(capacity, MOST_COUNT) + 1)
     low, high = quantiles[..., :1], quantiles[..., -1:]
     upto = share_below(quantiles, n + 0.5)
     below = tail * (n + 1) / np.maximum(low, 1.0)
     above = 1.0 - tail * (capacity - n) / np.maximum(capacity - high + 1.0, 1.0)
     upto = np.where(n < low, below, np.where(n >= high, above, upto))
-    if capacity > WIDEST_LAW:
+    if capacity > MOST_COUNT:
         upto[..., -1] = 1.0
     return np.asarray(np.diff(np.minimum(upto, 1.0), axis=-1, prepend=0.0))
 

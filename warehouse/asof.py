@@ -173,7 +173,7 @@ def pick_series(
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
     """Return the series of the product used for planning (`slackwater.warehouse.catalogue`), None if there is none."""
-    return planned(series, lambda one: one.product)
+    return planned(series, lambda known: known.product)
 
 
 # ---
@@ -242,16 +242,16 @@ def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid)
     ]
 
 
-def _contradict(one: KnownSeries, other: KnownSeries) -> bool:
-    if one.newest is None or other.newest is None:
+def _contradict(first: KnownSeries, other: KnownSeries) -> bool:
+    if first.newest is None or other.newest is None:
         return False
-    apart, largest = abs(one.newest - other.newest), max(one.newest, other.newest)
-    if one.kind == "price":
-        alike = one.product == other.product or "unspecified" in (one.product, other.product)
+    apart, largest = abs(first.newest - other.newest), max(first.newest, other.newest)
+    if first.kind == "price":
+        alike = first.product == other.product or "unspecified" in (first.product, other.product)
         return alike and apart > PRICES_APART * largest
-    if one.form and other.form and one.form != other.form:
+    if first.form and other.form and first.form != other.form:
         return False
-    fewer = min(one, other, key=lambda series: series.newest or 0.0)
+    fewer = min(first, other, key=lambda series: series.newest or 0.0)
     if fewer.at_least and fewer.newest:
         return False
     return (not fewer.newest and largest > 0) or (apart >= COUNTS_APART and apart > largest / 2)
@@ -430,7 +430,7 @@ class Reader:
     def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, wherever their grids begin."""
         unread = self._not_known(markets)
-        for group in _alike(unread, lambda one: (one[1].known_at, one[1].price_age())):
+        for group in _alike(unread, lambda request: (request[1].known_at, request[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
 
     def _not_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> list[tuple[Market, SlotGrid]]:
@@ -752,7 +752,11 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
     between = requests_within(grid, chosen.counts) if request.within else []
-    read = [] if chosen.counts is None else [reader.path(one) for one in _read_requests(grid, chosen.counts)]
+    read = (
+        []
+        if chosen.counts is None
+        else [reader.path(read_request) for read_request in _read_requests(grid, chosen.counts)]
+    )
     return History(
         market=market,
         step=request.step,
@@ -805,8 +809,8 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenS
     if counts is not None:
         _require_counts(request.market, counts)
         grid = _starting(grid, counts)
-    beside = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
+    required_source = request.source or (counts.source if counts is not None else None)
+    price = pick_series(known, "price", grid, preferred=required_source, trust=trust)
     return _ChosenSeries(known=known, counts=counts, price=price)
 
 
@@ -1078,8 +1082,8 @@ class MovingReader(Reader):
         for market in markets:
             self._at_times[market, age_us] = {}
         for time_us, place, *row in rows:
-            one = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
-            self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
+            series = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
+            self._at_times[markets[place], age_us].setdefault(time_us, []).append(series)
 
     def fetch_paths(self, requests: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids as slices of paths over the whole span."""

@@ -170,15 +170,18 @@ def list_price(provider: str, region: str, instance_type: str, at: dt.datetime) 
     for row in rows_of(provider, instance_type):
         if row.valid_from > day or (row.sold and row.on_demand_usd is None):
             continue
-        for one in row.regions:
-            if one not in current or row.valid_from >= current[one].valid_from:
-                current[one] = row
+        for place_name in row.regions:
+            if place_name not in current or row.valid_from >= current[place_name].valid_from:
+                current[place_name] = row
     if not current:
         return None
-    place = next((one for one in (region, ANYWHERE) if one in current), None)
+    place = next((place_name for place_name in (region, ANYWHERE) if place_name in current), None)
     elsewhere = place is None
     if place is None:
-        place = max(sorted(current), key=lambda one: (_alike(one, region), _breadth(provider).get(one, 0)))
+        place = max(
+            sorted(current),
+            key=lambda place_name: (_alike(place_name, region), _breadth(provider).get(place_name, 0)),
+        )
     row = current[place]
     usd = row.on_demand_usd if row.sold else None
     return ListPrice(usd=usd, elsewhere=elsewhere, words=_words(row, region, place, day))
@@ -195,10 +198,11 @@ def _words(row: InstanceType, region: str, place: str, day: str) -> str:
     return f"{kind}{where}, {date}, {row.source}"
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(region: str, other: str) -> int:
     """Return the length of the common prefix of two region names: ``us-east-1`` is similar to ``us-east-2``."""
     return next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (i for i, (a, b) in enumerate(zip(region, other, strict=False)) if a != b),
+        min(len(region), len(other)),
     )
 
 
@@ -239,10 +243,10 @@ class OnDemandTerms:
 def terms_for(market: str, terms: Sequence[OnDemandTerms]) -> OnDemandTerms | None:
     """Return the first terms whose pattern matches ``provider/region/zone/type``, part by part; None without a match."""
     own = market.split("/")
-    for one in terms:
-        parts = one.market.split("/")
-        if one.market == "*" or (len(parts) == len(own) and all(map(fnmatchcase, own, parts))):
-            return one
+    for term in terms:
+        parts = term.market.split("/")
+        if term.market == "*" or (len(parts) == len(own) and all(map(fnmatchcase, own, parts))):
+            return term
     return None
 
 

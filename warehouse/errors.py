@@ -97,7 +97,7 @@ def unknown_job(name: str, known: Sequence[str]) -> JobError:
 def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> MarketError:
     """Return the error for a market without observations, or without any before ``at``; it suggests markets of the same type."""
     key = text.partition("@")[0]
-    near = [one for one in dict.fromkeys(known) if one.split("/")[-1] == key.split("/")[-1]][:3]
+    near = [name for name in dict.fromkeys(known) if name.split("/")[-1] == key.split("/")[-1]][:3]
     return MarketError(
         f"market {text!r} has no observations" + ("" if at is None else f" known at {at}"),
         expected=f"for example {', '.join(near)}" if near else "a market that was ingested",

@@ -448,7 +448,7 @@ def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generati
             shutil.rmtree(place)
             return before
         point_to(folder, number)
-        for old in [one for one in there if one <= number - keep]:
+        for old in [generation for generation in there if generation <= number - keep]:
             shutil.rmtree(place_of(folder, old), ignore_errors=True)
         return Generation(number=number, folder=place, new=True)
 

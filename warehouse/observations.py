@@ -470,7 +470,7 @@ def counted_reasons(found: Iterable[tuple[str, str, int]]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for code, reason, count in found:
         counts[kind_of_reason(code, reason)] += count
-    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 # ---
@@ -621,7 +621,7 @@ def _combine_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
             held = []
         if batch.table.num_rows:
             held.append(batch)
-        if sum(one.table.nbytes for one in held) >= STAGED_BYTES:
+        if sum(waiting.table.nbytes for waiting in held) >= STAGED_BYTES:
             yield _concatenate(held)
             held = []
     if held:
@@ -803,10 +803,10 @@ def _choose_winners(store: Store, variable: Variable) -> None:
     )
 
 
-def _differ(variable: Variable, one: str, other: str) -> str:
+def _differ(variable: Variable, first: str, other: str) -> str:
     """Return SQL that is true if the two rows state different values."""
-    tests = [f"{one}.{variable.value} <> {other}.{variable.value}"]
-    tests += [f"coalesce({one}.{side} <> {other}.{side}, FALSE)" for side in variable.compared]
+    tests = [f"{first}.{variable.value} <> {other}.{variable.value}"]
+    tests += [f"coalesce({first}.{side} <> {other}.{side}, FALSE)" for side in variable.compared]
     return f"({' OR '.join(tests)})"
 
 
@@ -840,8 +840,8 @@ def _reject_contradicting(store: Store, variable: Variable) -> int:
     return rejected
 
 
-def _same_key(one: str, other: str) -> str:
-    return " AND ".join(f"{one}.{name} = {other}.{name}" for name in _KEY.split(", "))
+def _same_key(first: str, other: str) -> str:
+    return " AND ".join(f"{first}.{name} = {other}.{name}" for name in _KEY.split(", "))
 
 
 def _complete_stored(store: Store, variable: Variable) -> None:
@@ -1020,7 +1020,7 @@ def ingest(
     an unknown source.
     """
     reader = find_source(source)
-    asked = SourceOptions(values=options)
+    given_options = SourceOptions(values=options)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
     files = reader.files([Path(path) for path in paths])
@@ -1031,7 +1031,7 @@ def ingest(
                 store,
                 reader,
                 path,
-                options=asked,
+                options=given_options,
                 known_at=known_at,
                 imported_at=imported_at,
                 bounds=bounds,
@@ -1299,7 +1299,7 @@ def rejected_rows(
     most: int = 20,
 ) -> Rejected:
     """Return at most ``most`` rejected rows by source (or label), and any part of file and reason, ignoring case."""
-    asked = (
+    parameters = (
         "FROM rejected AS r JOIN imports AS i USING (batch) WHERE "
         "($source IS NULL OR i.reader = $source OR i.file LIKE $source || ':%' "
         "OR (try_cast(r.raw AS JSON) ->> '$.source') = $source) "
@@ -1315,10 +1315,10 @@ def rejected_rows(
         if reason is not None and reason.lower() in kind_of_reason(code, sentence).lower()
     ]
     given = {"source": source, "file": file, "reason": reason, "kinds": kinds}
-    counts = store.execute(f"SELECT {_COUNTED_BY}, count(*) {asked} GROUP BY ALL", given)
+    counts = store.execute(f"SELECT {_COUNTED_BY}, count(*) {parameters} GROUP BY ALL", given)
     names = ("source", "imported_at", "file", "line", "reason", "raw")
     found = store.execute(
-        f"SELECT i.reader, epoch_us(i.imported_at), coalesce(nullif(r.file, ''), i.file), r.line, r.reason, r.raw {asked} "
+        f"SELECT i.reader, epoch_us(i.imported_at), coalesce(nullif(r.file, ''), i.file), r.line, r.reason, r.raw {parameters} "
         "ORDER BY r.batch DESC, r.line DESC LIMIT $most",
         {**given, "most": most},
     )
@@ -1446,7 +1446,7 @@ def _listed_on_demand(
         return row["on_demand_usd"], OBSERVED
     if others := observed.get((row["provider"], row["instance_type"])):
         *_, place, usd = min(
-            others, key=lambda one: (one[0] != row["region"], one[1] != row["zone"], *one[2:])
+            others, key=lambda price: (price[0] != row["region"], price[1] != row["zone"], *price[2:])
         )
         return usd, OnDemandOrigin(kind="elsewhere", words=place)
     listed = list_price(row["provider"], row["region"], row["instance_type"], at.to_pydatetime())

@@ -146,13 +146,13 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
     """Return the selected series, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
-    asked = SeriesChoice(
+    choice = SeriesChoice(
         market=options.market,
-        variables=[one for one in VARIABLES if options.variable in (None, one)],
+        variables=[variable for variable in VARIABLES if options.variable in (None, variable)],
         since=parsed_time(options.since, "--since"),
     )
     with session.market_data() as store, progress("reading series") as tell:
-        return measured_panels(store, settings, asked, progress=tell)
+        return measured_panels(store, settings, choice, progress=tell)
 
 
 def course_of(

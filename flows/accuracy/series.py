@@ -88,7 +88,7 @@ class _LeftOut:
 def measured_panels(
     store: Store,
     settings: Settings,
-    asked: SeriesChoice,
+    choice: SeriesChoice,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measured:
@@ -98,18 +98,18 @@ def measured_panels(
     could use it. Price and count of a market are separate series; assumed values are not measured.
     Raises `MarketError` if no market matches or no series can be tested, with the reasons.
     """
-    rows = [row for row in rows_of(list_markets(store)) if asked.matches(row)]
+    rows = [row for row in rows_of(list_markets(store)) if choice.matches(row)]
     if not rows:
         raise MarketError(
-            f"no market matches {asked.market!r}" if asked.market else "the warehouse has no observations",
+            f"no market matches {choice.market!r}" if choice.market else "the warehouse has no observations",
             expected="a glob on provider/region/zone/instance_type",
             remedy="`slackwater markets` lists the known ones",
         )
     left_out = _LeftOut()
     found: dict[tuple[str, Variable], list[tuple[Series, np.ndarray]]] = {}
     for done, row in enumerate(rows, start=1):
-        for series in _series_of_row(store, settings, row, asked, left_out):
-            origins = second_half(series, asked.since)
+        for series in _series_of_row(store, settings, row, choice, left_out):
+            origins = second_half(series, choice.since)
             if origins.size == 0:
                 left_out.add(row, series.variable, "no origin at or after --since")
                 continue
@@ -132,10 +132,10 @@ def measured_panels(
 
 
 def _series_of_row(
-    store: Store, settings: Settings, row: dict[str, Any], asked: SeriesChoice, left_out: _LeftOut
+    store: Store, settings: Settings, row: dict[str, Any], choice: SeriesChoice, left_out: _LeftOut
 ) -> list[Series]:
     step = step_of(settings)
-    wanted = [variable for variable in asked.variables if row[_HAS[variable]]]
+    wanted = [variable for variable in choice.variables if row[_HAS[variable]]]
     for variable in list(wanted):
         reason = _too_thin(row, variable, step)
         if reason:

@@ -90,7 +90,7 @@ def code_fingerprint() -> str:
     return hashed.hexdigest()
 
 
-def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
+def stored_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
     """Return the path of the stored forecasts of a unit."""
     return folder / unit.model / f"{fingerprint(unit, rolling)}.parquet"
 
@@ -137,7 +137,7 @@ class _RowGroups:
     def add(self, table: pa.Table) -> None:
         """Write the table, immediately or together with the following tables."""
         self.waiting.append(table)
-        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+        if sum(held.num_rows for held in self.waiting) >= GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
@@ -242,7 +242,7 @@ def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
     note = ""
     if course.keep is None:
         return UnitScores(tallies=_tallies(forecast_blocks(unit, course.rolling), course))
-    path = kept_path(course.keep, unit, course.rolling)
+    path = stored_path(course.keep, unit, course.rolling)
     if path.exists():
         try:
             return UnitScores(tallies=_tallies(read_blocks(path, unit, course.rolling), course))
@@ -283,10 +283,10 @@ def accuracy_from(
     lines: list[str] = []
 
     def tallies() -> Iterator[Tally]:
-        for one in scored:
-            if one.note:
-                lines.append(one.note)
-            yield from one.tallies
+        for block in scored:
+            if block.note:
+                lines.append(block.note)
+            yield from block.tallies
 
     made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
     return replace(made, notes=(*made.notes, *lines))

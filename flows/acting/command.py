@@ -96,7 +96,7 @@ def act(
     answer = _answer(passes, clock(), dry_run, drivers.without)
     if not interrupted:
         return answer
-    note = RUN_ON if any(one.held for one in passes) else NOTHING_RUNS
+    note = RUN_ON if any(job_pass.held for job_pass in passes) else NOTHING_RUNS
     return replace(answer, exit_code=STOPPED, notes=[note, *answer.notes])
 
 
@@ -120,7 +120,7 @@ class _Drivers:
         from slackwater.warehouse.errors import SettingsError
 
         known = session.config.drivers
-        self._rules = [one for one in known if named in (None, one.name)]
+        self._rules = [configured for configured in known if named in (None, configured.name)]
         if named is not None and self._rules:
             self._rules = [rule.model_copy(update={"jobs": ("*",)}) for rule in self._rules]
         elif named is not None:
@@ -167,11 +167,11 @@ def _keep_acting(
         while True:
             start = clock()
             passes = acting.run_pass(start)
-            for one in passes:
-                if (line := f"{one.job}: {_state(one)}") != shown.get(one.job):
+            for job_pass in passes:
+                if (line := f"{job_pass.job}: {_state(job_pass)}") != shown.get(job_pass.job):
                     say(f"{start:%H:%M:%S} {line}")
-                    shown[one.job] = line
-            if jobs and {one.job for one in passes if not one.is_over}.isdisjoint(jobs):
+                    shown[job_pass.job] = line
+            if jobs and {job_pass.job for job_pass in passes if not job_pass.is_over}.isdisjoint(jobs):
                 return passes, False
             _sleep(pause)
     except KeyboardInterrupt:
@@ -182,7 +182,7 @@ def _stop(acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dr
     """Stop jobs, and look again until no instance of an interrupted launch can appear."""
     while True:
         passes = acting.stop(jobs, clock(), "stopped by --down", dry=dry)
-        if dry or all(one.is_over or one.error for one in passes):
+        if dry or all(job_pass.is_over or job_pass.error for job_pass in passes):
             return passes
         _sleep(timedelta(seconds=5))
 
@@ -193,14 +193,16 @@ def _sleep(pause: timedelta) -> None:
     time.sleep(pause.total_seconds())
 
 
-def _state(one: JobPass) -> str:
+def _state(job_pass: JobPass) -> str:
     from slackwater.flows.acting.contract import count_by_kind
 
-    return f"runs {_count(count_by_kind(one.held))}, target {_count(_target(one))}: {_why(one)}"
+    return (
+        f"runs {_count(count_by_kind(job_pass.held))}, target {_count(_target(job_pass))}: {_why(job_pass)}"
+    )
 
 
-def _target(one: JobPass) -> Mapping[Any, int]:
-    return {"on_demand": one.target.on_demand, "spot": one.target.spot}
+def _target(job_pass: JobPass) -> Mapping[Any, int]:
+    return {"on_demand": job_pass.target.on_demand, "spot": job_pass.target.spot}
 
 
 def _count(counts: Mapping[Any, int]) -> str:
@@ -218,29 +220,34 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
 
     rows: list[dict[str, Any]] = [
         {
-            "job": one.job,
-            "driver": one.driver,
-            **{str(kind): n for kind, n in count_by_kind(one.held).items()},
+            "job": job_pass.job,
+            "driver": job_pass.driver,
+            **{str(kind): n for kind, n in count_by_kind(job_pass.held).items()},
             "target": {
-                "market": one.target.market,
-                "on_demand": one.target.on_demand,
-                "spot": one.target.spot,
+                "market": job_pass.target.market,
+                "on_demand": job_pass.target.on_demand,
+                "spot": job_pass.target.spot,
             },
-            "paid_usd": round(one.paid_usd, 6),
-            "lost": one.lost,
-            "why": one.target.why,
-            "refused": one.refused,
-            "error": one.error,
-            "commands": list(one.commands),
+            "paid_usd": round(job_pass.paid_usd, 6),
+            "lost": job_pass.lost,
+            "why": job_pass.target.why,
+            "refused": job_pass.refused,
+            "error": job_pass.error,
+            "commands": list(job_pass.commands),
         }
-        for one in passes
+        for job_pass in passes
     ]
     shown = [
-        row | {"runs": _count(count_by_kind(one.held)), "target": _count(_target(one)), "why": _why(one)}
-        for row, one in zip(rows, passes, strict=True)
+        row
+        | {
+            "runs": _count(count_by_kind(job_pass.held)),
+            "target": _count(_target(job_pass)),
+            "why": _why(job_pass),
+        }
+        for row, job_pass in zip(rows, passes, strict=True)
     ]
     blocks: list[Block] = [Table("Jobs", shown, COLUMNS)] if rows and not dry else []
-    blocks += [Notes([_calls(one) for one in passes])] if rows and dry else []
+    blocks += [Notes([_calls(job_pass) for job_pass in passes])] if rows and dry else []
     notes = [f"no driver for job {name}" for name in sorted(without)]
     failed = [row for row in rows if row["error"]]
     return Answer(
@@ -253,13 +260,15 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
     )
 
 
-def _calls(one: JobPass) -> str:
+def _calls(job_pass: JobPass) -> str:
     """Return the calls of a dry run for a job in a line."""
-    return f"{one.job}: {'; '.join(one.commands) or f'nothing to call, {_why(one)}'}"
+    return f"{job_pass.job}: {'; '.join(job_pass.commands) or f'nothing to call, {_why(job_pass)}'}"
 
 
-def _why(one: JobPass) -> str:
-    return "; ".join(text for text in (one.target.why, one.refused, one.note, one.error) if text)
+def _why(job_pass: JobPass) -> str:
+    return "; ".join(
+        text for text in (job_pass.target.why, job_pass.refused, job_pass.note, job_pass.error) if text
+    )
 
 
 def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:

@@ -159,7 +159,10 @@ def alive_at(instances: Collection[Instance], at: datetime) -> list[Instance]:
     known = [instance for instance in instances if instance.since <= at]
     later = {"ended": None, "end": None}
     return alive(
-        [one if one.ended is None or one.ended <= at else one.model_copy(update=later) for one in known]
+        [
+            entry if entry.ended is None or entry.ended <= at else entry.model_copy(update=later)
+            for entry in known
+        ]
     )
 
 
@@ -175,9 +178,11 @@ def count_by_kind(instances: Collection[Instance], market: str | None = None) ->
 
 def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
     """Return the instances to stop for an order: those of other markets, and the newest of each kind above its number."""
-    elsewhere = [one for one in alive(held) if one.market != order.market]
-    here = [one for one in alive(held) if one.market == order.market]
-    over = [one for kind in KINDS for one in [i for i in here if i.kind == kind][order.count(kind) :]]
+    elsewhere = [instance for instance in alive(held) if instance.market != order.market]
+    here = [instance for instance in alive(held) if instance.market == order.market]
+    over = [
+        instance for kind in KINDS for instance in [i for i in here if i.kind == kind][order.count(kind) :]
+    ]
     return elsewhere + over
 
 

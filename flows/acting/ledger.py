@@ -151,7 +151,10 @@ class JobLaunches:
         if isinstance(entry, Ordered):
             self.last, self.answered, self.refused = entry, False, ""
             until = entry.order.valid_until
-            self.ordered = [*(one for one in self.ordered if one.order.valid_until == until), entry]
+            self.ordered = [
+                *(earlier for earlier in self.ordered if earlier.order.valid_until == until),
+                entry,
+            ]
             self.orders[entry.order.key] += 1
             self.markets |= {entry.order.market} - {""}
         elif isinstance(entry, Answered):
@@ -160,13 +163,13 @@ class JobLaunches:
         elif isinstance(entry, InstancesChanged):
             self.instances |= {instance.id: instance for instance in entry.instances}
             self.markets |= {instance.market for instance in entry.instances}
-            if lost_spot := [one for one in entry.lost if one.kind == "spot"]:
-                newest = max(lost_spot, key=lambda one: one.ended or entry.at)
+            if lost_spot := [earlier for earlier in entry.lost if earlier.kind == "spot"]:
+                newest = max(lost_spot, key=lambda earlier: earlier.ended or entry.at)
                 self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)
         elif isinstance(entry, Revised):
             self.revision = entry
         if isinstance(entry, Recorded):
-            self.unrecorded = [one for one in self.unrecorded if one.at > entry.at]
+            self.unrecorded = [earlier for earlier in self.unrecorded if earlier.at > entry.at]
             self.recorded_at, self.recorded_key = entry.at, entry.key
         else:
             self.unrecorded.append(entry)

@@ -197,9 +197,9 @@ class Acting:
             return True
         if not self.world.record(evidence, now):
             return False
-        for one in evidence:
-            newest = max((entry.at for entry in one.entries), default=now)
-            self.ledger.add(Recorded(at=newest, job=one.job, key=keys[one.job]))
+        for report in evidence:
+            newest = max((entry.at for entry in report.entries), default=now)
+            self.ledger.add(Recorded(at=newest, job=report.job, key=keys[report.job]))
         return True
 
     def stop(self, names: Collection[str], now: datetime, why: str, *, dry: bool = False) -> list[JobPass]:
@@ -277,7 +277,7 @@ class Acting:
         if changed:
             key = _key_in_force(job, launches, changed)
             kept = {instance.id: instance for instance in launches.instances.values()} | {
-                one.id: one for one in changed
+                changed_instance.id: changed_instance for changed_instance in changed
             }
             left = count_by_kind(kept.values())["spot"]
             self.ledger.add(
@@ -317,7 +317,7 @@ class Acting:
         self.ledger.add(Ordered(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
         brought = driver.bring(order, now)
         launches = self.ledger.job(order.job)
-        if new := tuple(one for one in brought.launched if one.id not in launches.instances):
+        if new := tuple(instance for instance in brought.launched if instance.id not in launches.instances):
             left = count_by_kind([*launches.held, *new])["spot"]
             self.ledger.add(
                 InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
@@ -357,7 +357,7 @@ def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instan
     """Return the key of the decision under which instances changed: a loss before its slot belongs to the previous decision."""
     before = "" if launches.last is None else launches.last.order.key
     if job.decision is None or any(
-        one.ended is not None and one.ended <= job.decision.slot for one in changed
+        instance.ended is not None and instance.ended <= job.decision.slot for instance in changed
     ):
         return before
     return job.decision.key
@@ -371,12 +371,12 @@ def changes(
     An instance that is no longer listed, or whose end has no stated reason, was stopped if the
     last order left no room for it, else it was lost. A new instance may not be listed yet.
     """
-    found = {one.id for one in listed}
+    found = {instance.id for instance in listed}
     known = launches.instances
     changed = [
-        one
-        for one in listed
-        if one.id not in known or (known[one.id].ended is None and one.ended is not None)
+        instance
+        for instance in listed
+        if instance.id not in known or (known[instance.id].ended is None and instance.ended is not None)
     ]
     changed += [
         before.model_copy(update={"ended": now})
@@ -384,11 +384,13 @@ def changes(
         if before.id not in found and (now - before.since).total_seconds() >= settle_seconds
     ]
     stopped = (
-        set() if launches.last is None else {one.id for one in surplus(launches.last.order, launches.held)}
+        set()
+        if launches.last is None
+        else {instance.id for instance in surplus(launches.last.order, launches.held)}
     )
     return [
-        one.model_copy(update={"end": "stopped" if one.id in stopped else "lost"})
-        if one.ended is not None and one.end is None
-        else one
-        for one in changed
+        instance.model_copy(update={"end": "stopped" if instance.id in stopped else "lost"})
+        if instance.ended is not None and instance.end is None
+        else instance
+        for instance in changed
     ]

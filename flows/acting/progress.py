@@ -112,7 +112,7 @@ def _newest_checkpoint(folder: Path) -> tuple[int, datetime, int] | None:
     """Return step, time and all steps of the newest checkpoint whose state is complete."""
     places = [folder, *folder.glob("checkpoint-*")]
     named = {place: int(match[1]) if (match := _CHECKPOINT.fullmatch(place.name)) else -1 for place in places}
-    for place in sorted(places, key=lambda one: -named[one]):
+    for place in sorted(places, key=lambda name: -named[name]):
         state = _read(place / STATE_FILE)
         if state is None or state.get("global_step") is None:
             continue

@@ -104,15 +104,15 @@ def _report(store: Store, job: StoredJob, cloud: SimulatedDriver, at: pd.Timesta
     name = job.request.name
     run = cloud.run(name, at.to_pydatetime())
     known = reports_of(store, name)
-    if any(one.ends for one in known):
+    if any(earlier.ends for earlier in known):
         return True
     share = run.work / run.terms.workload
     progress = share * job.request.workload.amount
-    newest = max((one.progress or 0.0 for one in known), default=0.0)
+    newest = max((earlier.progress or 0.0 for earlier in known), default=0.0)
     report = Report(
         job=name, reported_at=at, known_at=at, finished=run.is_finished, progress=max(progress, newest)
     )
-    same = next((one for one in known if one.reported_at == at), None)
+    same = next((earlier for earlier in known if earlier.reported_at == at), None)
     if same is None or same.progress is None:
         if same is not None:
             report = _with_instances(same, report)
@@ -233,7 +233,7 @@ class _Watched(ActedWarehouse):
 
     def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
         """Store evidence, and keep its entries."""
-        self.entries += [entry for one in found for entry in one.entries]
+        self.entries += [entry for result in found for entry in result.entries]
         return super().record(found, now)
 
 
@@ -250,7 +250,7 @@ def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) ->
         while at <= end:
             if (at - request.starts) % step == pd.Timedelta(0) and at < end:
                 rehearse_turn(db, settings, cloud, at)
-            if all(one.is_over for one in acting.run_pass(at.to_pydatetime())):
+            if all(job_pass.is_over for job_pass in acting.run_pass(at.to_pydatetime())):
                 break
             at += every
         run = cloud.run(request.name, end.to_pydatetime())

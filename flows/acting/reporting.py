@@ -35,7 +35,9 @@ def report_progress(db: Path, job: str, progress: TrainerProgress, now: datetime
             note="from the trainer's checkpoints",
         )
         if not progress.is_finished:
-            same = [one for one in every_report(store, [job]) if one.reported_at == report.reported_at]
+            same = [
+                earlier for earlier in every_report(store, [job]) if earlier.reported_at == report.reported_at
+            ]
             measured: dict[str, Any] = {**(same[-1].measured if same else {}), **_measured(db, job, progress)}
             report = replace(report, **measured)
         _, added = save_report(store, report, stored)

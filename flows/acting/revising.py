@@ -67,15 +67,15 @@ def _targets(running: OpenJob, launches: JobLaunches, slot: pd.Timestamp) -> lis
     """Return the targets that were ordered within the slot."""
     return [
         Revision(
-            seconds=(pd.Timestamp(one.at) - slot).total_seconds(),
+            seconds=(pd.Timestamp(entry.at) - slot).total_seconds(),
             target=placement(
-                running.places.index(one.order.market), Allocation(one.order.on_demand, one.order.spot)
+                running.places.index(entry.order.market), Allocation(entry.order.on_demand, entry.order.spot)
             )
-            if one.order.total
+            if entry.order.total
             else IDLE,
         )
-        for one in launches.ordered
-        if one.at > slot
+        for entry in launches.ordered
+        if entry.at > slot
     ]
 
 

@@ -131,7 +131,7 @@ def target_of(
         counts: dict[Kind, int] = {"on_demand": target.on_demand, "spot": target.spot}
         held = sum(
             usd_per_hour(count_by_kind(launches.held, there), there)
-            for there in {one.market for one in launches.held}
+            for there in {instance.market for instance in launches.held}
         )
         rate = max(usd_per_hour(counts, target.market), held)
         if spent_usd + rate * (limits.every / timedelta(hours=1)) > job.budget_usd:

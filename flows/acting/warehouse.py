@@ -178,10 +178,10 @@ class ActedWarehouse:
         """Store changes of the instances of jobs as reports; return False while another process writes."""
         try:
             with open_store(self._db, wait=0.0) as store:
-                for one in found:
-                    save_revisions(store, [entry.row for entry in one.entries if isinstance(entry, Revised)])
-                    for report in evidence(one, now):
-                        _save(store, find_job(store, one.job), report)
+                for item in found:
+                    save_revisions(store, [entry.row for entry in item.entries if isinstance(entry, Revised)])
+                    for report in evidence(item, now):
+                        _save(store, find_job(store, item.job), report)
         except StoreLockedError:
             return False
         return True
@@ -297,10 +297,12 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
         held = alive_at(launches.instances.values(), when)
         market = held[-1].market if held else changed[-1].instance.market
         found += _reports(job, when, changed, held, market)
-    changed, asked = [change for change in changes if change.at == at], launches.spot_asked
+    changed, requested = [change for change in changes if change.at == at], launches.spot_asked
     place = _market_now(launches, changed)
-    found += _reports(job, at, changed, launches.held, place, asked=asked, refused=refused)
-    return [replace(one, known_at=max(one.reported_at, pd.Timestamp(now).floor("us"))) for one in found]
+    found += _reports(job, at, changed, launches.held, place, asked=requested, refused=refused)
+    return [
+        replace(report, known_at=max(report.reported_at, pd.Timestamp(now).floor("us"))) for report in found
+    ]
 
 
 def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timestamp) -> list[_Change]:
@@ -344,9 +346,9 @@ def _reports(
     lost: dict[str, list[_Change]] = {}
     for change in filter(_is_lost_spot, changes):
         lost.setdefault(change.instance.market, []).append(change)
-    lost_here = [one.instance for one in lost.pop(market or "", [])]
+    lost_here = [instance.instance for instance in lost.pop(market or "", [])]
     moments = [at + k * MOMENT for k in range(len(lost) + 1)]
-    counts, spot = count_by_kind(held), [one for one in held if one.kind == "spot"]
+    counts, spot = count_by_kind(held), [instance for instance in held if instance.kind == "spot"]
     whole = asked and counts["spot"] >= asked
     return [
         Report(
@@ -405,7 +407,7 @@ def _save(store: Store, stored: StoredJob, report: Report) -> None:
     request = stored.request
     if not request.may_move:
         report = replace(report, market=None)
-    taken = {one.reported_at: one for one in reports_of(store, report.job)}
+    taken = {earlier.reported_at: earlier for earlier in reports_of(store, report.job)}
     while (same := taken.get(report.reported_at)) is not None and same.says() != report.says():
         report = replace(report, reported_at=report.reported_at + MOMENT)
     report = replace(report, known_at=max(report.reported_at, report.known_at))

@@ -143,7 +143,7 @@ def _outcome_blocks(value: Mapping[str, Any]) -> list[Block]:
     failed = [row for row in rows if row["why"]]
     columns = {
         "slot": Column(heading="slot", unit="UTC"),
-        **{one: one for one in value["stages"]},
+        **{stage: stage for stage in value["stages"]},
         "why": "why",
     }
     blocks: list[Block] = (

@@ -250,25 +250,25 @@ class StageOutcome:
         return {"slot": self.plan.at, "run": self.plan.run, **self.became, "why": why}
 
 
-def backfill(asked: Backfill) -> list[StageOutcome]:
+def backfill(request: Backfill) -> list[StageOutcome]:
     """Run a backfill and return the outcome of every slot, ascending; a failed slot does not stop the others."""
     with ExitStack() as opened:
         store = opened.enter_context(
-            open_store(asked.db, say=asked.say, memory_limit=f"{asked.settings.backfill_memory_mb}MB")
+            open_store(request.db, say=request.say, memory_limit=f"{request.settings.backfill_memory_mb}MB")
         )
-        plans = plan_backfill(store, asked.stretch)
-        log = _Log(plans, asked.stretch.stages)
+        plans = plan_backfill(store, request.stretch)
+        log = _Log(plans, request.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
         # Starting processes pays off only for enough slots.
-        workers = asked.workers if len(busy) >= PIECE else 1
+        workers = request.workers if len(busy) >= PIECE else 1
         executor = chosen_executor()
         if executor.kind == "dask":
             fan = opened.enter_context(executor_fan(executor, together=TOGETHER))
         else:
             fan = opened.enter_context(process_fan(workers, together=TOGETHER))
-        beside = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
+        threads = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
         first = True
-        for stages, chunks in _passes(busy, asked.stretch):
+        for stages, chunks in _passes(busy, request.stretch):
             pieces = deque(_pieces(chunks))
             while pieces:
                 # The first pieces use the connection that planned them. Closing it after a kill
@@ -277,12 +277,12 @@ def backfill(asked: Backfill) -> list[StageOutcome]:
                     store
                     if first
                     else open_store(
-                        asked.db, say=asked.say, memory_limit=f"{asked.settings.backfill_memory_mb}MB"
+                        request.db, say=request.say, memory_limit=f"{request.settings.backfill_memory_mb}MB"
                     ) as own
                 ):
-                    _Opening(asked, own, log, stages, fan, beside).make(pieces)
+                    _Opening(request, own, log, stages, fan, threads).make(pieces)
                 first = False
-                asked.pause()
+                request.pause()
     return log.outcomes()
 
 
@@ -320,7 +320,7 @@ class _Piece:
     def planned_at(self, turns: Sequence[Turn]) -> PlannedForecasts | None:
         """Return the forecasts of some turns; None if an earlier process issued the forecasts of any of them."""
         own = [self.planned.get(turn.at) for turn in turns]
-        known = [one for one in own if one is not None]
+        known = [time for time in own if time is not None]
         return joined_forecasts(known) if len(known) == len(own) else None
 
     def __str__(self) -> str:
@@ -485,7 +485,7 @@ class _Opening:
 
     def _forecast(self, piece: _Piece, turns: list[Turn], works: list[Work]) -> None:
         measured = forecast_turns(turns, works, ahead=piece.estimates)
-        piece.planned |= {turn.at: one.planned for turn, one in zip(turns, measured, strict=True)}
+        piece.planned |= {turn.at: result.planned for turn, result in zip(turns, measured, strict=True)}
 
     def _score(self, piece: _Piece, turns: list[Turn], works: list[Work]) -> None:
         _, self._pool = score_jobs(turns, works, self._known_pool(turns[0]), piece.planned_at(turns))
@@ -527,15 +527,15 @@ class _Opening:
 
     def _ingest(self, turns: Sequence[Turn]) -> None:
         """Ingest several slots in a single transaction; slot by slot if that fails, or if feeds commit each page."""
-        asked = self._asked
+        request = self._asked
 
         def read(turns: list[Turn], _: list[Work]) -> None:
             with self._store.transaction() if len(turns) > 1 else nullcontext():
                 for turn in turns:
-                    ingest(turn, TurnProgress(data=asked.data))
+                    ingest(turn, TurnProgress(data=request.data))
 
         pairs = [(turn, _NO_WORK) for turn in turns]
-        for own in [[pair] for pair in pairs] if asked.data is None and asked.settings.feeds else [pairs]:
+        for own in [[pair] for pair in pairs] if request.data is None and request.settings.feeds else [pairs]:
             self._together("ingest", own, read)
 
     def _works(self, piece: _Piece) -> list[_Pair]:
@@ -553,7 +553,7 @@ class _Opening:
             except TimeoutError:
                 raise
             except FAILURES as error:
-                stage = next((one for one in plan.todo if one != "ingest"), "forecast")
+                stage = next((name for name in plan.todo if name != "ingest"), "forecast")
                 self._failed(turn, stage, error)
                 continue
             if "score" in plan.todo:

@@ -95,7 +95,7 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
     named = [unit.with_options(task_run_name=f"{words} {k} of {count}") for k in range(1, count + 1)]
     with executor_fan(EXECUTOR, whole=True) as fan, progress(words, len(calls)) as tell:
         parts = [_TaskCalls(fan, function, calls[i : i + size]) for i in range(0, len(calls), size)]
-        for future in [one.submit(part) for one, part in zip(named, parts, strict=True)]:
+        for future in [stage_task.submit(part) for stage_task, part in zip(named, parts, strict=True)]:
             results += future.result().results
             tell(len(results))
     return results
@@ -268,7 +268,7 @@ def pipeline(
     if after is not None and (missed := why_not_repeated(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
-    if is_deployed() and (made := _made_meanwhile(db, at, settings)):
+    if is_deployed() and (made := _already_run(db, at, settings)):
         say(made)
         return {"made": made}
 
@@ -291,7 +291,7 @@ def pipeline(
     return dict(result.answer())
 
 
-def _made_meanwhile(db: Path, at: datetime | None, settings: Path | None) -> str:
+def _already_run(db: Path, at: datetime | None, settings: Path | None) -> str:
     """Return a message if a later turn has already run the slot of this late turn; "" if none has."""
     chosen = read_settings(settings)
     when = slot_of(at, chosen)

@@ -89,8 +89,8 @@ def run_turn(
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, session.time, config)
     # The turn places jobs itself; this check reports errors before it starts.
-    for one in requests:
-        one.placed(at=when, market=one.market, source=one.source)
+    for request in requests:
+        request.placed(at=when, market=request.market, source=request.source)
     place = report or Path("reports") / f"{run_id_of(when)}.html"
     slot = f"turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}"
     if not has_extra("serve"):

@@ -72,7 +72,7 @@ class Deployment:
             name=entry["name"],
             flow=entry["entrypoint"],
             description=entry["description"],
-            cron=next((one["cron"] for one in entry["schedules"]), None),
+            cron=next((schedule["cron"] for schedule in entry["schedules"]), None),
             parameters=entry["parameters"],
             tags=tuple(entry["tags"]),
             queue=entry["work_pool"]["work_queue_name"],
@@ -107,11 +107,11 @@ def full_name(deployment: Deployment) -> str:
 
 def chosen_deployments(only: Sequence[str]) -> tuple[Deployment, ...]:
     """Return the deployments of these flows, or all; raises `SettingsError` naming the known flows."""
-    known = {flow_name(one): one for one in DEPLOYMENTS}
+    known = {flow_name(deployment): deployment for deployment in DEPLOYMENTS}
     for name in only:
         if name not in known:
             raise SettingsError(f"--only {name!r}", expected=f"one of {', '.join(known)}")
-    return tuple(one for name, one in known.items() if not only or name in only)
+    return tuple(deployment for name, deployment in known.items() if not only or name in only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,17 +195,17 @@ START_SECONDS, STOP_SECONDS = 180.0, 20.0  # Time limits in seconds for the star
 
 def free_port() -> int:
     """Return a free port of the loopback address."""
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])
 
 
 def require_free(port: int) -> None:
     """Raise `SettingsError` if a port of the loopback address is in use."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind((LOOPBACK, port))
+            listener.bind((LOOPBACK, port))
         except OSError as error:
             raise SettingsError(
                 f"--port {port}: {error.strerror}",
@@ -437,9 +437,9 @@ def serve_command(
     allow_paths([path for path in (db, data, settings) if path is not None])
     with _stopped_by_signal(), engine_server(port, names) as url:
         say(f"Prefect at {url.removesuffix('/api')}{_password_words() if own else ''}")
-        for one in chosen:
-            say(f"serve {full_name(one)}, {served.schedule_in_words(one)}")
-        asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))
+        for deployment in chosen:
+            say(f"serve {full_name(deployment)}, {served.schedule_in_words(deployment)}")
+        asyncio.run(_serve([runner_deployment(deployment, served) for deployment in chosen]))
     say("stopped")
 
 
@@ -527,8 +527,8 @@ async def _serve(made: Sequence[RunnerDeployment]) -> None:
     """Run the deployments when due until a signal, then stop the flows; schedules stay active, so that late runs make up."""
     from prefect.runner import Runner
 
-    for one in automations():
-        await keep_automation(one)
+    for automation in automations():
+        await keep_automation(automation)
     runner = Runner(name="slackwater", pause_on_shutdown=False, limit=None)
     for deployment in made:
         await runner.aadd_deployment(deployment)

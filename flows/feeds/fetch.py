@@ -78,8 +78,8 @@ class Fetched:
 
 def options_mark(feed: Feed) -> str:
     """Return a digest of the feed's source and options: after a change of these, the stored marks no longer apply."""
-    asked = json.dumps([feed.source, feed.options], sort_keys=True, default=str)
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]
+    identity = json.dumps([feed.source, feed.options], sort_keys=True, default=str)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
@@ -91,20 +91,20 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
     return {part: Mark(followed_since=mark.followed_since) for part, mark in last.marks.items()}
 
 
-def moved(mark: Mark, page: FetchedPage, asked: FetchRequest) -> Mark:
+def moved(mark: Mark, page: FetchedPage, request: FetchRequest) -> Mark:
     """Return the mark of a part after a page; a range requested by hand moves it only if it adjoins the data read before."""
-    base = replace(mark, followed_since=mark.followed_since or asked.at - asked.every)
+    base = replace(mark, followed_since=mark.followed_since or request.at - request.every)
     if page.memory is not None:
         base = replace(base, memory=page.memory)
-    by_hand = asked.since is not None
+    by_hand = request.since is not None
     if page.token is not None:
-        listing = Listing(opened_at=asked.at, token=page.token, since=page.since, end=page.end)
+        listing = Listing(opened_at=request.at, token=page.token, since=page.since, end=page.end)
         return base if by_hand else replace(base, listing=listing)
     base = replace(base, until=_until(mark.until, page))
     if by_hand:
         return base
-    whole = page.end is None or page.end >= asked.at
-    return replace(base, listing=None, done_at=asked.at if whole else mark.done_at)
+    whole = page.end is None or page.end >= request.at
+    return replace(base, listing=None, done_at=request.at if whole else mark.done_at)
 
 
 def _until(until: datetime | None, page: FetchedPage) -> datetime | None:
@@ -254,8 +254,8 @@ def store_collected(
     """Store fetches, all or none; return the rows added, repeated and rejected per feed."""
     counts: dict[str, dict[str, int]] = {}
     with store.transaction():
-        for one in collected:
-            fetched = _store(store, one, say)
+        for batch in collected:
+            fetched = _store(store, batch, say)
             counts[fetched.feed] = fetched.counts()
             if fetched.reason:
                 say(f"{fetched.feed} is {fetched.status}: {fetched.reason}")
@@ -342,7 +342,7 @@ def _collect(
     same = last if last is not None and last.at == at else None
     if same is not None and same.status == "done" and span[0] is None and same.options == options:
         return Collected(feed=feed, row=same, bounds=limits, new=False)
-    asked = FetchRequest(
+    request = FetchRequest(
         options=feed.options,
         at=_plain(at),
         every=feed.every,
@@ -361,10 +361,10 @@ def _collect(
         requests=same.requests if same else 0,
         finished=False,
         options=options,
-        marks=asked.marks,
+        marks=request.marks,
     )
     try:
-        row = _Fetch(store, feed, asked, transport, start, say).run(clock)
+        row = _Fetch(store, feed, request, transport, start, say).run(clock)
     finally:
         transport.close()
     return Collected(feed=feed, row=row, bounds=limits)
@@ -426,7 +426,7 @@ class _Fetch:
         self,
         store: Store,
         feed: Feed,
-        asked: FetchRequest,
+        request: FetchRequest,
         transport: Transport,
         start: Fetched,
         say: Callable[[str], None],
@@ -434,7 +434,7 @@ class _Fetch:
         self._store = store
         self._say = say
         self._feed = feed
-        self._asked = asked
+        self._asked = request
         self._transport = transport
         self._row = start
         self._before = start.requests

@@ -42,7 +42,9 @@ def bill(
         lost = store.execute(
             "SELECT 1 FROM reports WHERE lost > 0 AND ($job IS NULL OR job = $job) LIMIT 1", {"job": job}
         )
-        missed, _ = missed_apart(missed_jobs(store, [one for one in known if one.request.name in scored]))
+        missed, _ = missed_apart(
+            missed_jobs(store, [stored for stored in known if stored.request.name in scored])
+        )
         ended = scored | {
             name for (name,) in store.execute("SELECT job FROM reports WHERE finished OR withdrawn")
         }

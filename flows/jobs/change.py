@@ -150,9 +150,9 @@ def change_of(
 def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
     """Return each version of a job's terms as plain values: when it became known, and its changes."""
     rows = []
-    for k, one in enumerate(versions):
-        changes = [] if k == 0 else change_rows(term_changes(versions[k - 1].request, one.request))
-        rows.append({"known_at": one.known_at, "changes": changes})
+    for k, version in enumerate(versions):
+        changes = [] if k == 0 else change_rows(term_changes(versions[k - 1].request, version.request))
+        rows.append({"known_at": version.known_at, "changes": changes})
     return rows
 
 

@@ -194,7 +194,7 @@ def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]]
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
     from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.plans.query import asked_job
+    from slackwater.flows.plans.query import named_job
     from slackwater.flows.turn.context import Turn
 
     turn = Turn(
@@ -205,7 +205,7 @@ def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]]
         own_end=known.own_end,
         clock=now(),
     )
-    return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
+    return ranked_rows(turn, named_job(turn, name)), RANKED_COLUMNS
 
 
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
@@ -494,7 +494,7 @@ def show(
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
     from slackwater.optimization.job.times import loss_rows, times_rows
-    from slackwater.optimization.job.units import asked_words
+    from slackwater.optimization.job.units import request_words
 
     _need_warehouse(name, session)
     with session.reading() as store:
@@ -510,7 +510,7 @@ def show(
         ending = ending_of(job, decisions, own) if over else None
     value = {
         "job": job.request.model_dump(mode="json"),
-        **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
+        **request_words(job.request, job.step / pd.Timedelta(hours=1)),
         "origin": job.origin,
         "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
@@ -577,7 +577,9 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    changed = [{"known_at": one["known_at"], **row} for one in value["terms"] for row in one["changes"]]
+    changed = [
+        {"known_at": version["known_at"], **row} for version in value["terms"] for row in version["changes"]
+    ]
     if changed:
         blocks.append(_terms_table("Changes of the terms", changed))
     heading = "Request, with changes" if changed else "Request"

@@ -12,7 +12,7 @@ from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.reports import Report, reports_by_job
-from slackwater.optimization.job.units import asked_words
+from slackwater.optimization.job.units import request_words
 from slackwater.warehouse.store.connection import Store
 
 
@@ -62,7 +62,7 @@ class ListedJob:
             "market": request.where,
             "start": self.job.start,
             "deadline": self.job.deadline,
-            **asked_words(request, self.job.step / pd.Timedelta(hours=1)),
+            **request_words(request, self.job.step / pd.Timedelta(hours=1)),
             "origin": self.job.origin,
             "state": self.state,
             "late_probability": newest.get("late_probability"),

@@ -90,7 +90,7 @@ def write_report(
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
-    names = [one.market.key for one in places_of(turn, stored.request)]
+    names = [place.market.key for place in places_of(turn, stored.request)]
     key = parse_market(text)[0].key
     if key not in names:
         raise MarketError(

@@ -30,7 +30,7 @@ def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) 
     """Store decisions, each with its run; a decision issued before for the same job and slot is not changed."""
     if not rows:
         return
-    own = [name for name, one in DECISION.items() if one.column]
+    own = [name for name, field in DECISION.items() if field.column]
     table = [
         {name: row[name] for name in own}
         | {"slot": pd.Timestamp(row["slot"]), "run": run, "details": json.dumps(row)}
@@ -130,12 +130,14 @@ class JobLedger:
 
 def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
     """Read the decisions, their revisions and the reports of some jobs."""
-    asked = list(dict.fromkeys(names))
-    reports: dict[str, list[Report]] = {name: [] for name in asked}
-    for report in every_report(store, asked):
+    job_names = list(dict.fromkeys(names))
+    reports: dict[str, list[Report]] = {name: [] for name in job_names}
+    for report in every_report(store, job_names):
         reports[report.job].append(report)
     return JobLedger(
-        decisions=decisions_by_job(store, asked), reports=reports, revisions=revisions_by_job(store, asked)
+        decisions=decisions_by_job(store, job_names),
+        reports=reports,
+        revisions=revisions_by_job(store, job_names),
     )
 
 

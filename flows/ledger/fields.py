@@ -62,13 +62,13 @@ def columns_of(
     """Return the columns of a table; of ``rows`` a nullable column that is always null is left out, except probabilities."""
     shown = [
         name
-        for name, one in fields.items()
-        if one.heading
-        and where in one.shown
+        for name, field in fields.items()
+        if field.heading
+        and where in field.shown
         and (
             rows is None
-            or type(None) not in get_args(one.kind)
-            or one.format is risk
+            or type(None) not in get_args(field.kind)
+            or field.format is risk
             or any(row.get(name) is not None for row in rows)
         )
     ]
@@ -119,8 +119,10 @@ class PlannedSlot(TypedDict):
 def row_type(fields: Mapping[str, Field]) -> Any:
     """Return the type of rows with these fields, for pydantic."""
     kinds = {
-        name: Annotated[one.kind, Keys(**one.limits, **({"description": one.words} if one.words else {}))]
-        for name, one in fields.items()
+        name: Annotated[
+            field.kind, Keys(**field.limits, **({"description": field.words} if field.words else {}))
+        ]
+        for name, field in fields.items()
     }
     return TypedDict("Row", kinds)  # type: ignore[operator]
 
@@ -301,8 +303,8 @@ def _standby(job: OpenJob, made: Decision) -> str | None:
         return None
     held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
     instances = " and ".join(f"{count} {kind}" for count, kind in held if count)
-    elsewhere = made.standby_market not in (None, made.market)
-    where = f" in {zone_of(_standby_market(job, made))}" if elsewhere else ""
+    elsewhere = None if made.standby_market == made.market else made.standby_market
+    where = "" if elsewhere is None else f" in {job.live.names[elsewhere]}"
     return f"run {instances}{where} at once" if instances else "wait for the next decision"
 
 
@@ -642,7 +644,7 @@ INTERVALS: Final = read_fields("interval")
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     """Return a decision as plain values, as in ``decisions`` of the JSON answer without the reason for its policy."""
     there = job.in_market(made.market)
-    return {name: one.value(there, made) for name, one in DECISION.items() if one.value is not None}
+    return {name: field.value(there, made) for name, field in DECISION.items() if field.value is not None}
 
 
 MOST_STALE, MOST_ASSUMED = 3, 3  # Most notes on markets, and most assumptions, that are listed

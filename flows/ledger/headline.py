@@ -246,7 +246,9 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
         sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
     )
     gpus = [as_number(row.get("gpus")) for row in decisions]
-    in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
+    in_all = (
+        "" if None in gpus else f" ({plural(int(sum(gpu_count or 0 for gpu_count in gpus)), 'GPU')} in all)"
+    )
     ends = {row.get("slot_end") for row in decisions}
     until = f"until {utc(ends.pop())}" if len(ends) == 1 and None not in ends else "in the slot"
     kinds = [(spot, "spot instance"), (on_demand, "on-demand instance")]

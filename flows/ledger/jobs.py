@@ -73,7 +73,9 @@ def save_jobs(
     for request in requests:
         check_bounds(request)
         before = known.get(request.name)
-        if before is not None and all(one.request != request for one in [before, *terms_of(store, before)]):
+        if before is not None and all(
+            version.request != request for version in [before, *terms_of(store, before)]
+        ):
             others = [change.term for change in term_changes(before.request, request)]
             raise JobError(
                 f"job {request.name!r} is known with other terms ({', '.join(others)})",
@@ -117,8 +119,8 @@ _IN_FORCE = """
 
 
 def _job_rows(store: Store, known_at: pd.Timestamp | None) -> tuple[_JobRow, ...]:
-    asked = {"known_at": None if known_at is None else moment(known_at, "known_at")}
-    return tuple(store.execute(_IN_FORCE, asked))
+    parameters = {"known_at": None if known_at is None else moment(known_at, "known_at")}
+    return tuple(store.execute(_IN_FORCE, parameters))
 
 
 @lru_cache(maxsize=2)
@@ -209,4 +211,4 @@ def terms_of(store: Store, stored: StoredJob) -> list[StoredJob]:
     step, created = int(stored.step / pd.Timedelta(seconds=1)), microseconds(stored.created_at, "created_at")
     name = stored.request.name
     found = [_stored_job(name, spec, stored.origin, step, created, known_us) for spec, known_us, _ in rows]
-    return [one for one in found if isinstance(one, StoredJob)]
+    return [version for version in found if isinstance(version, StoredJob)]

@@ -180,7 +180,7 @@ def open_job(
         histories,
         [
             *been.items(),
-            *((one.reported_at, one.market) for one in counted if one.market),
+            *((own.reported_at, own.market) for own in counted if own.market),
             *((pd.Timestamp(row["revised_at"]), str(row["market"])) for row in revisions),
         ],
     )
@@ -208,8 +208,8 @@ def open_job(
             for history in histories
         ],
         places={
-            one.slot: at[report.market]
-            for report, one in zip(counted, reported, strict=True)
+            own.slot: at[report.market]
+            for report, own in zip(counted, reported, strict=True)
             if report.market is not None
         },
         revised=_revised(revisions, at, start=start, step=step, before=histories[0].known_at.floor(step)),
@@ -312,11 +312,11 @@ def launches_of(
 
 def _request_state(report: Report, advised: int) -> int | None:
     """Return the state of the request of a report, None if it says nothing of one; ``advised`` is the spot decided."""
-    asked = report.asked or advised
-    if report.granted is not None and asked:
-        return launch_state(report.granted, asked)
+    requested = report.asked or advised
+    if report.granted is not None and requested:
+        return launch_state(report.granted, requested)
     if report.lost:
         return PART if report.spot else NONE
-    if report.spot is not None and asked:
-        return launch_state(report.spot, asked)
+    if report.spot is not None and requested:
+        return launch_state(report.spot, requested)
     return ALL if report.held_minutes else None

@@ -137,7 +137,7 @@ def _report(row: dict[str, Any]) -> Report:
 def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
     """Return the reports in force at ``known_at``: the newest for every reported time up to then, ascending (M1.2)."""
     newest: dict[pd.Timestamp, Report] = {}
-    for report in sorted(reports, key=lambda one: (one.known_at, one.revision)):
+    for report in sorted(reports, key=lambda entry: (entry.known_at, entry.revision)):
         if known_at is None or max(report.known_at, report.reported_at) <= known_at:
             newest[report.reported_at] = report
     return [newest[when] for when in sorted(newest)]
@@ -208,20 +208,20 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
 
 
 def _check_launch(report: Report) -> None:
-    asked, granted, lost = report.asked, report.granted, report.lost
-    if asked is not None and granted is None:
+    requested, granted, lost = report.asked, report.granted, report.lost
+    if requested is not None and granted is None:
         raise JobError(
-            f"{asked} spot instances asked for by job {report.job!r}, and not how many were granted",
+            f"{requested} spot instances asked for by job {report.job!r}, and not how many were granted",
             remedy="say so with --granted N; 0 if the request was refused",
         )
-    if granted is not None and asked is None:
+    if granted is not None and requested is None:
         raise JobError(
             f"{granted} spot instances granted to job {report.job!r}, and no spot was advised in this slot",
             remedy="say how many were asked for with --asked N",
         )
     for key, value, least, most in (
-        ("asked", asked, 1, MOST_INSTANCES),
-        ("granted", granted, 0, asked or 0),
+        ("asked", requested, 1, MOST_INSTANCES),
+        ("granted", granted, 0, requested or 0),
         ("lost", lost, 1, MOST_INSTANCES),
         (HELD_MINUTES, report.held_minutes, 0, MOST_HELD),
     ):
@@ -244,16 +244,16 @@ def with_advised(report: Report, stored: StoredJob, decided: Mapping[pd.Timestam
         return report
     slot = slot_of_report(report, stored)
     advised = decided.get(slot, Allocation(0, 0))
-    asked, spot, on_demand = report.asked, report.spot, report.on_demand
-    if asked is None and report.granted is not None:
-        asked = advised.spot or None
+    requested, spot, on_demand = report.asked, report.spot, report.on_demand
+    if requested is None and report.granted is not None:
+        requested = advised.spot or None
     if spot is None and report.granted is not None:
         spot = report.granted
     elif spot is None and report.lost is not None:
         spot = max(0, advised.spot - report.lost)
     if spot is not None and on_demand is None:
         on_demand = advised.on_demand
-    return replace(report, asked=asked, spot=spot, on_demand=on_demand)
+    return replace(report, asked=requested, spot=spot, on_demand=on_demand)
 
 
 def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Report]) -> None:
@@ -341,10 +341,12 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         same = next((count for count in counts if count.reported_at == report.reported_at), None)
         if same is not None and same.says() == report.says():
             return same, False
-        after = [one.known_at for one in known if one.reported_at == report.reported_at]
+        after = [earlier.known_at for earlier in known if earlier.reported_at == report.reported_at]
         report = replace(report, known_at=max([report.known_at, *after]))
         taken = [
-            one for one in known if (one.reported_at, one.known_at) == (report.reported_at, report.known_at)
+            earlier
+            for earlier in known
+            if (earlier.reported_at, earlier.known_at) == (report.reported_at, report.known_at)
         ]
         report = replace(report, revision=len(taken))
         write_rows(

@@ -43,13 +43,13 @@ _UTILITIES = f"""
 
 def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
     """Return the rounds of these policies on every job, in the order of the jobs' rounds."""
-    asked = {"names": list(names)}
-    jobs = [str(job) for job, *_ in store.execute(f"SELECT job FROM ({_JOBS}) ORDER BY place", asked)]
+    parameters = {"names": list(names)}
+    jobs = [str(job) for job, *_ in store.execute(f"SELECT job FROM ({_JOBS}) ORDER BY place", parameters)]
     shape = (len(jobs), len(names))
     utilities, known_us = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
     if jobs:
         # One pass over columns: a year of rounds is a quarter of a million rows.
-        columns = store.arrays(_UTILITIES, asked)
+        columns = store.arrays(_UTILITIES, parameters)
         places = (columns["place"], columns["slot"])
         utilities[places], known_us[places] = columns["utility"], columns["known_us"]
     return Rounds(jobs=tuple(jobs), names=tuple(names), utilities=utilities, known_us=known_us)
@@ -77,16 +77,16 @@ def learn(
     single group. A job that has a round adds only the policies missing from it. The weights are those of this
     learner over all rounds so far, whichever learner computed the weights stored before.
     """
-    scored = tuple((at, one) for at, own in turns for one in own)
+    scored = tuple((at, score) for at, own in turns for score in own)
     learned = [rounds for rounds, _ in groups]
     groups_of: list[int] = []
-    for at, one in scored:
-        utilities = one.utilities()
+    for at, score in scored:
+        utilities = score.utilities()
         g = next(g for g, rounds in enumerate(learned) if utilities.keys() & set(rounds.names))
         groups_of.append(g)
-        learned[g] = learned[g].with_job(one.ended.run.name, utilities, microseconds(at, "at"))
+        learned[g] = learned[g].with_job(score.ended.run.name, utilities, microseconds(at, "at"))
     firsts = {
-        g: min(learned[g].jobs.index(one.ended.run.name) for (_, one), h in zip(scored, groups_of, strict=True) if h == g)
+        g: min(learned[g].jobs.index(score.ended.run.name) for (_, score), h in zip(scored, groups_of, strict=True) if h == g)
         for g in set(groups_of)
     }  # fmt: skip
     history = {
@@ -94,8 +94,8 @@ def learn(
         for g, first in firsts.items()
     }
     weights: list[dict[str, Any]] = []
-    for (at, one), g in zip(scored, groups_of, strict=True):
-        name, names = one.ended.run.name, learned[g].names
+    for (at, score), g in zip(scored, groups_of, strict=True):
+        name, names = score.ended.run.name, learned[g].names
         after = history[g][learned[g].jobs.index(name) - firsts[g]].log_weight
         weights += [
             {
@@ -105,7 +105,7 @@ def learn(
                 "utility": utility,
                 "log_weight": after[names.index(policy)],
             }
-            for policy, utility in one.utilities().items()
+            for policy, utility in score.utilities().items()
             if policy in names
         ]
     return NewRounds(scored=scored, rounds=tuple(learned), weights=tuple(weights))
@@ -116,12 +116,12 @@ def save_scored(store: Store, learned: NewRounds) -> None:
     if not learned.scored:
         return
     numbers, last = _numbers(store)
-    for _, one in learned.scored:
-        if one.ended.run.name not in numbers:
+    for _, score in learned.scored:
+        if score.ended.run.name not in numbers:
             last += 1
-            numbers[one.ended.run.name] = last
+            numbers[score.ended.run.name] = last
     rows = [{"round": numbers[row["job"]], **row} for row in learned.weights]
-    outcomes = [row for at, one in learned.scored for row in outcome_rows(one, at=at)]
+    outcomes = [row for at, score in learned.scored for row in outcome_rows(score, at=at)]
     with store.transaction():
         write_rows(store, "outcomes", pd.DataFrame(outcomes))
         write_rows(store, "weights", pd.DataFrame(rows))
@@ -198,8 +198,8 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
     found = [read_object(text, *_SCORED) for text in rows["details"]]
-    rows = rows[np.array([one is not None for one in found], dtype=bool)]
-    details = [one for one in found if one is not None]
+    rows = rows[np.array([details_of_row is not None for details_of_row in found], dtype=bool)]
+    details = [details_of_row for details_of_row in found if details_of_row is not None]
     return pd.DataFrame(
         {
             "job": rows["job"].to_numpy(),

@@ -65,7 +65,7 @@ def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
             expected="a job whose deadline is to come",
             remedy=f"give --at TIME if it was said before; else {another}",
         )
-    done = [one for one in reports_of(store, name, known_at=at) if one.ends]
+    done = [report for report in reports_of(store, name, known_at=at) if report.ends]
     if done:
         state = "finished" if done[0].finished else "withdrawn"
         raise JobError(

@@ -139,7 +139,7 @@ def _sizes(
     since: pd.Timestamp,
 ) -> set[int]:
     """Return the different sizes that ran from ``since`` to the report, as far as known."""
-    reported = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
+    reported = {report.held.total for report in (*stretch.between, stretch.report) if report.held is not None}
     before = stretch.before.held if stretch.before else None
     if before is not None and stretch.report.held is not None and reported == {before.total}:
         return reported  # reported at both ends: overrides the decisions in between

@@ -148,7 +148,9 @@ def _histories(
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
     followed = (FollowedMarket(market=Market.parse(key), source=source, at=slot) for key, source in markets)
-    requests = [history_request(one, settings, start=slot - days * _DAY) for one in followed]
+    requests = [
+        history_request(followed_market, settings, start=slot - days * _DAY) for followed_market in followed
+    ]
     return tuple(history for history in Reads(store).histories(requests) if isinstance(history, History))
 
 
@@ -322,13 +324,13 @@ def drifts(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
     series = [series_of(history, variable) for history in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
-    for one in series:
-        marks = drift_table([one])
+    for own in series:
+        marks = drift_table([own])
         for mark in rows_of(marks[marks["at"] > recent]):
             yield Finding(
-                subject=f"{one.key} {one.variable}",
+                subject=f"{own.key} {own.variable}",
                 since=mark["since"],
-                text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
+                text=f"{own.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
                 "but check whether the source or the market has changed",
             )
 
@@ -464,10 +466,10 @@ def alarms_of(
     """Return the alarms at ``at`` about jobs, some markets (key, source) and ingest, most serious first; writes nothing."""
     facts = read_alarm_facts(store, settings, markets, at=at)
     standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
-    found = {(kind, one.subject): one for kind, one in job_findings(store, settings, at=at)}
+    found = {(kind, finding.subject): finding for kind, finding in job_findings(store, settings, at=at)}
     for kind, check in CHECKS.items():
-        for one in check(facts):
-            found.setdefault((kind, one.subject), one)
+        for finding in check(facts):
+            found.setdefault((kind, finding.subject), finding)
     order = {kind: place for place, kind in enumerate(ALARM_KINDS)}
     keys = [key for key in found if key[0] not in settings.alarms.off]
     keys.sort(key=lambda key: (not ALARM_KINDS[key[0]].serious, order[key[0]], key[1]))
@@ -522,22 +524,22 @@ def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> 
         if latest is not None and pd.Timestamp(latest, unit="us", tz="UTC") > at:
             return Settled()
         standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
-        now = {(one.kind, one.subject): one for one in found}
-        raised = [one for key, one in now.items() if key not in standing]
-        cleared = [one for key, one in standing.items() if key not in now]
+        now = {(active.kind, active.subject): active for active in found}
+        raised = [active for key, active in now.items() if key not in standing]
+        cleared = [active for key, active in standing.items() if key not in now]
         if raised:
             write_rows(
                 store,
                 "alarms",
                 [
-                    {"kind": one.kind, "subject": one.subject, "raised_at": moment(at, "at"), "cleared_at": None,
-                     "severity": one.severity, "text": one.text, "began_at": moment(one.since, "since")}
-                    for one in raised
+                    {"kind": active.kind, "subject": active.subject, "raised_at": moment(at, "at"), "cleared_at": None,
+                     "severity": active.severity, "text": active.text, "began_at": moment(active.since, "since")}
+                    for active in raised
                 ],
             )  # fmt: skip
-        for one in cleared:
+        for active in cleared:
             store.execute(
                 "UPDATE alarms SET cleared_at = ? WHERE kind = ? AND subject = ? AND cleared_at IS NULL",
-                [moment(at, "at"), one.kind, one.subject],
+                [moment(at, "at"), active.kind, active.subject],
             )
     return Settled(raised=tuple(raised), cleared=tuple(cleared))

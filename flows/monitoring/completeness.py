@@ -73,28 +73,28 @@ def expected_updates(
         step_us=microseconds(step, "step"),
         known_at=moment(at, "at"),
     )
-    asked = [(Market.parse(market), grid) for market, _ in pairs]
+    requests = [(Market.parse(market), grid) for market, _ in pairs]
     found = []
-    for (market, source), known in zip(pairs, known_series(store, asked), strict=True):
+    for (market, source), known in zip(pairs, known_series(store, requests), strict=True):
         for kind in ("availability", "price"):
-            own = [one for one in known if one.source == source and one.kind == kind]
-            if (one := pick_product(own)) is not None:
-                found.append(_promise(market, one, grid, probed=known_conventions().probed_price(source)))
+            own = [product for product in known if product.source == source and product.kind == kind]
+            if (product := pick_product(own)) is not None:
+                found.append(_promise(market, product, grid, probed=known_conventions().probed_price(source)))
     return tuple(found)
 
 
-def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> ExpectedUpdate:
-    counts = one.kind == "availability"
+def _promise(market: str, series: KnownSeries, grid: SlotGrid, *, probed: bool) -> ExpectedUpdate:
+    counts = series.kind == "availability"
     return ExpectedUpdate(
         market=market,
-        source=one.source,
+        source=series.source,
         kind="count" if counts else "price",
-        sid=one.sid,
-        max_age=pd.Timedelta(one.age(grid), unit="us"),
-        every=pd.Timedelta(one.nominal_us, unit="us") if counts and one.nominal_us else None,
-        newest=None if one.latest_us is None else pd.Timestamp(one.latest_us, unit="us", tz="UTC"),
+        sid=series.sid,
+        max_age=pd.Timedelta(series.age(grid), unit="us"),
+        every=pd.Timedelta(series.nominal_us, unit="us") if counts and series.nominal_us else None,
+        newest=None if series.latest_us is None else pd.Timestamp(series.latest_us, unit="us", tz="UTC"),
         probed=probed,
-        constant=not counts and one.single,
+        constant=not counts and series.single,
     )
 
 
@@ -457,7 +457,7 @@ def staleness(facts: Facts) -> np.ndarray:
             ("price_at", price_old & ~count_old, price),
         ):
             for place in np.flatnonzero(old):
-                out[rows[place]] = _told_age(own["slot"].iloc[place], own[name].iloc[place], promise)
+                out[rows[place]] = _age_text(own["slot"].iloc[place], own[name].iloc[place], promise)
     return out
 
 
@@ -467,7 +467,7 @@ def _old(own: pd.DataFrame, name: str, promise: ExpectedUpdate | None) -> np.nda
     return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
 
 
-def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: ExpectedUpdate | None) -> str:
+def _age_text(slot: pd.Timestamp, seen: pd.Timestamp, promise: ExpectedUpdate | None) -> str:
     kind, limit = (
         ("value", "")
         if promise is None
@@ -526,13 +526,13 @@ def forecast_states(facts: Facts) -> States:
         gap | fell | (planned & (own["backfilled"].eq(True) | own["others_fell_back"].fillna("").ne("")))
     )
     for place, row in zip(np.flatnonzero(notable), rows_of(own[notable]), strict=True):
-        found.reason[place] = _told_forecast(
+        found.reason[place] = _forecast_text(
             row, facts.planner, stale[place] or ("gap" if gap[place] else "")
         )
     return found
 
 
-def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
+def _forecast_text(row: dict[str, object], planner: str, stale: str) -> str:
     """Describe everything unusual about an existing forecast."""
     parts = []
     if stale == "gap":

@@ -178,9 +178,9 @@ def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> Itera
     """Yield kind and finding of the problems of jobs at ``at``; the subject is ``job NAME``, optionally with a part."""
     for facts in read_job_facts(store, settings, at=at):
         for kind, check in CHECKS.items():
-            for one in check(facts):
-                subject = f"job {facts.job.request.name} {one.subject}".rstrip()
-                yield kind, replace(one, subject=subject)
+            for finding in check(facts):
+                subject = f"job {facts.job.request.name} {finding.subject}".rstrip()
+                yield kind, replace(finding, subject=subject)
 
 
 def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[JobFacts]:
@@ -240,8 +240,8 @@ def _newest_observed(
     store: Store, places: Iterable[tuple[str, str]], at: pd.Timestamp
 ) -> dict[tuple[str, str], pd.Timestamp]:
     """Return the time of the newest observation known at ``at`` of some markets, by market and source."""
-    asked = dict.fromkeys(places)
-    if not asked:
+    markets = dict.fromkeys(places)
+    if not markets:
         return {}
     rows = store.execute(
         "WITH own AS (SELECT sid, source, concat_ws('/', provider, region, zone, instance_type) AS market FROM series JOIN "
@@ -251,8 +251,8 @@ def _newest_observed(
         "AND observed_at <= $at UNION ALL SELECT sid, observed_at FROM availability SEMI JOIN own USING (sid) WHERE known_at "
         "<= $at AND observed_at <= $at) JOIN own USING (sid) GROUP BY market, source",
         {
-            "markets": [market for market, _ in asked],
-            "sources": [source for _, source in asked],
+            "markets": [market for market, _ in markets],
+            "sources": [source for _, source in markets],
             "at": moment(at, "at"),
         },
     )

@@ -156,7 +156,7 @@ def status_of(
             remedy="`slackwater status` without --market shows the followed markets",
         )
     found = alarms_of(store, settings, markets, at=at)
-    stand = {(one.kind, one.subject) for one in found}
+    stand = {(finding.kind, finding.subject) for finding in found}
     return Status(
         at=at,
         completeness=classify(facts, settings),

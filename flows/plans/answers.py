@@ -14,7 +14,7 @@ from slackwater.flows.following import FollowedMarket, choose_markets, step_of, 
 from slackwater.flows.ledger.fields import chance
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.plans.decisions import opened_to_decide
-from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
@@ -49,7 +49,7 @@ def issue_forecasts(
     Returns for each forecast the market, the forecast, and whether the availability was observed.
     Where it was not, the count forecast is meaningless.
     """
-    markets = _asked_markets(turn, market)
+    markets = _queried_markets(turn, market)
     histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
     made = [
         (followed, forecast, histories[followed].availability_observed)
@@ -72,7 +72,7 @@ def issue_forecasts(
 MOST_UNFOLLOWED = 3  # Number of unfollowed markets that an error message lists with the reason
 
 
-def _asked_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:
+def _queried_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:
     if market is not None:
         return [market_of(turn, market)]
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
@@ -122,7 +122,7 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
-def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
+def ranked_rows(turn: Turn, asked: NamedJob) -> list[dict[str, Any]]:
     """Return the markets of a multi-market job as plain values, in increasing order of expected total cost.
 
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
@@ -230,9 +230,9 @@ def _with_forecasts(
     read = read_all(turn, [(place, record_start(first)) for place in places])
     peers = peers_of(turn, places, start=record_start(first))
     job = job_in_markets(request, read)
-    beside = [peers[place] for place in places]
+    peers_of_places = [peers[place] for place in places]
     if planner == PERFECT:
-        ended = ended_job(job, first, read, peers=beside)
+        ended = ended_job(job, first, read, peers=peers_of_places)
         cases = [
             replace(case, forecasts=perfect_forecasts(case.window, settings.planning_horizon))
             for case in ended.cases
@@ -252,7 +252,7 @@ def _with_forecasts(
         else []
         for place in places
     ]
-    return ended_job(job, first, read, issued, beside)
+    return ended_job(job, first, read, issued, peers_of_places)
 
 
 def replayed_row(

@@ -120,7 +120,7 @@ def plan(
     from slackwater.flows.ledger.decisions import document
     from slackwater.flows.ledger.headline import data_end_note, issued_note, late_start_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
-    from slackwater.flows.plans.query import asked_job, named_moment, start_note
+    from slackwater.flows.plans.query import named_job, named_moment, start_note
     from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.job.request import slot_note
@@ -134,7 +134,7 @@ def plan(
             store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
         )
         turn = query_turn(session, store, moment.at, "plan", own_end=moment.own_end, clock=clock)
-        asked = asked_job(turn, job, market=market)
+        asked = named_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
         begins = (
             ""
@@ -151,8 +151,8 @@ def plan(
     issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
     if over and moment.own_end and not planned.is_of_turn:
         over = data_end_note(moment.at, clock)
-    told = [issued, asked.proposal, begins, rounded]
-    answer = plan_answer(row, told, planned.notes, clock, first=late, over=over)
+    notes = [issued, asked.proposal, begins, rounded]
+    answer = plan_answer(row, notes, planned.notes, clock, first=late, over=over)
     return replace(answer, value=document(row))
 
 

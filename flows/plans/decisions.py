@@ -22,7 +22,7 @@ from slackwater.flows.plans.one_job import (
     require_running,
     sharing_note,
 )
-from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
@@ -36,7 +36,7 @@ from slackwater.optimization.job.request import JobRequest, run_on
 from slackwater.warehouse.errors import JobError, PolicyError
 
 
-def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
+def opened_to_decide(turn: Turn, asked: NamedJob) -> OpenJob:
     """Return the state of a job with the forecasts for its decision; raises as `require_running` and `open_placed_job` do."""
     require_running(turn, asked)
     forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
@@ -132,7 +132,7 @@ def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
     Raises `JobError` if no job is open, `MarketError` for a request without a market. Stores nothing.
     """
     left_out: list[str] = []
-    placed = [request for one in requests if (request := _place_request(turn, one, left_out)) is not None]
+    placed = [request for job in requests if (request := _place_request(turn, job, left_out)) is not None]
     decided = decisions_as_of(turn, placed)
     notes = [*left_out, *decided.left_out]
     if not decided.rows:
@@ -157,7 +157,7 @@ def _place_request(turn: Turn, request: JobRequest, left_out: list[str]) -> JobR
     return placed_in(turn, request)[0]
 
 
-def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:
+def computed_plan(turn: Turn, asked: NamedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:
     """Return the decision of a running job under the options of ``query``, decided jointly unless ``alone``.
 
     ``own`` are the decisions and reports of the job. Nothing is stored. Raises `JobError` where the
@@ -188,16 +188,16 @@ def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger)
         "decided_with": [] if query.alone else others,
     }
     of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
-    notes = (*sharing_note(asked, others), *_asked_otherwise(asked, query, issued))
+    notes = (*sharing_note(asked, others), *_option_notes(asked, query, issued))
     return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
 
 
-def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
+def _group(turn: Turn, asked: NamedJob, left_out: list[str]) -> list[PlacedJob]:
     """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
     own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
     known = [job for job in turn.jobs() if job.request.name != asked.name]
     running = running_jobs(turn, [*known, own], left_out)
-    others = [one for one in running if one[0].request.name != asked.name]
+    others = [other for other in running if other[0].request.name != asked.name]
     jobs = [asked.placed, *others]
     return [
         jobs[k]
@@ -205,7 +205,7 @@ def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
     ]
 
 
-def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
+def _stated_instances(asked: NamedJob, held: Allocation, ledger: JobLedger) -> Report:
     """Return the instances given on the command line as an unstored report for the start of the slot.
 
     It includes the progress reported for that time. Raises `JobError` if there are more instances
@@ -227,14 +227,14 @@ def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> R
             expected=f"at most {most}, the {'n_max' if request.gpus_max is None else 'gpus_max'} of job {asked.name!r}",
             remedy="check --held-on-demand and --held-spot",
         )
-    same = [one for one in counting(reports, known_at=at) if one.reported_at == at]
+    same = [stated for stated in counting(reports, known_at=at) if stated.reported_at == at]
     before = same[-1] if same else Report(job=asked.name, reported_at=at, known_at=at)
     return replace(
         before, known_at=at, revision=before.revision + 1, on_demand=held.on_demand, spot=held.spot
     )
 
 
-def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> list[str]:
+def _option_notes(asked: NamedJob, query: PlanQuery, issued: Row | None) -> list[str]:
     """Return notes on how a decision under options differs from that of the turn, and on the issued decision."""
     found = []
     if query.alone:

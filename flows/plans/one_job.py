@@ -12,7 +12,7 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger, store
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.reports import Report, counting
-from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.formats import listed, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.optimization.job.definition import Allocation
@@ -21,7 +21,7 @@ from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import Store
 
 
-def require_running(turn: Turn, asked: AskedJob) -> None:
+def require_running(turn: Turn, asked: NamedJob) -> None:
     """Raise `JobError`, with the outcome of an ended job, if it has not begun or has ended at its markets' time."""
     job, name, at = asked.job, asked.name, asked.at
     if at < job.start:
@@ -46,7 +46,7 @@ def require_running(turn: Turn, asked: AskedJob) -> None:
         )
 
 
-def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
+def _how_it_ended(turn: Turn, asked: NamedJob) -> str:
     """Return the outcome of a stored job by its reports, else by its decisions; "" if its market cannot be read."""
     if not asked.is_stored:
         return ""
@@ -92,7 +92,7 @@ class PlannedJob:
     notes: tuple[str, ...] = ()
 
 
-def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
+def plan_job(turn: Turn, asked: NamedJob, query: PlanQuery) -> PlannedJob:
     """Return the decision of one job for a slot: as a turn has issued or would issue it, or under the options of ``query``.
 
     Nothing is stored. Raises `JobError` where the job does not run then, has done its work or
@@ -139,7 +139,7 @@ def _issued_at(store: Store, row: Row) -> str:
 MOST_NAMED = 4  # Most other jobs named in a note
 
 
-def sharing_note(asked: AskedJob, others: Sequence[str]) -> list[str]:
+def sharing_note(asked: NamedJob, others: Sequence[str]) -> list[str]:
     """Return a note that other jobs share the spot instances of the slot, or nothing."""
     if not others:
         return []
@@ -151,7 +151,7 @@ def sharing_note(asked: AskedJob, others: Sequence[str]) -> list[str]:
     return [f"{many} the spot of this slot: {listed(names)}. `--alone` plans {asked.name} by itself."]
 
 
-def _require_not_ended(turn: Turn, asked: AskedJob, ledger: JobLedger) -> None:
+def _require_not_ended(turn: Turn, asked: NamedJob, ledger: JobLedger) -> None:
     """Raise `JobError` if the slot is the present one and a report has ended the job since its start."""
     if turn.clock is None or not asked.at <= turn.clock < asked.at + asked.job.step:
         return
@@ -171,7 +171,7 @@ def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobEr
     )
 
 
-def _since(asked: AskedJob, issued: Row, ledger: JobLedger) -> list[str]:
+def _since(asked: NamedJob, issued: Row, ledger: JobLedger) -> list[str]:
     """Return a note if the reported instances differ from those that the issued decision assumes or requests."""
     at, step = asked.at, asked.job.step
     newest: Report | None = None

@@ -101,7 +101,7 @@ def usual_moment(
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
     slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
     wanted = [request for request in requests if any(_is_open(request, slot) for slot in slots)] or requests
-    ends = {one.name: _record_end(one, rows) for one in wanted}
+    ends = {job_request.name: _record_end(job_request, rows) for job_request in wanted}
     seen = max((end for end in ends.values() if end is not None), default=last)
     is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
     found = [TurnMoment(at=slots[0], slot=slots[0])]
@@ -109,14 +109,17 @@ def usual_moment(
         found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
     votes = Counter(
         end.floor(step)
-        for one in wanted
-        if (end := ends[one.name]) is not None and _is_open(one, end.floor(step))
+        for job_request in wanted
+        if (end := ends[job_request.name]) is not None and _is_open(job_request, end.floor(step))
     )
     common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
     past = TurnMoment(at=last, slot=common, own_end=True)
     is_past = newest is None and clock - seen > PAST
     found.insert(0 if is_past or (folder and not is_new) else len(found), past)
-    return next((one for one in found if any(_is_open(job, one.slot) for job in wanted)), found[0])
+    return next(
+        (job_request for job_request in found if any(_is_open(job, job_request.slot) for job in wanted)),
+        found[0],
+    )
 
 
 def fleet_moment(
@@ -235,7 +238,7 @@ def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedJob:
+class NamedJob:
     """A job named in a command, with its markets; ``is_stored`` if it is in the warehouse.
 
     ``is_elsewhere``: the command names another market than that of the stored job. ``proposal``
@@ -264,7 +267,7 @@ class AskedJob:
         return self.job, self.markets
 
 
-def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
+def named_job(turn: Turn, job: str, *, market: str | None = None) -> NamedJob:
     """Return the job of a command, by its file or its name, with its markets at the turn's time.
 
     ``market`` is its only market, or the home of a multi-market job; without it a file that names
@@ -283,7 +286,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         request, note_of_choice = proposed(turn, request)
     placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
-    return AskedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)
+    return NamedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)
 
 
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:
@@ -294,13 +297,13 @@ def _is_same(request: JobRequest, stored: StoredJob) -> bool:
         return False
 
 
-def _query_of_file(turn: MarketReader, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
+def _query_of_file(turn: MarketReader, stored: StoredJob, market: str | None, *, is_stored: bool) -> NamedJob:
     elsewhere = False
     if market is not None:
         there = market_of(turn, market)
         request = stored.request.model_copy(update={"market": there.market.key, "source": there.source})
         elsewhere = request.place != stored.request.place
         stored = replace(stored, request=request)
-    return AskedJob(
+    return NamedJob(
         job=stored, markets=markets_of(turn, stored.request), is_stored=is_stored, is_elsewhere=elsewhere
     )

@@ -38,7 +38,7 @@ def rent(
     types: Annotated[Path, option("Types of jobs (TOML), as examples/types.toml.", metavar="TYPES")],
     /,
     *,
-    asked: RentalRequest,
+    request: RentalRequest,
     session: Session = Session(),
 ) -> Answer:
     """Compute how many GPUs to rent for each job of a stream, so that jobs finish soonest within a budget; jobs never queue.
@@ -48,7 +48,7 @@ def rent(
     from slackwater.flows.renting.page import rent_report
     from slackwater.flows.renting.rent import rental_answer
 
-    value = rental_answer(types, asked, session)
+    value = rental_answer(types, request, session)
     if session.html is not None:
         value["html"] = str(session.html)
     return rent_report(value)

@@ -45,7 +45,7 @@ from slackwater.optimization.renting.simulation import (
     sensitivity,
 )
 from slackwater.optimization.renting.speedup import (
-    SIZE_LAWS,
+    SIZE_DISTRIBUTIONS,
     AmdahlSpeedup,
     Exponential,
     PowerSpeedup,
@@ -212,7 +212,7 @@ def _delay(part: TypePart) -> Delay:
             deadline_hours=stated.deadline_hours,
             value_usd=stated.value_usd,
             gamma=stated.decay,
-            size_law=SIZE_LAWS[part.sizes],
+            size_distribution=SIZE_DISTRIBUTIONS[part.sizes],
         )
     given = ", ".join(sorted(stated.model_dump(exclude_none=True, exclude={"decay"}))) or "nothing"
     raise JobError(f"a delay that gives {given}", expected="usd_per_hour, or deadline_hours and value_usd")
@@ -227,7 +227,7 @@ def _measure_types(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str
             known = sorted(chosen[column].unique().tolist())[:8]
             raise JobError(
                 f"no measured run with {column} {value!r}",
-                expected=f"one of {', '.join(str(one) for one in known)} for what stands before it",
+                expected=f"one of {', '.join(str(gpu) for gpu in known)} for what stands before it",
             )
         chosen = matching
     if part.torch_dtype is not None:
@@ -249,7 +249,7 @@ def _measure_types(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str
 
 
 def _words(values: Sequence[int] | np.ndarray) -> str:
-    return ", ".join(str(int(one)) for one in values)
+    return ", ".join(str(int(value)) for value in values)
 
 
 # ---
@@ -292,7 +292,7 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
         "hours_saved_by_one_more_gpu": found.response_hours - one_more.response_hours,
         "loss_saved_by_one_more_gpu": found.loss_per_hour - one_more.loss_per_hour,
         "mixed": found.mixed,
-        "types": [_type_row(one) for one in found.types],
+        "types": [_type_row(rental) for rental in found.types],
         "baselines": baselines(question, found),
         "frontier": frontier_rows(renting),
         "sensitivity": sensitivity_rows(renting),
@@ -300,16 +300,16 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
     }
 
 
-def _type_row(one: TypeRental) -> RentedType:
+def _type_row(rental: TypeRental) -> RentedType:
     return {
-        "type": one.kind.name,
-        "rate_per_hour": one.kind.rate_per_hour,
-        "load_gpus": one.kind.load,
-        "widths": [{"gpus": share.width, "probability": share.probability} for share in one.shares],
-        "response_hours": one.response_hours,
-        "gpus": one.gpus,
-        "spend": one.spend,
-        "loss_per_hour": one.loss_per_hour,
+        "type": rental.kind.name,
+        "rate_per_hour": rental.kind.rate_per_hour,
+        "load_gpus": rental.kind.load,
+        "widths": [{"gpus": share.width, "probability": share.probability} for share in rental.shares],
+        "response_hours": rental.response_hours,
+        "gpus": rental.gpus,
+        "spend": rental.spend,
+        "loss_per_hour": rental.loss_per_hour,
     }
 
 
@@ -341,7 +341,7 @@ def _compare_plans(name: str, question: Question, make: Callable[[], Rental]) ->
 
 
 def _rental_row(name: str, question: Question, rental: Rental) -> dict[str, Any]:
-    types = [one.kind for one in rental.types]
+    types = [rented.kind for rented in rental.types]
 
     def play(rng: np.random.Generator) -> StreamMeans:
         stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
@@ -432,12 +432,12 @@ def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
     return [
         {
             "arrivals_of": only or "all types",
-            "factor": one.factor,
-            "response_hours": one.rental.response_hours if one.rental else None,
-            "loss_per_hour": one.rental.loss_per_hour if one.rental else None,
+            "factor": case.factor,
+            "response_hours": case.rental.response_hours if case.rental else None,
+            "loss_per_hour": case.rental.loss_per_hour if case.rental else None,
         }
         for only in _scopes(renting)
-        for one in sensitivity(renting, only=only)
+        for case in sensitivity(renting, only=only)
     ]
 
 
@@ -537,26 +537,26 @@ def _gpus_each(market: Market, stated: int | None) -> int:
 MOST_GPUS = 100_000
 
 
-def rental_answer(file: Path, asked: RentalRequest, session: Session) -> dict[str, Any]:
+def rental_answer(file: Path, request: RentalRequest, session: Session) -> dict[str, Any]:
     """Return widths, baselines and sensitivity for a budget, at a list price or at the price of a market."""
-    if asked.price is not None and asked.market is not None:
+    if request.price is not None and request.market is not None:
         raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
-    types, notes = read_types(file, None if asked.runs is None else _read_runs(asked.runs))
+    types, notes = read_types(file, None if request.runs is None else _read_runs(request.runs))
     market: dict[str, Any] | None = None
-    restart_hours = asked.restart_minutes / 60.0
-    if asked.market is not None:
+    restart_hours = request.restart_minutes / 60.0
+    if request.market is not None:
         market, price = market_price(
-            asked.market, asked.budget, model=asked.model, restart_hours=restart_hours, session=session,
-            gpus=asked.gpus_per_instance,
+            request.market, request.budget, model=request.model, restart_hours=restart_hours, session=session,
+            gpus=request.gpus_per_instance,
         )  # fmt: skip
-        answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say)
+        answer = answer_of(_question(request, types, price.paid_usd, price.lost), say)
         market |= market_row(price, restart_hours)
-        market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))
+        market["at_list_price"] = _at_list_price(_question(request, types, price.on_demand_usd, 0.0))
         notes.append(
             "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
         )
     else:
-        answer = answer_of(_question(asked, types, asked.price or 1.0, 0.0), say)
+        answer = answer_of(_question(request, types, request.price or 1.0, 0.0), say)
     return answer | {"types_file": str(file), "market": market, "notes": notes}
 
 
@@ -566,22 +566,22 @@ def _read_runs(folder: Path) -> pd.DataFrame:
     return read_runs(folder)
 
 
-def _question(asked: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:
+def _question(request: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:
     """Return the renting problem at ``price`` USD per GPU-hour, with jobs made longer by the share ``lost`` to restarts."""
     if not 0.0 < price < float("inf"):
         raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
-    if asked.budget / price > MOST_GPUS:
+    if request.budget / price > MOST_GPUS:
         raise SettingsError(
-            f"a budget for {asked.budget / price:,.0f} GPUs",
+            f"a budget for {request.budget / price:,.0f} GPUs",
             expected=f"at most {MOST_GPUS:,}",
             remedy="give a smaller --budget, or a higher --price",
         )
     slowed = tuple(replace(kind, mean_hours=kind.mean_hours * (1.0 + lost)) for kind in types)
-    money = asked.price is not None or asked.market is not None
+    money = request.price is not None or request.market is not None
     return Question(
-        renting=Renting(types=slowed, budget=asked.budget, whole=asked.whole, price=price),
+        renting=Renting(types=slowed, budget=request.budget, whole=request.whole, price=price),
         unit="USD per hour" if money else "GPUs",
-        seed=asked.seed,
+        seed=request.seed,
     )
 
 

@@ -56,12 +56,12 @@ def fill(
             remedy="give --at TIME",
         )
     config = session.config
-    step, asked = step_of(config), completed(read_tuning_request(request))
+    step, completed_request = step_of(config), completed(read_tuning_request(request))
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
         at, own_end = session.moment(store)
         turn = query_turn(session, store, at.floor(step), "fill", own_end=own_end)
-        filled = fill_request(turn, asked, model, policy=policy, plans=plans)
+        filled = fill_request(turn, completed_request, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)
         if run:
             say("replay to the deadline")

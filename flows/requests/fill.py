@@ -85,16 +85,16 @@ def followed_of(offer: Offer) -> FollowedMarket:
     return FollowedMarket(market=offer.market, source=offer.source, at=offer.at)
 
 
-def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_out: list[str]) -> list[Offer]:
-    """Return the offers at the turn's time: the markets named by ``asked``, else all markets with known GPUs.
+def offers_of(turn: Turn, *, named: Sequence[str], gpu_model: str | None, left_out: list[str]) -> list[Offer]:
+    """Return the offers at the turn's time: the markets ``named``, else all markets with known GPUs.
 
-    Reasons for leaving out markets are appended to ``left_out``. Without ``asked`` only the `EACH_KIND` cheapest recent offers
+    Reasons for leaving out markets are appended to ``left_out``. Without ``named`` only the `EACH_KIND` cheapest recent offers
     of every kind (GPU model and GPUs per instance) are returned. Raises `MarketError` if none is left.
     """
-    found = _complete_request(turn, asked, left_out) if asked else _usable_markets(turn, left_out)
+    found = _complete_request(turn, named, left_out) if named else _usable_markets(turn, left_out)
     if gpu_model is not None:
         others = sorted({gpu.gpu_model for gpu in found.values() if gpu.gpu_model != gpu_model})
-        found = {one: gpu for one, gpu in found.items() if gpu.gpu_model == gpu_model}
+        found = {name: gpu for name, gpu in found.items() if gpu.gpu_model == gpu_model}
         if not found:
             raise MarketError(
                 f"no market with {gpu_model} is observed at {turn.at}",
@@ -102,7 +102,7 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
                 remedy="leave gpu_model out, or name markets; `slackwater markets` lists them",
             )
     offers = _offers(turn, found, left_out)
-    kept = offers if asked else cheapest_offers(offers, left_out)
+    kept = offers if named else cheapest_offers(offers, left_out)
     if not kept:
         reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
@@ -113,9 +113,9 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
     return kept
 
 
-def _complete_request(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[FollowedMarket, GpuType]:
+def _complete_request(turn: Turn, named: Sequence[str], left_out: list[str]) -> dict[FollowedMarket, GpuType]:
     found = {}
-    for text in asked:
+    for text in named:
         followed = market_of(turn, text)
         gpu = rated_gpu(followed.market)
         if gpu is None:
@@ -272,7 +272,7 @@ class FilledRequest(filling.Filled):
 
 def fill(
     turn: Turn,
-    asked: Completed,
+    completed_request: Completed,
     model: ConfigurationModel,
     *,
     policy: str | None = None,
@@ -283,14 +283,14 @@ def fill(
     Raises `JobError` if no configuration can run, is in time or is within the budget; `MarketError` if no market has a
     known GPU.
     """
-    request = asked.request
-    model_name_of(asked)  # raises for an unknown model before anything is read
+    request = completed_request.request
+    model_name_of(completed_request)  # raises for an unknown model before anything is read
     left_out: list[str] = []
-    offers = offers_of(turn, asked=request.markets, gpu_model=request.gpu_model, left_out=left_out)
+    offers = offers_of(turn, named=request.markets, gpu_model=request.gpu_model, left_out=left_out)
     runs = measured_runs(turn.store, known_at=turn.at)
     by, why = _policy(turn, policy)
     filled = filling.fill_offers(
-        asked,
+        completed_request,
         offers,
         Knowledge(model=with_measured(model, runs)),
         by,
@@ -313,17 +313,19 @@ def fill(
     )
 
 
-def _alike(turn: Turn, asked: Sequence[str], offer: Offer) -> tuple[str, ...]:
+def _alike(turn: Turn, named: Sequence[str], offer: Offer) -> tuple[str, ...]:
     """Return requested names or patterns of the markets with the instances of an offer; empty if it is the only market."""
-    found = _complete_request(turn, asked, []) if asked else _usable_markets(turn, [])
+    found = _complete_request(turn, named, []) if named else _usable_markets(turn, [])
     alike = {
-        one.market.key: one.market for one in found if one.market.instance_type == offer.market.instance_type
+        other.market.key: other.market
+        for other in found
+        if other.market.instance_type == offer.market.instance_type
     }
     if len(alike) < 2:
         return ()
     return (
         tuple(alike)
-        if asked
+        if named
         else tuple(sorted({f"{market.provider}/*/*/{market.instance_type}" for market in alike.values()}))
     )
 
@@ -334,21 +336,21 @@ def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
 
 def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     """Return the filled request as plain values."""
-    winner, asked = filled.winner, filled.asked
+    winner, completed_request = filled.winner, filled.completed
     candidate = winner.candidate
     widest = candidate.widths[-1]
     request = candidate.request
     return {
-        "request": asked.request.model_dump(mode="json", exclude_none=True),
+        "request": completed_request.request.model_dump(mode="json", exclude_none=True),
         "at": candidate.offer.at,
         "deadline": request.ends,
-        "rule": RULES[asked.request.objective],
+        "rule": RULES[completed_request.request.objective],
         "assumed": list(filled.assumed),
         "outside": list(dict.fromkeys(text for width in candidate.widths for text in width.outside)),
         "knowledge": filled.source,
         "measured_runs": filled.measured,
         "configuration": _configuration(candidate),
-        "tokens": asked.tokens,
+        "tokens": completed_request.tokens,
         "tokens_per_second": {"median": widest.tokens_per_second, "low": widest.low, "high": widest.high},
         "validity": _validity(filled.knowledge, candidate),
         "widths": [_width_row(candidate, n) for n in range(len(candidate.widths))],
@@ -525,7 +527,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_literal(one) for one in value)}]"
+        return f"[{', '.join(_literal(element) for element in value)}]"
     return str(value.isoformat())
 
 
@@ -557,9 +559,9 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
     names = [name for name in BASELINES if name != policy.name]
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
     others = []
-    for one, its in zip(planned[1:], ended[1:], strict=True):
+    for plan, its in zip(planned[1:], ended[1:], strict=True):
         decided, alone = replay_ended(its, [policy, OnDemandOnly()])
-        others.append((one, decided, alone))
+        others.append((plan, decided, alone))
     return ReplayedRequest(
         scored=scored,
         low=_replay_misjudged(ended[0], planned[0], policy, "low"),
@@ -576,8 +578,8 @@ def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     )
     slots: dict[FollowedMarket, list[pd.Timestamp]] = {}
     whole: dict[FollowedMarket, FollowedMarket] = {}
-    for one in planned:
-        followed, request = followed_of(one.candidate.offer), one.candidate.request
+    for plan in planned:
+        followed, request = followed_of(plan.candidate.offer), plan.candidate.request
         first, last = first_slot(request, step), request.ends.floor(step) - step
         newest = ends[(followed.market.key, followed.source)]
         if newest < last - step:
@@ -603,13 +605,13 @@ def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
     return [
         ended_job(
-            *job_on(one.candidate.request, histories[later]),
+            *job_on(plan.candidate.request, histories[later]),
             histories[later],
             [forecasts[later]],
             [peers[later]],
         )
-        for one in planned
-        for later in (whole[followed_of(one.candidate.offer)],)
+        for plan in planned
+        for later in (whole[followed_of(plan.candidate.offer)],)
     ]
 
 
@@ -651,13 +653,15 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         "at_high": _outcome_row(ran.high, ended.start, step, valued, observed),
         "runners_up": [
             {
-                "label": one.candidate.label,
-                "market": one.candidate.offer.key,
-                "expected_cost_usd": one.expected.cost_usd,
-                **_outcome_row(decided, one.live.start, step, valued, one.history.availability_observed),
-                "on_demand_only_usd": other.total_cost_usd if one.live.seen[0].on_demand.known else None,
+                "label": replayed.candidate.label,
+                "market": replayed.candidate.offer.key,
+                "expected_cost_usd": replayed.expected.cost_usd,
+                **_outcome_row(
+                    decided, replayed.live.start, step, valued, replayed.history.availability_observed
+                ),
+                "on_demand_only_usd": other.total_cost_usd if replayed.live.seen[0].on_demand.known else None,
             }
-            for one, decided, other in ran.others
+            for replayed, decided, other in ran.others
         ],
         "regret_usd": first["cost_usd"]
         - min([first["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
@@ -685,4 +689,6 @@ def _outcome_row(
 def _slots(scored: Scored, step: pd.Timedelta) -> list[ReplayedSlot]:
     (window,) = scored.ended.windows
     held = scored.outcomes[0].allocations
-    return [held_in(window, t, scored.ended.start + t * step, one) for t, one in enumerate(held)]
+    return [
+        held_in(window, t, scored.ended.start + t * step, allocation) for t, allocation in enumerate(held)
+    ]

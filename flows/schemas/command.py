@@ -30,7 +30,7 @@ def schema(
     if name is not None:
         value = forms.schema(name)
         return Answer(title=value["title"], value=value, blocks=[Verbatim(json.dumps(value, indent=2))])
-    rows = [{"name": one, "title": forms.schema(one)["title"]} for one in forms.names()]
+    rows = [{"name": form_name, "title": forms.schema(form_name)["title"]} for form_name in forms.names()]
     return Answer(
         title="Schemas",
         value={"schemas": rows},
@@ -70,17 +70,17 @@ def init(
         ]
     elif deployments:
         path = out or Path(DEPLOYMENTS_FILE.name)
-        beside = path.with_name(AUTOMATIONS_FILE.name)
+        automations_path = path.with_name(AUTOMATIONS_FILE.name)
         texts = {
             path: DEPLOYMENTS_FILE.read_text(encoding="utf-8"),
-            beside: AUTOMATIONS_FILE.read_text(encoding="utf-8"),
+            automations_path: AUTOMATIONS_FILE.read_text(encoding="utf-8"),
         }
-        value = {"deployments": str(path), "automations": str(beside)}
+        value = {"deployments": str(path), "automations": str(automations_path)}
         lines = [
             f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known, and then "
             "`python -m slackwater.flows.engine.closing` makes them refuse unknown parameters.",
-            f"{beside}: what ends runs whose process has died, and makes their turn once more. "
-            f"`prefect automation create --from-file {beside}` makes it known.",
+            f"{automations_path}: what ends runs whose process has died, and makes their turn once more. "
+            f"`prefect automation create --from-file {automations_path}` makes it known.",
         ]
     else:
         path = out or Path(SETTINGS_FILE)
@@ -88,15 +88,15 @@ def init(
         lines = [
             f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
         ]
-    for one in texts:
-        if one.exists():
-            raise SettingsError(f"{one} exists already", remedy="name another file with --out")
-    for one, text in texts.items():
+    for name in texts:
+        if name.exists():
+            raise SettingsError(f"{name} exists already", remedy="name another file with --out")
+    for name, text in texts.items():
         try:
-            with one.open("x", encoding="utf-8") as file:
+            with name.open("x", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
             raise SettingsError(
-                f"{one}: {error.strerror}", remedy="name a file that can be written"
+                f"{name}: {error.strerror}", remedy="name a file that can be written"
             ) from error
     return Answer(title="Files", value=value, blocks=lines)

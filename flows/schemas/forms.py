@@ -869,7 +869,7 @@ def schema_of(form: Any) -> dict[str, Any]:
 def _inline_references(part: Any, definitions: Mapping[str, Any]) -> Any:
     """Return part of a schema with each reference replaced by its definition."""
     if isinstance(part, list):
-        return [_inline_references(one, definitions) for one in part]
+        return [_inline_references(element, definitions) for element in part]
     if not isinstance(part, Mapping):
         return part
     own = {key: _inline_references(value, definitions) for key, value in part.items() if key != "$ref"}
@@ -902,8 +902,8 @@ def schema(name: str) -> dict[str, Any]:
     """Return the published JSON Schema of an answer; raises `InputError` for an unknown name."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
     if name == "decision":
-        told = {"title": "Decision of slackwater for a job and a slot", "description": PROMISE}
-        return head | {"$id": "urn:slackwater:decision:2"} | told | schema_of(row_type(DECISION))
+        heading = {"title": "Decision of slackwater for a job and a slot", "description": PROMISE}
+        return head | {"$id": "urn:slackwater:decision:2"} | heading | schema_of(row_type(DECISION))
     if name not in FORMS:
         raise InputError(f"unknown schema {name!r}", expected=f"one of {', '.join(names())}")
     title, form = FORMS[name]

@@ -556,7 +556,7 @@ def _market_blocks(scores: Scores) -> list[Block]:
         "compared": "compared with last value",
     }
     measured = _measured_words(rows)
-    mine: dict[str, Column | str] = {
+    own_columns: dict[str, Column | str] = {
         "market": "market",
         **common,
         **{key: measured[key] for key in ("coverage_80", "fallback_share") if key in measured},
@@ -566,7 +566,7 @@ def _market_blocks(scores: Scores) -> list[Block]:
     blocks: list[Block] = []
     if own:
         title = f"{scores.default} by market, all steps"
-        blocks.append(Table(title, own, mine, sortable=True, most=ON_TERMINAL))
+        blocks.append(Table(title, own, own_columns, sortable=True, most=ON_TERMINAL))
     if len(rows) > len(own):
         title = f"Every model in {plural(len({row['market'] for row in rows}), 'market')}"
         table = Table(title, rows, each, sortable=True, marked=is_last_value)

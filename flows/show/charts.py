@@ -66,8 +66,8 @@ def finished(
     for key in ("$schema", "config"):  # the bundle fixes the version, and the page the theme
         spec.pop(key, None)
     if len(legend) > 1:
-        beside = max((len(line) for label in labels for line in label.split("\n")), default=8)
-        spec["usermeta"] = {"entry": 34 + 7 * max(map(len, legend)), "labels": 6 * min(beside, 36)}
+        margin = max((len(line) for label in labels for line in label.split("\n")), default=8)
+        spec["usermeta"] = {"entry": 34 + 7 * max(map(len, legend)), "labels": 6 * min(margin, 36)}
     return with_data(spec, **rows)
 
 
@@ -685,7 +685,7 @@ def _fill_chart(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
     data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}
     own = {name: plain_rows(rows) for name, rows in (data | more).items()}
-    return made | {"layer": [one for one in made["layer"] if own[one["data"]["name"]]], "datasets": own}
+    return made | {"layer": [layer for layer in made["layer"] if own[layer["data"]["name"]]], "datasets": own}
 
 
 @cache

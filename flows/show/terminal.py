@@ -186,7 +186,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
                 line = word
                 continue
             line = _break_word(line, word, room, own)
-        lines += [lead + one if one else one for one in (*own, line)]
+        lines += [lead + part if part else part for part in (*own, line)]
     return lines
 
 

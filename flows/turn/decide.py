@@ -128,21 +128,21 @@ def decide_together(
     ``issued`` the decisions issued before, whose spot is not available any more.
     """
     opened: dict[str, list[tuple[int, OpenJob]]] = {}
-    for place, one in running:
-        opened.setdefault(one.request.name, []).append((place, one))
+    for place, state in running:
+        opened.setdefault(state.request.name, []).append((place, state))
     promised: Counter[tuple[pd.Timestamp, str]] = Counter()
     for row in (row for rows in issued for row in rows):
         promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
-    trajectories = [_trajectory([one for _, one in states]) for states in opened.values()]
+    trajectories = [_trajectory([state for _, state in states]) for states in opened.values()]
     made = decide_all(trajectories, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
     for (name, states), decisions in zip(opened.items(), made, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
-        for (place, one), decision in zip(states, decisions, strict=True):
+        for (place, state), decision in zip(states, decisions, strict=True):
             if isinstance(decision, Undecided):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
             elif decision is not None:
-                row = row_of(one.after(before), decision)
+                row = row_of(state.after(before), decision)
                 before[decision.slot] = (
                     row["market"] if decision.allocation.total else None,
                     decision.allocation,
@@ -204,7 +204,7 @@ def _open_states(
     forecasts = planned_forecasts(turns[-1], list(newest.values()), planned)
     deciding = pool.deciders([turn.at for turn in turns])
     opened: list[OpenJob | Exception] = []
-    for place, group in groupby(lacking, key=lambda one: one[0]):
+    for place, group in groupby(lacking, key=lambda pair: pair[0]):
         jobs = [_with_forecasts(job, forecasts) for _, job in group]
         opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened

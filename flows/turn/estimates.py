@@ -126,18 +126,18 @@ def read_estimations(
             load_fitted,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
-            panels=list(dict.fromkeys(one.panel for one in needed_here)),
+            panels=list(dict.fromkeys(estimate.panel for estimate in needed_here)),
             fitted_at=at,
             known_at=turn.at,
         )
-        for one in needed_here:
-            state = states.get((one.panel, one.variable))
+        for estimate in needed_here:
+            state = states.get((estimate.panel, estimate.variable))
             if state is None:
                 continue
             try:
-                fitted[one] = _restore(one, state.state)
+                fitted[estimate] = _restore(estimate, state.state)
             except ForecastError as error:
-                turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
+                turn.say(f"{model} of {estimate.panel} is estimated again at {at}: {error}")
                 unreadable.append(state)
     return Estimations(needed=needed, fitted=fitted, unreadable=tuple(unreadable))
 
@@ -149,8 +149,8 @@ def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates)
         for estimation in _all_estimations(estimations.needed)
         if estimation not in estimations.fitted
     ]
-    fresh = _estimate_all(turn, [one for one in lacking if one not in before])
-    return {one: before[one] if one in before else fresh[one] for one in lacking}
+    fresh = _estimate_all(turn, [key for key in lacking if key not in before])
+    return {key: before[key] if key in before else fresh[key] for key in lacking}
 
 
 def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:

@@ -171,7 +171,7 @@ class ForecastFacts:
 
 def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
     """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
-    placed = [one for lacking in group for one in lacking.work.placed()]
+    placed = [market for lacking in group for market in lacking.work.placed()]
     return ForecastFacts(
         turns=tuple(group),
         estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),
@@ -325,7 +325,7 @@ def is_beginning(short: History, long: History) -> bool:
     columns = [(short.price, long.price), (short.available, long.available)]
     if short.within is not None and long.within is not None:
         columns.append((short.within, long.within))
-    same = all(np.array_equal(one[a:], other[b : b + size], equal_nan=True) for one, other in columns)
+    same = all(np.array_equal(column[a:], other[b : b + size], equal_nan=True) for column, other in columns)
     return same and bool(
         short.frame[ROW_KNOWN_AT].array[a:].equals(long.frame[ROW_KNOWN_AT].array[b : b + size])
     )
@@ -413,7 +413,7 @@ def _in_order(
 ) -> Iterator[tuple[str, Forecast]]:
     """Yield the new forecasts with their source, in the order in which single turns would issue them."""
     made = {
-        place: {(one.predictor, one.issued_at): one for one in result.issued}
+        place: {(forecast.predictor, forecast.issued_at): forecast for forecast in result.issued}
         for place, result in done.items()
     }
     for lacking in group:

@@ -42,13 +42,15 @@ def open_jobs(
     """
     ledger = turn.read(read_ledger, [job.request.name for job, _ in jobs]) if ledger is None else ledger
     first = record_start(min((job.start for job, _ in jobs), default=turn.at))
-    asked = [
+    followed_markets = [
         (market, min(market.at, job.start if forecasts is None else record_start(job.start)))
         for job, markets in jobs
         for market in markets
     ]
-    peers = {} if forecasts is None else peers_of(turn, [one for one, _ in asked], start=first)
-    read = iter(try_histories(turn, asked))
+    peers = (
+        {} if forecasts is None else peers_of(turn, [request for request, _ in followed_markets], start=first)
+    )
+    read = iter(try_histories(turn, followed_markets))
     found: list[OpenJob | Exception] = []
     for job, markets in jobs:
         histories, name = [next(read) for _ in markets], job.request.name
@@ -93,18 +95,18 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     known: dict[FollowedMarket, dict[pd.Timestamp, Forecast]] = {}
     lacking: dict[FollowedMarket, set[pd.Timestamp]] = {}
     for job, markets in jobs:
-        for one in markets:
-            by_slot = known.setdefault(one, {})
-            by_slot |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
-            needed = [one.at] if job.request.may_move else pd.date_range(job.start, one.at, freq=step)
-            lacking.setdefault(one, set()).update(needed)
-    origins = {one: sorted(slots - set(known[one])) for one, slots in lacking.items()}
-    origins = {one: slots for one, slots in origins.items() if slots}
+        for key in markets:
+            by_slot = known.setdefault(key, {})
+            by_slot |= {forecast.issued_at: forecast for forecast in issued[job.request.name, key.key]}
+            needed = [key.at] if job.request.may_move else pd.date_range(job.start, key.at, freq=step)
+            lacking.setdefault(key, set()).update(needed)
+    origins = {key: sorted(slots - set(known[key])) for key, slots in lacking.items()}
+    origins = {key: slots for key, slots in origins.items() if slots}
     if origins:
         histories, prepared = ready(turn, origins, [planner])
-        for one in origins:
-            made = forecasts_of(histories[one], prepared.batches[one], settings=turn.settings)
-            known[one] |= {forecast.issued_at: forecast for forecast in made}
+        for key in origins:
+            made = forecasts_of(histories[key], prepared.batches[key], settings=turn.settings)
+            known[key] |= {forecast.issued_at: forecast for forecast in made}
     return {
         (job.request.name, market.key): [known[market][slot] for slot in sorted(known[market])]
         for job, markets in jobs

@@ -55,7 +55,7 @@ class Group(Generic[P]):
     def lacking(self, job: str) -> list[P]:
         """Return the policies that were not replayed on a job."""
         lacking = self.rounds.lacking(job)
-        return [one for name, one in zip(self.names, self.policies, strict=True) if name in lacking]
+        return [policy for name, policy in zip(self.names, self.policies, strict=True) if name in lacking]
 
     def weights_after(self) -> list[np.ndarray]:
         """Return the weights after each round, each of shape (policies,)."""

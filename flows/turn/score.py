@@ -127,15 +127,15 @@ def score_slots(facts: ScoreFacts) -> SlotScores:
     calls = [{"ended": ended, "policies": policies} for of_turn in facts.ended for ended, policies in of_turn]
     made: Iterator[Scored | str] = iter(turns[-1].fan(score_ended, calls))
     found = [[next(made) for _ in of_turn] for of_turn in facts.ended]
-    scored = [[one for one in of_turn if isinstance(one, Scored)] for of_turn in found]
-    failed = tuple(tuple(one for one in of_turn if isinstance(one, str)) for of_turn in found)
+    scored = [[score for score in of_turn if isinstance(score, Scored)] for of_turn in found]
+    failed = tuple(tuple(score for score in of_turn if isinstance(score, str)) for of_turn in found)
     learned = learn(
         [(turn.at, of_turn) for turn, of_turn in zip(turns, scored, strict=True)],
-        groups=[(one.rounds, one.learner) for one in (pool, pool.movers)],
+        groups=[(score.rounds, score.learner) for score in (pool, pool.movers)],
     )
     scores = SlotScores(
         results=Results(learned=learned),
-        names=tuple(tuple(one.ended.run.name for one in of_turn) for of_turn in scored),
+        names=tuple(tuple(score.ended.run.name for score in of_turn) for of_turn in scored),
         left_out=failed,
         pool=pool.with_rounds(*learned.rounds),
     )

@@ -75,8 +75,10 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
     for group in lacking_groups(turns, works):
         place += len(group)
         missing = {
-            one: {model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()}
-            for one, models in missing_origins(group).items()
+            followed: {
+                model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()
+            }
+            for followed, models in missing_origins(group).items()
         }
         estimations = read_estimations(turns[place - 1], group[-1].histories, missing)
         found = {**found, **new_estimates(turns[place - 1], estimations, {**before, **found})}
@@ -217,7 +219,9 @@ def report(turn: Turn, found: TurnProgress) -> TurnProgress:
 
     turn.say("report")
     known, measured = know(turn, found), found.measured
-    panels = [panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()]
+    panels = [
+        panel(history, measured.forecasts.get(followed)) for followed, history in measured.histories.items()
+    ]
     data = read_report(
         turn,
         learned=policy_results(turn, read_board_facts(turn, known.pool)),
@@ -293,7 +297,7 @@ def whole_turn(
     turn = replace(turn, reads=None)
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
-    values = {one.name: getattr(found, one.name) for one in fields(TurnProgress)}
+    values = {field.name: getattr(found, field.name) for field in fields(TurnProgress)}
     return TurnResult(
         **values, run_id=turn.run_id, at=turn.at, accuracy=accuracy_rows(found.measured.accuracy)
     )

@@ -37,9 +37,9 @@ class Work:
     def placed(self) -> list[tuple[StoredJob, FollowedMarket]]:
         """Return each job with each of its markets."""
         return [
-            (job, one)
+            (job, place)
             for job, market in (*self.running, *self.ended)
-            for one in self.places.get(job.request.name, (market,))
+            for place in self.places.get(job.request.name, (market,))
         ]
 
     def jobs_on(self, followed: FollowedMarket) -> list[StoredJob]:
@@ -56,13 +56,13 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     policy is left to be replayed (`Rounds.settled`).
     """
     left_out: list[str] = []
-    asked = []
+    followed_markets = []
     for request in requests:
         if request.names_no_market:
             request, note_of_choice = proposed(turn, request)
             left_out.append(note_of_choice)
-        asked.append(_place_request(turn, request))
-    known = _add_jobs(turn, asked, origin="user")
+        followed_markets.append(_place_request(turn, request))
+    known = _add_jobs(turn, followed_markets, origin="user")
     chosen = choose_markets(turn, most=turn.settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
@@ -103,20 +103,28 @@ def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
     return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
-def panel_mates(turn: Turn, asked: Collection[FollowedMarket]) -> list[FollowedMarket]:
+def panel_mates(turn: Turn, followed_markets: Collection[FollowedMarket]) -> list[FollowedMarket]:
     """Return the other followed markets of the same sources, which panel forecasters are estimated on too."""
-    wanted = {followed.key for followed in asked}  # the turn may follow the same market at another time
-    sources = {followed.source for followed in asked}
+    wanted = {
+        followed.key for followed in followed_markets
+    }  # the turn may follow the same market at another time
+    sources = {followed.source for followed in followed_markets}
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
-    mates = [one for one in chosen if one.source in sources and one.key not in wanted]
+    mates = [mate for mate in chosen if mate.source in sources and mate.key not in wanted]
     readable = _readable(turn, mates, [])
-    return [one for one in mates if one in readable]
+    return [mate for mate in mates if mate in readable]
 
 
-def _readable(turn: Turn, asked: Sequence[FollowedMarket], left_out: list[str]) -> set[FollowedMarket]:
+def _readable(
+    turn: Turn, followed_markets: Sequence[FollowedMarket], left_out: list[str]
+) -> set[FollowedMarket]:
     """Return the markets that have a history at their time; the errors of the others are appended to ``left_out``."""
     found: set[FollowedMarket] = set()
-    for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
+    for followed, history in zip(
+        followed_markets,
+        try_histories(turn, [(market, market.at) for market in followed_markets]),
+        strict=True,
+    ):
         if isinstance(history, MarketError):
             text = f"market {followed.key} is left out: {history}"
             left_out += [] if text in left_out else [text]
@@ -178,7 +186,7 @@ def sorted_jobs(
             left_out.append(_begins_after(job, followed))
     ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))
     of_jobs = [
-        one for job, followed in (*running, *ended) for one in places.get(job.request.name, (followed,))
+        place for job, followed in (*running, *ended) for place in places.get(job.request.name, (followed,))
     ]
     markets = list(dict.fromkeys([*of_jobs, *chosen]))
     most = max(turn.settings.max_markets, len(set(of_jobs)))
@@ -209,7 +217,7 @@ def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Follow
     readable = _readable(turn, found, left_out)
     if job.request.market is not None and found[0] not in readable:
         return ()
-    return tuple(one for one in found if one in readable)
+    return tuple(place for place in found if place in readable)
 
 
 def require_markets(work: Work) -> None:

@@ -125,8 +125,8 @@ def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, An
     """Return the rows of ``job list`` with progress, decided instances, and the best policy once a job is scored (``best``)."""
     listed = list_jobs(reading.store, stored, at=reading.at)
     found = standings(reading, listed)
-    best = _best_policies(reading, [one.name for one in listed])
-    return [job_row(reading, one, found.get(one.name)) | {"best": best.get(one.name)} for one in listed]
+    best = _best_policies(reading, [job.name for job in listed])
+    return [job_row(reading, job, found.get(job.name)) | {"best": best.get(job.name)} for job in listed]
 
 
 def _outcome(listed: ListedJob) -> str | None:

@@ -40,12 +40,12 @@ def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 
     newest = _newest_values(reading)
     stale = _stale_markets(reading, [(row["market"], row["source"]) for row in known])
     rows = []
-    for one in known:
-        key = f"{one['market']}@{one['source']}"
-        gap = max(pd.Timedelta(seconds=as_number(one["gap_seconds"]) or 0.0), reading.step)
-        age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
+    for market in known:
+        key = f"{market['market']}@{market['source']}"
+        gap = max(pd.Timedelta(seconds=as_number(market["gap_seconds"]) or 0.0), reading.step)
+        age = None if reading.at is None else reading.at - pd.Timestamp(market["last_observed"])
         rows.append(
-            one
+            market
             | {
                 "key": key,
                 "price_usd": newest.get((key, "price")), "available": newest.get((key, "count")),

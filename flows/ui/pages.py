@@ -159,9 +159,9 @@ def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
             found.append(
                 _finding("look", f"Nothing was decided for job {job['job']} in the newest turn.", link)
             )
-    undecided = [one for one in found if one["text"].startswith("Nothing was decided")]
+    undecided = [finding for finding in found if finding["text"].startswith("Nothing was decided")]
     if len(undecided) > 3:
-        rest = [one for one in found if one not in undecided]
+        rest = [finding for finding in found if finding not in undecided]
         text = f"Nothing was decided for {plural(len(undecided), 'running job')} in the newest turn."
         return [*rest, _finding("look", text, "/jobs?state=running")]
     return found

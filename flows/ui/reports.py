@@ -96,7 +96,7 @@ class ReportReceiver:
             key = ".".join(str(part) for part in first["loc"])
             found = f"{key}: {first['msg']}" if key else str(first["msg"])
             return _refusal(
-                422, found, expected=f"some of {', '.join(one.name for one in fields(GivenReport))}"
+                422, found, expected=f"some of {', '.join(field.name for field in fields(GivenReport))}"
             )
         return await run_in_threadpool(self._store, request.path_params["name"], report)
 

@@ -136,7 +136,7 @@ def _stage(row: Mapping[str, Any]) -> dict[str, Any]:
         "status": str(row["status"]),
         "made": str(row["made"] or "live"),
         "reason": str(details.get("reason", "")),
-        "left_out": [str(one) for one in details.get("left_out", ())],
+        "left_out": [str(name) for name in details.get("left_out", ())],
         "details": {k: v for k, v in details.items() if k not in ("reason", "left_out")},
     }
 
@@ -156,7 +156,9 @@ def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "status": whole,
         "made": " and ".join(made),
         "missing": [name for name, status in statuses.items() if status == "missing"],
-        "reasons": [f"{name}: {one['reason']}" for name, one in stages.items() if one["reason"]],
+        "reasons": [
+            f"{name}: {stage_row['reason']}" for name, stage_row in stages.items() if stage_row["reason"]
+        ],
         "left_out": list(dict.fromkeys(text for stage in stages.values() for text in stage["left_out"])),
     }
 

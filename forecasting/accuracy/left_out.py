@@ -129,10 +129,10 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
     for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
         floor = own["floor"].to_numpy()[:, None]
         # The skill ahead of the default is 1 - (floor + loss - base) / floor.
-        beside = floor + (own["loss"] - own["base"]).to_numpy()[:, None]
-        low, high = block_interval(beside, floor)
+        baseline = floor + (own["loss"] - own["base"]).to_numpy()[:, None]
+        low, high = block_interval(baseline, floor)
         total = float(floor.sum())
-        ahead = 1.0 - float(beside.sum()) / total if total > 0 else np.nan
+        ahead = 1.0 - float(baseline.sum()) / total if total > 0 else np.nan
         if key[2] == BY_DEFAULT:
             low = high = np.array([np.nan])
         of_skill = skills_of(own["loss"].to_numpy()[:, None], floor).columns()

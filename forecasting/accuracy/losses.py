@@ -14,7 +14,7 @@ from scipy.special import stdtr
 from slackwater.forecasting.accuracy import losses as measures
 from slackwater.forecasting.origins import Timetable
 from slackwater.forecasting.predictors import FLOOR
-from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, Forecast, Variable, count_law
+from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT, Forecast, Variable, count_distribution
 from slackwater.forecasting.series import Series, series_of, slot_at
 from slackwater.warehouse.errors import ForecastError
 from slackwater.warehouse.history import History
@@ -55,8 +55,8 @@ def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
 
 
 def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
-    """Return the probabilities of "at least n", n = 1..capacity or `WIDEST_LAW`, (m, h, n), as `probability_at_least`."""
-    return np.asarray(1.0 - np.cumsum(count_law(quantiles, capacity), axis=-1)[..., :-1])
+    """Return the probabilities of "at least n", n = 1..capacity or `MOST_COUNT`, (m, h, n), as `probability_at_least`."""
+    return np.asarray(1.0 - np.cumsum(count_distribution(quantiles, capacity), axis=-1)[..., :-1])
 
 
 def brier(chance: np.ndarray, actual: np.ndarray) -> np.ndarray:
@@ -115,10 +115,10 @@ def shares_below(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray) -> np.
 def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np.ndarray:
     """Return P(y(t+k) >= n | [y(t) >= n]) as frequencies over the observed pairs of ``values``, shape (steps, n, 2).
 
-    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state without observed pairs k slots
+    n = 1..capacity, at most `MOST_COUNT`. The last axis is the state [y(t) >= n] = 0 or 1. A state without observed pairs k slots
     apart is assumed to persist.
     """
-    n = np.arange(1, min(capacity, WIDEST_LAW) + 1)
+    n = np.arange(1, min(capacity, MOST_COUNT) + 1)
     chunk = max(1, _MOST_NUMBERS // max(1, values.size))
     parts = [_frequencies(values, part, steps) for part in np.split(n, range(chunk, n.size, chunk))]
     return np.concatenate(parts, axis=1)
@@ -268,7 +268,7 @@ def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.nd
     out = np.full(actual.shape, np.nan)
     for most in np.unique(capacity[capacity > 0]):
         of_it = np.flatnonzero(capacity == most)
-        chunk = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), WIDEST_LAW)))
+        chunk = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), MOST_COUNT)))
         for part in np.split(of_it, range(chunk, of_it.size, chunk)):
             out[part] = measures.brier(measures.chances(quantiles[part], int(most)), actual[part])
     return out
@@ -434,7 +434,7 @@ def _origins_grid(actual: History, windows: Windows) -> pd.DatetimeIndex:
 
 def _issued(forecasts: Sequence[Forecast], grid: pd.DatetimeIndex) -> dict[int, Forecast]:
     places = grid.get_indexer(pd.DatetimeIndex([forecast.issued_at for forecast in forecasts]))
-    return {int(place): one for place, one in zip(places, forecasts, strict=True) if place >= 0}
+    return {int(place): issued for place, issued in zip(places, forecasts, strict=True) if place >= 0}
 
 
 def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) -> np.ndarray:
@@ -444,14 +444,16 @@ def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) 
     if not places:
         return out
     own = [issued[place] for place in places]
-    reach = min(truth.shape[1], *(one.horizon for one in own))
-    reasons = [one.price_fallback if variable == "price" else one.count_fallback for one in own]
+    reach = min(truth.shape[1], *(forecast.horizon for forecast in own))
+    reasons = [
+        forecast.price_fallback if variable == "price" else forecast.count_fallback for forecast in own
+    ]
     out[places, :reach, : len(LOSSES)] = losses_of(
-        np.stack([one.quantiles(variable)[:reach] for one in own]),
-        np.stack([one.mean(variable)[:reach] for one in own]),
+        np.stack([forecast.quantiles(variable)[:reach] for forecast in own]),
+        np.stack([forecast.mean(variable)[:reach] for forecast in own]),
         np.array([reason != "" for reason in reasons]),
         truth[places, :reach],
-        np.array([one.capacity for one in own]) if variable == "count" else None,
+        np.array([forecast.capacity for forecast in own]) if variable == "count" else None,
     )
     return out
 
@@ -531,7 +533,10 @@ def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Wi
             origin = grid[there[start]]
             first = slot_at(origin, actual.step)
             if first not in found:
-                scales = [scale_of(one, first, windows.start(one, first)) for one in series]
+                scales = [
+                    scale_of(market_series, first, windows.start(market_series, first))
+                    for market_series in series
+                ]
                 found[first] = [(scale.change, scale.unit) for scale in scales]
             scale[i] = found[first]
     return scale

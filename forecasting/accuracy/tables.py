@@ -28,7 +28,7 @@ from slackwater.forecasting.accuracy.losses import (
 from slackwater.forecasting.origins import Block, Rolling, Timetable
 from slackwater.forecasting.predictor import Outlook, Panel
 from slackwater.forecasting.predictors import FLOOR
-from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW
+from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import ForecastError
 
@@ -150,7 +150,7 @@ def tally(block: Block, tested: Tested) -> Tally:
 def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
     """Yield the block in parts of at most `_CHUNK` origins, smaller for counts with many states, each with its first index."""
     given = block.outlook
-    states = min(int(series.upper.max(initial=0)), WIDEST_LAW) if series.variable == "count" else 0
+    states = min(int(series.upper.max(initial=0)), MOST_COUNT) if series.variable == "count" else 0
     size = max(1, _CHUNK * _FEW_STATES // max(states, _FEW_STATES))
     for first in range(0, block.origins.size, size):
         cut = slice(first, first + size)
@@ -503,29 +503,29 @@ def accuracy_of(
     tables = _Tables(tested=tested)
     held: dict[tuple[str, int], _Sums] = {}
     panel = None
-    for one in tallies:
-        if panel is not None and one.panel != panel:
+    for tally in tallies:
+        if panel is not None and tally.panel != panel:
             tables.finish(panel, held)
             held = {}
-        panel = one.panel
-        _merge(held, one, tested)
-        tables.pool(one)
+        panel = tally.panel
+        _merge(held, tally, tested)
+        tables.pool(tally)
     if panel is not None:
         tables.finish(panel, held)
     return tables.accuracy(default, tuple(notes))
 
 
-def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> None:
-    origins = tested.origins[one.panel][one.which]
-    key = (one.model, one.which)
+def _merge(held: dict[tuple[str, int], _Sums], tally: Tally, tested: Tested) -> None:
+    origins = tested.origins[tally.panel][tally.which]
+    key = (tally.model, tally.which)
     if key not in held:
-        losses = np.full((origins.size, *one.losses.shape[1:]), np.nan)
-        held[key] = _Sums(sums=np.zeros_like(one.sums), days=np.zeros_like(one.days), losses=losses)
+        losses = np.full((origins.size, *tally.losses.shape[1:]), np.nan)
+        held[key] = _Sums(sums=np.zeros_like(tally.sums), days=np.zeros_like(tally.days), losses=losses)
     total = held[key]
-    total.sums += one.sums
-    total.days += one.days
-    total.losses[one.places] = one.losses
-    total.reasons += one.reasons
+    total.sums += tally.sums
+    total.days += tally.days
+    total.losses[tally.places] = tally.losses
+    total.reasons += tally.reasons
 
 
 def paired_sums(model: np.ndarray, floor: np.ndarray, days: np.ndarray) -> np.ndarray:
@@ -543,14 +543,14 @@ def paired_sums(model: np.ndarray, floor: np.ndarray, days: np.ndarray) -> np.nd
 
 
 def measures_of(
-    sums: np.ndarray, beside: np.ndarray, stick: Yardstick, *, counts: bool
+    sums: np.ndarray, paired: np.ndarray, stick: Yardstick, *, counts: bool
 ) -> dict[str, np.ndarray]:
     """Compute `MEASURES` from sums (..., len(SUMMED)) and those of `compared` (..., 6); NaN where undefined."""
     n = sums[..., _AT["n"]]
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = {name: np.where(n > 0, sums[..., i] / n, np.nan) for name, i in _AT.items()}
         own_pinball, own_mae, _, pinball, mae, reference = (
-            beside[..., i] / np.where(beside[..., 2] > 0, beside[..., 2], np.nan) for i in range(6)
+            paired[..., i] / np.where(paired[..., 2] > 0, paired[..., 2], np.nan) for i in range(6)
         )
         unit = stick.scale.unit if np.isfinite(stick.scale.unit) else 1.0
         out = {
@@ -562,7 +562,7 @@ def measures_of(
             "skill_mae": skill(own_mae, mae, unit),
             "skill_brier": skill(mean["brier"], reference),
             "reference": reference,
-            **dict(zip(COMMON, (own_pinball, own_mae, beside[..., 2], pinball, mae), strict=True)),
+            **dict(zip(COMMON, (own_pinball, own_mae, paired[..., 2], pinball, mae), strict=True)),
         }
     undefined = [] if counts else ["absent", "unpredicted", "cover"]
     undefined += [] if stick.scale.capacity else ["brier", "skill_brier", "reference"]
@@ -590,11 +590,11 @@ class _Tables:
     bins: dict[str, np.ndarray] = field(default_factory=dict)
     by_day: dict[tuple[str, str, str], dict[int, np.ndarray]] = field(default_factory=dict)
 
-    def pool(self, one: Tally) -> None:
+    def pool(self, tally: Tally) -> None:
         """Add a tally to the sums pooled over markets: shares below each quantile, or probabilities of "at least n"."""
-        counts = self.tested.panels[one.panel].variable == "count"
-        sums, own = (self.bins, one.bins) if counts else (self.below, one.below)
-        sums[one.model] = sums.get(one.model, 0.0) + own
+        counts = self.tested.panels[tally.panel].variable == "count"
+        sums, own = (self.bins, tally.bins) if counts else (self.below, tally.below)
+        sums[tally.model] = sums.get(tally.model, 0.0) + own
 
     def finish(self, panel: int, held: dict[tuple[str, int], _Sums]) -> None:
         """Add the rows of a panel whose tallies are complete."""
@@ -624,7 +624,7 @@ class _Tables:
         self.scores.append(
             {
                 **name, "step": steps, **measured,
-                "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
+                "dm": np.array([statistic for statistic, _ in tests]), "dm_p": np.array([p for _, p in tests]),
                 **skills, "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip

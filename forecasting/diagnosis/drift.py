@@ -211,9 +211,9 @@ def _description_of(series: Series) -> Callable[[np.ndarray], str]:
 def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:
     """Return `DRIFT_COLUMNS`: a row per detected change of distribution; ``at`` and ``since`` are slot starts (UTC)."""
     rows = [
-        {"variable": one.variable, "market": one.key, **_row(one, mark)}
-        for one in series
-        for mark in series_drifts(one, rule=rule)
+        {"variable": own.variable, "market": own.key, **_row(own, mark)}
+        for own in series
+        for mark in series_drifts(own, rule=rule)
     ]
     return pd.DataFrame(rows, columns=list(DRIFT_COLUMNS))
 

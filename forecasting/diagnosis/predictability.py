@@ -167,7 +167,7 @@ def predictability(series: Sequence[Series]) -> pd.DataFrame:
     clock only; ``told_1`` is the share of the entropy explained by the value a slot earlier (`information`). NaN means undefined,
     as for the autocorrelation of a flat series, or not measured: strengths need the extra ``diagnosis``.
     """
-    rows = [{"variable": one.variable, "market": one.key, **_measures(one)} for one in series]
+    rows = [{"variable": own.variable, "market": own.key, **_measures(own)} for own in series]
     return pd.DataFrame(rows, columns=list(PREDICTABILITY))
 
 
@@ -236,9 +236,10 @@ def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL
             f"scores without {', '.join(missing) or 'models to ask about'}",
             expected=f"columns {', '.join(_NEEDED)} and at least one model",
         )
-    asked = scores[scores["model"].isin(models)].groupby(["variable", "market"], sort=True)
+    chosen_scores = scores[scores["model"].isin(models)].groupby(["variable", "market"], sort=True)
     rows = [
-        {"variable": variable, "market": market, **_answer(own, level)} for (variable, market), own in asked
+        {"variable": variable, "market": market, **_answer(own, level)}
+        for (variable, market), own in chosen_scores
     ]
     return pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
 

@@ -20,8 +20,8 @@ from slackwater.forecasting.predictor import (
     mixed,
     stored,
 )
+from slackwater.forecasting.predictors.distributions import MIN_ERRORS, ahead
 from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MIN_ERRORS, ahead
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 
@@ -55,14 +55,14 @@ def _part(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``law`` (m, h, n) of a count (None for a price).
+    """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``distribution`` (m, h, n) of a count.
 
     ``errors`` (m,) is the number of past errors behind the first step.
     """
 
     quantiles: np.ndarray
     mean: np.ndarray
-    law: np.ndarray | None
+    distribution: np.ndarray | None
     errors: np.ndarray
 
     @property
@@ -115,11 +115,16 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
         weight=_ages(series.step.total_seconds() / 86400.0),
     )
     if series.variable == "count" and upper.max() <= MOST_COUNTED:
-        law, seen = _laws(past, horizon)
-        quantiles = _law_quantiles(law, LEVELS)
-        return Spread(quantiles=quantiles, mean=law @ np.arange(law.shape[2]), law=law, errors=seen)
+        distribution, seen = _distributions(past, horizon)
+        quantiles = _distribution_quantiles(distribution, LEVELS)
+        return Spread(
+            quantiles=quantiles,
+            mean=distribution @ np.arange(distribution.shape[2]),
+            distribution=distribution,
+            errors=seen,
+        )
     quantiles, mean, seen = _quantiles(past, horizon, LEVELS)
-    return Spread(quantiles=quantiles, mean=mean, law=None, errors=seen)
+    return Spread(quantiles=quantiles, mean=mean, distribution=None, errors=seen)
 
 
 def _ages(step_days: float) -> np.ndarray:
@@ -176,10 +181,10 @@ def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, corrected: np.n
 
 
 @_compiled
-def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+def _distributions(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Return distributions (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at step 1."""
     m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
-    law, seen = np.zeros((m, horizon, most + 1)), np.zeros(m, dtype=np.int64)
+    distribution, seen = np.zeros((m, horizon, most + 1)), np.zeros(m, dtype=np.int64)
     weights, made = np.empty(reach), np.empty(reach)
     for o in range(m):
         for k in range(horizon):
@@ -188,24 +193,26 @@ def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
                 seen[o] = count
             for i in range(reach):
                 if weights[i] > 0.0:
-                    law[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[i]
+                    distribution[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[
+                        i
+                    ]
             total = weights.sum()
             for number in range(most + 1):
-                law[o, k, number] /= total
-    return law, seen
+                distribution[o, k, number] /= total
+    return distribution, seen
 
 
 @_compiled
-def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _distribution_quantiles(distribution: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return the smallest number whose cumulative probability reaches each level, shape (m, h, levels)."""
-    out = np.empty((law.shape[0], law.shape[1], levels.size))
-    for o in range(law.shape[0]):
-        for k in range(law.shape[1]):
-            number, reached = 0, law[o, k, 0]
+    out = np.empty((distribution.shape[0], distribution.shape[1], levels.size))
+    for o in range(distribution.shape[0]):
+        for k in range(distribution.shape[1]):
+            number, reached = 0, distribution[o, k, 0]
             for j in range(levels.size):
-                while reached < levels[j] - 1e-9 and number < law.shape[2] - 1:
+                while reached < levels[j] - 1e-9 and number < distribution.shape[2] - 1:
                     number += 1
-                    reached += law[o, k, number]
+                    reached += distribution[o, k, number]
                 out[o, k, j] = number
     return out
 
@@ -616,11 +623,13 @@ def best_order(values: np.ndarray) -> Arma | None:
         for p in range(MOST_TERMS + 1):
             for q in range(MOST_TERMS + 1):
                 smaller = [by_order[o] for o in ((p - 1, q), (p, q - 1)) if o in by_order]
-                fitted = estimated(data, p, q, min(smaller, key=lambda one: one.aicc, default=None))
+                fitted = estimated(
+                    data, p, q, min(smaller, key=lambda candidate: candidate.aicc, default=None)
+                )
                 if fitted is not None:
                     by_order[p, q] = fitted
         orders += by_order.values()
-    return min(orders, key=lambda one: one.aicc, default=None)
+    return min(orders, key=lambda candidate: candidate.aicc, default=None)
 
 
 def random_walk(values: np.ndarray) -> Arma | None:
@@ -691,7 +700,7 @@ class Arima:
             return FallsBack(simpler=simpler, reason="flat series")
         found = _with_cycle(recent, best_order(recent.values))
         walk = random_walk(recent.values)
-        usable = [one for one in (found, walk) if one is not None]
+        usable = [candidate for candidate in (found, walk) if candidate is not None]
         if not usable:
             return FallsBack(simpler=simpler, reason="no order could be estimated")
         low, high = float(seen.min()), float(seen.max())
@@ -787,7 +796,12 @@ class FittedArima:
         steps = int(series.age(origins).max()) + horizon
         point = expected(self.arma, series, np.arange(len(series)), steps)
         spread = spread_around(series, point, origins, horizon)
-        return Outlook(quantiles=spread.quantiles, mean=spread.mean, reasons=spread.reasons, law=spread.law)
+        return Outlook(
+            quantiles=spread.quantiles,
+            mean=spread.mean,
+            reasons=spread.reasons,
+            distribution=spread.distribution,
+        )
 
 
 def arima() -> ByVariable:

@@ -22,21 +22,26 @@ from slackwater.forecasting.predictors.count_members import (
     Expectations,
     expectations,
     in_slots,
-    member_laws,
+    member_distributions,
     situation_of,
 )
+from slackwater.forecasting.predictors.distributions import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.lightgbm import (
     BoostedPrice,
     CountTrees,
     answered,
     fit_trees,
     peers_of,
-    trees_laws,
+    trees_distributions,
 )
 from slackwater.forecasting.predictors.price_changes import ChangeProcess, price_state
-from slackwater.forecasting.predictors.window_shares import NO_SHARES, fit_shares, is_binary, share_laws
+from slackwater.forecasting.predictors.window_shares import (
+    NO_SHARES,
+    fit_shares,
+    is_binary,
+    share_distributions,
+)
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.amounts import plural
@@ -71,21 +76,21 @@ _COUNT_BELIEVED = _WIDTH * np.where(
 )
 
 
-def transforms(law: np.ndarray, actual: np.ndarray) -> np.ndarray:
+def transforms(distribution: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return each value's transform as shares of the bins, shape (*came.shape, COUNT_BINS).
 
-    ``law`` has shape (*came.shape, states). The shares are zero where the value is NaN, outside the states, or has
+    ``distribution`` has shape (*came.shape, states). The shares are zero where the value is NaN, outside the states, or has
     probability 0.
 
     >>> transforms(np.array([[0.25, 0.75]]), np.array([0.0]))[0, 4:9].round(2).tolist()
     [0.2, 0.2, 0.2, 0.2, 0.0]
     """
-    states = law.shape[-1]
+    states = distribution.shape[-1]
     known = ~np.isnan(actual) & (actual < states)
     value = np.where(known, actual, 0.0).astype(int)
-    upper = np.cumsum(law, axis=-1)
+    upper = np.cumsum(distribution, axis=-1)
     high = np.minimum(np.take_along_axis(upper, value[..., None], axis=-1), 1.0)
-    mass = np.take_along_axis(law, value[..., None], axis=-1)
+    mass = np.take_along_axis(distribution, value[..., None], axis=-1)
     low = np.maximum(high - mass, 0.0)
     overlap = np.clip(np.minimum(high, _COUNT_EDGES[1:]) - np.maximum(low, _COUNT_EDGES[:-1]), 0.0, None)
     total = overlap.sum(axis=-1, keepdims=True)
@@ -93,13 +98,13 @@ def transforms(law: np.ndarray, actual: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(known[..., None], share, 0.0))
 
 
-def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
+def corrected(distribution: np.ndarray, past: np.ndarray) -> np.ndarray:
     """Return distributions (..., states) of G(F), G from sums of transforms (..., COUNT_BINS) and `COUNT_PRIOR` prior ones."""
     weight = past + COUNT_PRIOR * _COUNT_BELIEVED / _COUNT_BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
     reached = np.concatenate([np.zeros_like(reached[..., :1]), reached], axis=-1)
-    reached = np.broadcast_to(reached, (*law.shape[:-1], COUNT_BINS + 1))
-    cumulative = np.clip(np.cumsum(law, axis=-1), 0.0, 1.0)
+    reached = np.broadcast_to(reached, (*distribution.shape[:-1], COUNT_BINS + 1))
+    cumulative = np.clip(np.cumsum(distribution, axis=-1), 0.0, 1.0)
     left = np.clip(np.searchsorted(_COUNT_EDGES, cumulative, side="right") - 1, 0, COUNT_BINS - 1)
     low = np.take_along_axis(reached, left, axis=-1)
     high = np.take_along_axis(reached, left + 1, axis=-1)
@@ -128,24 +133,24 @@ _RATE = 0.5
 _RIDGE = 0.005
 
 
-def error_products(laws: np.ndarray, actual: np.ndarray) -> np.ndarray:
+def error_products(distributions: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return the matrix G of each forecast, divided by the number of thresholds, shape (*shape, members, members).
 
-    ``laws`` has shape (members, *shape, states), ``actual`` (*shape,); NaN in ``actual`` gives zeros.
+    ``distributions`` has shape (members, *shape, states), ``actual`` (*shape,); NaN in ``actual`` gives zeros.
     """
-    states = laws.shape[-1]
+    states = distributions.shape[-1]
     if states < 2:
-        return np.zeros((*actual.shape, laws.shape[0], laws.shape[0]))
+        return np.zeros((*actual.shape, distributions.shape[0], distributions.shape[0]))
     below = (actual[..., None] <= np.arange(states - 1)).astype(float)
-    error = np.where(np.isnan(actual)[..., None], 0.0, np.cumsum(laws, axis=-1)[..., :-1] - below)
+    error = np.where(np.isnan(actual)[..., None], 0.0, np.cumsum(distributions, axis=-1)[..., :-1] - below)
     error = np.moveaxis(error, 0, -2)
     return np.asarray(error @ np.swapaxes(error, -1, -2) / (states - 1))
 
 
-def crps(law: np.ndarray, actual: np.ndarray) -> np.ndarray:
+def crps(distribution: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return the CRPS of (*shape, states) of values ``actual`` (*shape,) over the number of thresholds; 0 for NaN."""
-    below = actual[..., None] <= np.arange(law.shape[-1])
-    loss = ((np.cumsum(law, axis=-1) - below) ** 2).sum(axis=-1) / max(law.shape[-1] - 1, 1)
+    below = actual[..., None] <= np.arange(distribution.shape[-1])
+    loss = ((np.cumsum(distribution, axis=-1) - below) ** 2).sum(axis=-1) / max(distribution.shape[-1] - 1, 1)
     return np.asarray(np.where(np.isnan(actual), 0.0, loss))
 
 
@@ -181,12 +186,12 @@ _MEMORY = 5.0  # Ratio of the half-life of coverage to that of the weights: cove
 class Watched:
     """Distributions of all members at consecutive slots from ``start`` (since the epoch), and observed values, at `NODES`.
 
-    ``laws`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed, at the slot
-    or at its target. Sums have a half-life of ``half_life`` slots.
+    ``distributions`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed, at the
+    slot or at its target. Sums have a half-life of ``half_life`` slots.
     """
 
     start: int
-    laws: np.ndarray
+    distributions: np.ndarray
     came: np.ndarray
     half_life: float
 
@@ -197,11 +202,11 @@ class Watched:
 
     def products(self, first: int, at: np.ndarray, so_far: np.ndarray | None = None) -> np.ndarray:
         """Return decayed sums of error products (at, nodes, members, members) at ``at``, of targets from ``first`` on."""
-        return self._running(error_products(self.laws, self.came), first, at, self.half_life, so_far)
+        return self._running(error_products(self.distributions, self.came), first, at, self.half_life, so_far)
 
     def mixture(self, weights: np.ndarray) -> np.ndarray:
         """Return the mixture with ``weights`` (places, nodes, members), shape (places, nodes, states)."""
-        return np.asarray(np.einsum("pkm,mpkn->pkn", weights, self.laws))
+        return np.asarray(np.einsum("pkm,mpkn->pkn", weights, self.distributions))
 
     def transforms(
         self, mixture: np.ndarray, first: int, at: np.ndarray, so_far: np.ndarray | None = None
@@ -214,13 +219,17 @@ class Watched:
         return self._running(terms, first, at, _MEMORY * self.half_life, so_far)
 
     def losses(
-        self, laws: Sequence[np.ndarray], first: int, at: np.ndarray, so_far: np.ndarray | None = None
+        self,
+        distributions: Sequence[np.ndarray],
+        first: int,
+        at: np.ndarray,
+        so_far: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the sums of the CRPS of each of ``laws`` (places, nodes, states), shape (at, nodes, laws).
+        """Return the sums of the CRPS of each of ``distributions`` (places, nodes, states), shape (at, nodes, distributions).
 
         Nothing is forgotten. The other parameters are those of `products`.
         """
-        terms = np.stack([crps(law, self.came) for law in laws], axis=-1)
+        terms = np.stack([crps(distribution, self.came) for distribution in distributions], axis=-1)
         return self._running(terms, first, at, np.inf, so_far)
 
     def _running(
@@ -281,9 +290,9 @@ class StackedCount:
         first = end - _held_out(alive)
         early = self._estimated(panel.until(first - 1), first)
         seen = {
-            one.key: early.watch(panel, which, first, end - 1)
-            for which, one in enumerate(panel.series)
-            if one.observed.size and one.end > first
+            own.key: early.watch(panel, which, first, end - 1)
+            for which, own in enumerate(panel.series)
+            if own.observed.size and own.end > first
         }
         slots = np.arange(first, end)
         sums = {key: watched.products(first, slots) for key, watched in seen.items()}
@@ -295,15 +304,15 @@ class StackedCount:
             mixtures[key] = watched.mixture(weights)
             running[key] = watched.transforms(mixtures[key], first, slots)
         losses = {}
-        for one in alive:
-            if one.key in seen and self.second_level and not is_binary(one):
-                watched = seen[one.key]
-                past = running[one.key] + POOLED_PAST * _shared(running, one.source)
-                issued = early.issued(mixtures[one.key], past[watched.slots - first])
-                last = early.last_value(one).laws(
-                    one, watched.slots - one.first_slot, NODES, issued.shape[-1]
+        for own in alive:
+            if own.key in seen and self.second_level and not is_binary(own):
+                watched = seen[own.key]
+                past = running[own.key] + POOLED_PAST * _shared(running, own.source)
+                issued = early.issued(mixtures[own.key], past[watched.slots - first])
+                last = early.last_value(own).distributions(
+                    own, watched.slots - own.first_slot, NODES, issued.shape[-1]
                 )
-                losses[one.key] = watched.losses((issued, last), first, slots[-1:])[0]
+                losses[own.key] = watched.losses((issued, last), first, slots[-1:])[0]
         return replace(
             self._estimated(panel, end),
             record=record,
@@ -371,14 +380,16 @@ class FittedStackedCount:
             weights, past, own = (one[np.searchsorted(alike, part)] for one in known[states])
             nodes = interpolation(steps, NODES)
             places = series.newest[part]
-            laws = self._laws(panel, which, places, steps, states)
-            mixture = self.issued(np.einsum("pkm,mpkn->pkn", nodes @ weights, laws), nodes @ past)
+            distributions = self._distributions(panel, which, places, steps, states)
+            mixture = self.issued(np.einsum("pkm,mpkn->pkn", nodes @ weights, distributions), nodes @ past)
             if not self.second_level or (binary and not self.shares.boosters):
                 return mixture
             if binary:
-                return 0.5 * mixture + 0.5 * share_laws(self.shares, series, places, steps)
+                return 0.5 * mixture + 0.5 * share_distributions(self.shares, series, places, steps)
             share = (own @ nodes.T)[..., None]
-            return np.asarray(share * mixture + (1.0 - share) * last.laws(series, places, steps, states))
+            return np.asarray(
+                share * mixture + (1.0 - share) * last.distributions(series, places, steps, states)
+            )
 
         return answered(issued, series, origins, horizon, end=self.end, why=why)
 
@@ -403,19 +414,26 @@ class FittedStackedCount:
         if states > MOST_STATES:  # last value forecasts such a series, so there is nothing to weight
             places, actual = places[:0], actual[:0]
         actual = np.where((series.newest[places] == places)[:, None], actual, np.nan)
-        laws = self._laws(panel, which, places, NODES, min(states, MOST_STATES))
-        return Watched(start=start, laws=laws, came=actual, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
+        distributions = self._distributions(panel, which, places, NODES, min(states, MOST_STATES))
+        return Watched(
+            start=start,
+            distributions=distributions,
+            came=actual,
+            half_life=in_slots(series, COUNT_HALF_LIFE, 24),
+        )
 
-    def _laws(
+    def _distributions(
         self, panel: Panel, which: int, places: np.ndarray, steps: np.ndarray, states: int
     ) -> np.ndarray:
         """Return the distributions of all members, shape (members, places, steps, states)."""
         series = panel.series[which]
         at = situation_of(series, places, steps, states, self.expected.of)
-        laws = member_laws(at, tuple(name for name in self.members if name != TREES))
+        distributions = member_distributions(at, tuple(name for name in self.members if name != TREES))
         if TREES not in self.members:
-            return laws
-        return np.concatenate([laws, trees_laws(self.trees.loaded(), at, peers_of(panel, which))[None]])
+            return distributions
+        return np.concatenate(
+            [distributions, trees_distributions(self.trees.loaded(), at, peers_of(panel, which))[None]]
+        )
 
     def weigh(self, record: np.ndarray, source: str, others: dict[str, np.ndarray]) -> np.ndarray:
         """Return the weights (..., nodes, members) from a market's own sums and the mean of the sums of its source."""
@@ -455,7 +473,7 @@ class FittedStackedCount:
             if self.second_level and not is_binary(series):
                 both = (
                     self.issued(mixture, past + shared),
-                    self.last_value(series).laws(
+                    self.last_value(series).distributions(
                         series, seen.slots - series.first_slot, NODES, mixture.shape[-1]
                     ),
                 )
@@ -535,8 +553,8 @@ class FittedAdaptiveLastValue:
         quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
         half = max(1.0, self.half_life / series.step)
         width = int(4 * half)
-        asked = origins - (origins + series.first_slot) % EVERY
-        blocks, place = np.unique(asked, return_inverse=True)
+        record_slots = origins - (origins + series.first_slot) % EVERY
+        blocks, place = np.unique(record_slots, return_inverse=True)
         moved = np.concatenate([[0], np.cumsum(np.nan_to_num(np.diff(_newest_values(series))) != 0)])
         seen = np.maximum(blocks, 0)
         lively = moved[seen] > moved[np.maximum(seen - width, 0)]
@@ -667,13 +685,13 @@ class PastLosses:
 
 
 def records(
-    scores: PastLosses, start: DiscountedLosses, asked: np.ndarray, half_life: float
+    scores: PastLosses, start: DiscountedLosses, slots: np.ndarray, half_life: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return discounted losses (members, asked, h, parts) and changes (asked, h) as known at the ``asked`` slots since the epoch.
+    """Return discounted losses (members, asked, h, parts) and changes (asked, h) as known at the ``slots`` slots since the epoch.
 
-    Losses halve every ``half_life`` slots. The slots ``asked`` must not lie before the slot of ``start``.
+    Losses halve every ``half_life`` slots. The slots ``slots`` must not lie before the slot of ``start``.
     """
-    faded = np.exp2((start.slot - asked) / half_life)
+    faded = np.exp2((start.slot - slots) / half_life)
     losses = start.losses[:, None] * faded[None, :, None, None]
     changes = start.changes[None, :] * faded[:, None]
     if not scores.at.size:
@@ -683,9 +701,9 @@ def records(
     fade = np.exp2(-gap / half_life)
     lost, changed = _faded(scores.losses, fade, axis=1), _faded(scores.changes, fade, axis=0)
     for k in range(losses.shape[2]):
-        known = np.searchsorted(scores.at + k + 1, asked, side="right")
+        known = np.searchsorted(scores.at + k + 1, slots, side="right")
         newest = scores.at[np.maximum(known, 1) - 1]  # noqa: PD008
-        shrink = np.where(known > 0, np.exp2((newest - asked) / half_life), 0.0)
+        shrink = np.where(known > 0, np.exp2((newest - slots) / half_life), 0.0)
         losses[:, :, k] += lost[:, known, k] * shrink[None, :, None]
         changes[:, k] += changed[known, k] * shrink
     return losses, changes
@@ -771,14 +789,14 @@ class CombinedPrice:
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
         first, stop = end - 1 - width, end - 1
         kept: dict[str, DiscountedLosses] = {}
-        for which, one in enumerate(panel.series):
-            origins = scored_origins(one, (first, stop))
+        for which, own in enumerate(panel.series):
+            origins = scored_origins(own, (first, stop))
             if origins.size:
                 start = empty_record(len(fitted) + 1, first)
                 quantiles = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
-                scores = scores_of(one, origins, quantiles)
-                losses, changes = records(scores, start, np.array([stop]), _half_life(one))
-                kept[one.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
+                scores = scores_of(own, origins, quantiles)
+                losses, changes = records(scores, start, np.array([stop]), _half_life(own))
+                kept[own.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
         return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
 
@@ -857,14 +875,14 @@ class FittedCombinedPrice:
     def _weighted(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
         series = panel.series[which]
         start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
-        asked = np.maximum(origins + series.first_slot, start.slot)
+        slots = np.maximum(origins + series.first_slot, start.slot)
         past = scored_origins(series, (self.end - 1, int(origins[-1]) + series.first_slot))
         every = np.union1d(past, origins)
         quantiles = member_quantiles(self.members, panel, which, every, max(horizon, SCORED_STEPS))
         # Values after the last origin are not known there; `records` leaves out those after each of the others.
         known = series.part(0, int(origins[-1]) + 1)
         scores = scores_of(known, past, quantiles[:, np.searchsorted(every, past)])
-        losses, changes = records(scores, start, asked, _half_life(series))
+        losses, changes = records(scores, start, slots, _half_life(series))
         return mixed_quantiles(
             quantiles[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
         )

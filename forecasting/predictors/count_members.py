@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.predictor import Panel, stored
-from slackwater.forecasting.predictors.laws import ahead, indicator
+from slackwater.forecasting.predictors.distributions import ahead, indicator
 from slackwater.forecasting.series import Series, newest_observed
 
 # ---
@@ -66,7 +66,7 @@ class Track:
         object.__setattr__(self, "score", writable(self.score))
 
 
-def analog_laws(
+def analog_distributions(
     tracks: Sequence[Track],
     swing: np.ndarray,
     places: np.ndarray,
@@ -155,7 +155,7 @@ def readings(series: Series) -> tuple[np.ndarray, int]:
     return np.concatenate([within, series.values[:, None]], axis=1).ravel(), within.shape[1] + 1
 
 
-def recent_laws(series: Series, half_life: float, states: int, *, parity: int = -1) -> np.ndarray:
+def recent_distributions(series: Series, half_life: float, states: int, *, parity: int = -1) -> np.ndarray:
     """Return the weighted distribution of past readings at every slot, shape (slots, states).
 
     Weights halve every ``half_life`` slots. ``parity`` 0 or 1 includes only readings an even or odd number of readings
@@ -211,7 +211,9 @@ def _mean_so_far(values: np.ndarray, decay: float) -> np.ndarray:
     return out
 
 
-def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
+def hour_distributions(
+    series: Series, seen: np.ndarray, places: np.ndarray, steps: np.ndarray
+) -> np.ndarray | None:
     """Return distributions of the target's time of day on earlier days, shape (places, steps, states).
 
     None if a day has fewer than 8 slots or there is no clock. ``seen`` (slots, states) is the indicator of the values. Slots
@@ -230,9 +232,11 @@ def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.nd
         near[t] += _DAY_DECAY * near[t - day]
     back = day * (-(-(steps + half) // day))
     source = places[:, None] + steps - back
-    law = np.where((source >= 0)[..., None], near[np.maximum(source, 0)], 0.0) + _EVEN / seen.shape[1]
+    distribution = (
+        np.where((source >= 0)[..., None], near[np.maximum(source, 0)], 0.0) + _EVEN / seen.shape[1]
+    )
     known = np.cumsum(~np.isnan(series.values))[places] >= FEWEST_DAYS * day
-    return np.where(known[:, None, None], law / law.sum(axis=-1, keepdims=True), np.nan)
+    return np.where(known[:, None, None], distribution / distribution.sum(axis=-1, keepdims=True), np.nan)
 
 
 # ---
@@ -277,7 +281,7 @@ class Situation:
 
     def part(self, which: np.ndarray) -> Situation:
         """Return the situation for the steps with these indices."""
-        expected = tuple(one[:, which] for one in self.expected)
+        expected = tuple(distribution[:, which] for distribution in self.expected)
         return replace(self, steps=self.steps[which], expected=expected)
 
 
@@ -286,7 +290,7 @@ def situation_of(
 ) -> Situation:
     """Return the situation at ``places`` of a series; ``expect`` computes the expected values of a series' targets."""
     earlier = phases(series)
-    expected = [found for one in (series, *earlier) if expect and (found := expect(one, steps)) is not None]
+    expected = [found for own in (series, *earlier) if expect and (found := expect(own, steps)) is not None]
     present = np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
     change = np.abs(np.diff(series.values, prepend=np.nan))
     return Situation(
@@ -322,22 +326,22 @@ def in_slots(series: Series, hours: float, at_least: float) -> float:
 Member = Callable[[Situation], np.ndarray]
 
 
-def _over_steps(law: np.ndarray, at: Situation) -> np.ndarray:
+def _over_steps(distribution: np.ndarray, at: Situation) -> np.ndarray:
     """Repeat a distribution per slot (slots, states) for each place and step."""
-    return np.repeat(law[at.places][:, None, :], at.steps.size, axis=1)
+    return np.repeat(distribution[at.places][:, None, :], at.steps.size, axis=1)
 
 
 def _certain(values: np.ndarray, states: int) -> np.ndarray:
-    law = indicator(values, states)
-    empty = law.sum(axis=-1) == 0
-    law[empty] = 1.0 / states
-    return law
+    distribution = indicator(values, states)
+    empty = distribution.sum(axis=-1) == 0
+    distribution[empty] = 1.0 / states
+    return distribution
 
 
 def _recent(hours: float, at_least: float, parity: int = -1) -> Member:
     def member(at: Situation) -> np.ndarray:
         half_life = in_slots(at.series, hours, at_least)
-        return _over_steps(recent_laws(at.series, half_life, at.states, parity=parity), at)
+        return _over_steps(recent_distributions(at.series, half_life, at.states, parity=parity), at)
 
     return member
 
@@ -345,7 +349,7 @@ def _recent(hours: float, at_least: float, parity: int = -1) -> Member:
 def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float = 1.0) -> Member:
     def member(at: Situation) -> np.ndarray:
         like = Likeness(half_life=in_slots(at.series, hours, at_least), width=width, before=before)
-        return analog_laws(_tracks(at), at.swing, at.places, at.steps, like, at.states)
+        return analog_distributions(_tracks(at), at.swing, at.places, at.steps, like, at.states)
 
     return member
 
@@ -361,22 +365,24 @@ def _alike_expected(at: Situation) -> np.ndarray:
     like = Likeness(half_life=in_slots(at.series, 48.0, 24), width=0.8)
     tracks = _tracks(at)
     if len(at.expected) != len(tracks):
-        return analog_laws(tracks, at.swing, at.places, at.steps, like, at.states)
-    laws = []
+        return analog_distributions(tracks, at.swing, at.places, at.steps, like, at.states)
+    distributions = []
     for j in range(at.steps.size):
         scored = [
             Track(values=track.values, score=expected[:, j])
             for track, expected in zip(tracks, at.expected, strict=True)
         ]
-        laws.append(analog_laws(scored, at.swing, at.places, at.steps[j : j + 1], like, at.states))
-    return np.concatenate(laws, axis=1)
+        distributions.append(
+            analog_distributions(scored, at.swing, at.places, at.steps[j : j + 1], like, at.states)
+        )
+    return np.concatenate(distributions, axis=1)
 
 
 def _hour(at: Situation) -> np.ndarray:
     seen = indicator(at.series.values, at.states)
-    law = hour_laws(at.series, seen, at.places, at.steps)
+    distribution = hour_distributions(at.series, seen, at.places, at.steps)
     recent = _recent(48.0, 16)(at)
-    return recent if law is None else np.where(np.isnan(law), recent, law)
+    return recent if distribution is None else np.where(np.isnan(distribution), recent, distribution)
 
 
 #: Name -> member. Half-lives are in hours, with a minimum in slots.
@@ -397,17 +403,17 @@ MEMBERS: dict[str, Member] = {
 }
 
 
-def member_laws(at: Situation, names: tuple[str, ...]) -> np.ndarray:
+def member_distributions(at: Situation, names: tuple[str, ...]) -> np.ndarray:
     """Return the distributions of the named members, shape (members, places, steps, states)."""
-    return np.stack([_member_law(at, name) for name in names])
+    return np.stack([_member_distribution(at, name) for name in names])
 
 
-def _member_law(at: Situation, name: str) -> np.ndarray:
+def _member_distribution(at: Situation, name: str) -> np.ndarray:
     """Return a member's distributions, computed once per step of a situation and cached."""
     new = np.flatnonzero([(name, int(k)) not in at.known for k in at.steps])
     if new.size:
-        laws = MEMBERS[name](at if new.size == at.steps.size else at.part(new))
-        at.known.update({(name, int(at.steps[j])): laws[:, i] for i, j in enumerate(new)})
+        distributions = MEMBERS[name](at if new.size == at.steps.size else at.part(new))
+        at.known.update({(name, int(at.steps[j])): distributions[:, i] for i, j in enumerate(new)})
     return np.stack([at.known[name, int(k)] for k in at.steps], axis=1)
 
 
@@ -502,7 +508,7 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
 
 def _summed(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of the normal equations of a series and its phases."""
-    parts = [_normal_equations(one, nodes) for one in (series, *phases(series))]
+    parts = [_normal_equations(own, nodes) for own in (series, *phases(series))]
     left, right = (np.mean([part[i] for part in parts], axis=0) for i in (0, 1))
     return left, right
 

@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, stored
-from slackwater.forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles, indicator
+from slackwater.forecasting.predictors.distributions import (
+    MAX_STEP,
+    ErrorQuantiles,
+    ahead,
+    error_quantiles,
+    indicator,
+)
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.amounts import plural
 
@@ -47,7 +53,9 @@ class FittedLastValue:
             reasons=self._reasons(series, age),
         )
 
-    def laws(self, series: Series, origins: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+    def distributions(
+        self, series: Series, origins: np.ndarray, steps: np.ndarray, states: int
+    ) -> np.ndarray:
         """Return distributions (origins, steps, states) of a count, equal mass a level; steps count from the newest value."""
         quantiles = np.floor(series.last(origins)[:, None, None] + self.spread.at(steps) + 0.5 + 1e-9)
         return np.asarray(indicator(np.clip(quantiles, 0.0, states - 1.0), states).mean(axis=2))

@@ -21,20 +21,20 @@ from slackwater.forecasting.predictors.count_members import (
     expectations,
     in_slots,
     lagged,
-    member_laws,
+    member_distributions,
     situation_of,
     smoothed,
 )
-from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.laws import (
+from slackwater.forecasting.predictors.distributions import (
     MOST_STATES,
     at_least,
+    distribution_of,
     exceeded,
     indicator,
     interpolation,
-    law_of,
     outlook_of,
 )
+from slackwater.forecasting.predictors.last_value import LastValue, is_stale
 from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
@@ -71,9 +71,9 @@ class Remembered(Generic[T]):
         return found
 
 
-def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
+def _digest(panel: Panel, arrays: Iterable[np.ndarray]) -> bytes:
     digest = hashlib.blake2b(digest_size=20)
-    for array in (*(part for series in panel.series for part in _parts(series)), *beside):
+    for array in (*(part for series in panel.series for part in _parts(series)), *arrays):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.digest()
@@ -241,14 +241,14 @@ def _loaded(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
 
 def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     """Return the log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
-    least = at_least(member_laws(at, BASE).mean(axis=0))[..., thresholds - 1]
+    least = at_least(member_distributions(at, BASE).mean(axis=0))[..., thresholds - 1]
     chance = np.clip(least, _SURE, 1.0 - _SURE)
     return np.asarray(np.log(chance / (1.0 - chance)))
 
 
 def _member_probabilities(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     """Return the probabilities of each member, shape (places, steps, thresholds, members), float32."""
-    least = at_least(member_laws(at, (*BASE, *TOLD)))[..., thresholds - 1]
+    least = at_least(member_distributions(at, (*BASE, *TOLD)))[..., thresholds - 1]
     return np.moveaxis(least, 0, -1).astype(np.float32)
 
 
@@ -273,8 +273,8 @@ _TREES: Remembered[CountTrees] = Remembered()
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
     nodes = expected.at(COUNT_STEPS)
-    beside = [nodes.nodes, *(beta for _, beta in sorted(nodes.coefficients.items()))]
-    return _TREES.of(panel, lambda: _fit_trees(panel, nodes), beside=beside)
+    arrays = [nodes.nodes, *(beta for _, beta in sorted(nodes.coefficients.items()))]
+    return _TREES.of(panel, lambda: _fit_trees(panel, nodes), beside=arrays)
 
 
 def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
@@ -336,7 +336,7 @@ def _lessons(
     )
 
 
-def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
+def trees_distributions(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
     """Return corrected distributions (places, steps, states) of a situation; without boosters the mean of `BASE`."""
     if at.states < 2:
         return np.ones((at.places.size, at.steps.size, 1))
@@ -348,7 +348,7 @@ def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.nd
     every = np.arange(1, at.states)
     if thresholds.size < every.size:
         least = _between(least, thresholds, every)
-    return law_of(least)
+    return distribution_of(least)
 
 
 def _corrections(
@@ -432,15 +432,15 @@ def known_pairs(
     fell = sign[:, 0] < 0
     value = np.where(fell[:, None], -value[:, ::-1], value) / state.size[origins][:, None]
     weight = np.where(fell[:, None, None], weight[:, :, ::-1], weight)
-    ways, sizes = _law_of(value, weight)
+    directions, sizes = _distribution_of(value, weight)
     return KnownPairs(
         rows=np.concatenate([wide, of_step], axis=-1).reshape(-1, wide.shape[2] + of_step.shape[2]),
-        ways=ways.reshape(-1, 3),
+        ways=directions.reshape(-1, 3),
         sizes=sizes.reshape(-1, 2, SIZE_LEVELS.size),
     )
 
 
-def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _distribution_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return log probabilities below, at and above 0 (m, k, 3), and log sizes (m, k, 2, levels), of ascending values (m, p)."""
     below, above = (value < 0)[:, None, :], (value > 0)[:, None, :]
     sides = [np.where(side, weight, 0.0) for side in (below, above)]
@@ -477,8 +477,8 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     """Return training pairs of observed origins at which the price moves with drawn steps; None if the panel has too few."""
     states = [price_state(series) for series in panel.series]
     places = [
-        np.flatnonzero(state.moves & (one.newest == np.arange(len(one))))
-        for one, state in zip(panel.series, states, strict=True)
+        np.flatnonzero(state.moves & (market_series.newest == np.arange(len(market_series))))
+        for market_series, state in zip(panel.series, states, strict=True)
     ]
     total = sum(place.size for place in places) * DRAWN
     if total < FEWEST_PAIRS or not process.sizes:
@@ -487,11 +487,11 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
     end = max(series.end for series in panel.series)
     rng = np.random.default_rng(SEED)
     parts = []
-    for one, state, place in zip(panel.series, states, places, strict=True):
-        origins = place[(place + one.first_slot) % every == 0]
+    for market_series, state, place in zip(panel.series, states, places, strict=True):
+        origins = place[(place + market_series.first_slot) % every == 0]
         if origins.size:
             steps = rng.choice(PRICE_STEPS, (origins.size, DRAWN))
-            parts.append(_pairs(process, one, state, (origins, steps), end))
+            parts.append(_pairs(process, market_series, state, (origins, steps), end))
     made = [np.concatenate(column) for column in zip(*parts, strict=True)]
     pairs = KnownPairs(rows=made[0], ways=made[1], sizes=made[2])
     return Moves(pairs=pairs, change=made[3], unit=made[4], weight=made[5], sign=made[6])
@@ -512,9 +512,9 @@ def _pairs(
     at = np.broadcast_to(origins[:, None], steps.shape)[known]
     old = (end - series.first_slot - at) * (series.step / HALF_LIFE)
     pairs = known_pairs(process, series, state, origins, steps)
-    ways, sizes, rows = (part[known.ravel()] for part in (pairs.ways, pairs.sizes, pairs.rows))
+    directions, sizes, rows = (part[known.ravel()] for part in (pairs.ways, pairs.sizes, pairs.rows))
     change = state.level[target[known]] - state.level[at]
-    return rows, ways, sizes, change, state.size[at], np.exp2(-old), np.sign(state.last[at])
+    return rows, directions, sizes, change, state.size[at], np.exp2(-old), np.sign(state.last[at])
 
 
 # ---
@@ -565,8 +565,10 @@ class BoostedPrice:
         rounds = PRICE_ROUNDS + round(ROUNDS_MORE * min(1.0, moved / MANY_MOVES))
         start = moves.pairs.ways.ravel(order="F")  # Fortran order: class by class
         data = lightgbm.Dataset(moves.pairs.rows, way, weight=moves.weight, init_score=start)
-        ways = lightgbm.train({**PRICE_SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds)
-        return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way, rounds), process=process)
+        direction = lightgbm.train(
+            {**PRICE_SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds
+        )
+        return FittedBoostedPrice(way=direction, sizes=_size_boosters(moves, way, rounds), process=process)
 
 
 def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
@@ -628,7 +630,7 @@ class FittedBoostedPrice:
         chances /= chances.sum(axis=1, keepdims=True)
         against, onwards = (self._sizes(pairs, one) for one in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
-        change = law_quantiles(
+        change = distribution_quantiles(
             falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),
             rises=np.where(rose, chances[:, ONWARDS], chances[:, AGAINST]),
             down=np.where(rose[:, None], against, onwards),
@@ -646,7 +648,9 @@ class FittedBoostedPrice:
         return np.sort(pairs.sizes[:, int(way == ONWARDS)] + shift, axis=1)
 
 
-def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+def distribution_quantiles(
+    *, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray
+) -> np.ndarray:
     """Return quantiles at `LEVELS`, shape (n, 19), of a change with probabilities of a fall and of a rise (n,), else 0.
 
     ``down`` and ``up`` (n, levels) are the log sizes of falls and rises at `SIZE_LEVELS`.
@@ -710,15 +714,15 @@ class FittedBoostedCount:
         series = panel.series[which]
         why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
 
-        def laws(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+        def distributions(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
             at = situation_of(series, series.newest[part], steps, states, self.expected.of)
-            return trees_laws(self.trees.loaded(), at, peers_of(panel, which))
+            return trees_distributions(self.trees.loaded(), at, peers_of(panel, which))
 
-        return answered(laws, series, origins, horizon, end=self.end, why=why)
+        return answered(distributions, series, origins, horizon, end=self.end, why=why)
 
 
 def answered(
-    laws: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
+    distributions: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
     series: Series,
     origins: np.ndarray,
     horizon: int,
@@ -726,7 +730,7 @@ def answered(
     end: int,
     why: str,
 ) -> Outlook:
-    """Return the outlook of ``laws(origins, steps, states)``, or last value for a stale newest value or too many states.
+    """Return the outlook of ``distributions(origins, steps, states)``, or last value for a stale newest value or too many states.
 
     ``steps`` count from the slot of the newest value: a value that is g slots old is forecast g + 1..g + ``horizon`` steps
     ahead. Origins with different ages or bounds are forecast separately, so the forecast of an origin does not depend on the
@@ -735,11 +739,13 @@ def answered(
     bounds, age = series.upper[origins], series.age(origins)
     many, stale = bounds >= MOST_STATES, is_stale(series, age)
     most = int(bounds.max()) + 1
-    law = np.zeros((origins.size, horizon, min(most, MOST_STATES)))
+    distribution = np.zeros((origins.size, horizon, min(most, MOST_STATES)))
     for bound, old in np.unique(np.stack([bounds, age], axis=1)[~(many | stale)], axis=0).astype(int):
         part = (bounds == bound) & (age == old)
-        law[part, :, : bound + 1] = laws(origins[part], old + np.arange(1, horizon + 1), bound + 1)
-    own = outlook_of(law, (why,) * origins.size)
+        distribution[part, :, : bound + 1] = distributions(
+            origins[part], old + np.arange(1, horizon + 1), bound + 1
+        )
+    own = outlook_of(distribution, (why,) * origins.size)
     if not (many | stale).any():
         return own
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
@@ -748,14 +754,14 @@ def answered(
         "; ".join(part for part in (what if large else "", own) if part)
         for what, large, own in zip(texts, many, simpler.reasons, strict=True)
     )
-    simpler = replace(with_law(simpler, law.shape[2]), reasons=reasons)
+    simpler = replace(with_distribution(simpler, distribution.shape[2]), reasons=reasons)
     given = mixed(own, simpler, many | stale)
-    return replace(given, law=None) if many.any() else given
+    return replace(given, distribution=None) if many.any() else given
 
 
-def with_law(given: Outlook, states: int) -> Outlook:
+def with_distribution(given: Outlook, states: int) -> Outlook:
     """Add to an outlook an approximate distribution from its quantiles, with equal mass at each level."""
-    return replace(given, law=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
+    return replace(given, distribution=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
 
 
 def lightgbm_predictor() -> ByVariable:

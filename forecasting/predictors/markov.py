@@ -23,8 +23,8 @@ from slackwater.forecasting.predictor import (
     mixed,
     stored,
 )
+from slackwater.forecasting.predictors.distributions import MOST_STATES, outlook_of
 from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, outlook_of
 from slackwater.forecasting.series import Series
 
 #: Candidate half-lives of the transition counts.
@@ -111,10 +111,10 @@ class FittedMarkovChain:
         return mixed(own, given, stale | strange)
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
-        laws = self.laws(series, origins, horizon, age)
-        return outlook_of(laws, ("",) * origins.size)
+        distributions = self.distributions(series, origins, horizon, age)
+        return outlook_of(distributions, ("",) * origins.size)
 
-    def laws(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
+    def distributions(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
         """Return distributions (origins, horizon, states) of the count, from newest values of ``age`` (origins,) slots."""
         start = np.minimum(series.last(origins), self.states - 1).astype(int)
         out = np.empty((origins.size, horizon, self.states))
@@ -164,13 +164,13 @@ def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> 
 
 def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
     """Return the distributions age+1..age+horizon steps after ``start``, shape (horizon, states)."""
-    law = np.zeros(matrix.shape[0])
-    law[start] = 1.0
+    distribution = np.zeros(matrix.shape[0])
+    distribution[start] = 1.0
     out = np.empty((horizon, matrix.shape[0]))
     for k in range(age + horizon):
-        law = law @ matrix
+        distribution = distribution @ matrix
         if k >= age:
-            out[k - age] = law
+            out[k - age] = distribution
     return out
 
 

@@ -179,7 +179,7 @@ _RIDGE = 10.0
 
 @stored("price.sizes")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLaw:
+class ChangeDistribution:
     """Distribution of the sum of the next few changes, measured in the direction of the last change.
 
     The unit is size^(1 - gamma) |last|^gamma. ``points`` (8, len(`NODES`), `POINTS`) are quantiles at equidistant levels
@@ -231,7 +231,7 @@ def successors(
 ) -> Successors | None:
     """Return the sums of the next ``changes`` changes, None without any; weights halve every ``half_life`` before ``end``."""
     parts = []
-    for one, state in markets:
+    for series, state in markets:
         i = np.arange(1, state.when.size - changes)[-MOST_SUCCESSORS:]
         if not i.size:
             continue
@@ -241,7 +241,7 @@ def successors(
             (
                 np.log(np.abs(state.by[i]) / unit),
                 situation(state, i, state.when[i]),
-                np.exp2(-(end - one.first_slot - state.when[i]) / half_life),
+                np.exp2(-(end - series.first_slot - state.when[i]) / half_life),
                 np.sign(state.by[i]) * (path[i + 1 + changes] - path[i + 1]) / unit,
             )
         )
@@ -251,7 +251,7 @@ def successors(
     return Successors(x=np.clip(x, NODES[0], NODES[-1]), situations=situations, weight=weight, after=after)
 
 
-def size_law(seen: Successors) -> ChangeLaw:
+def size_distribution(seen: Successors) -> ChangeDistribution:
     """Estimate weighted quantiles for every node and situation, and gamma by least squares of the log sizes."""
     moved = np.log(np.clip(np.abs(seen.after), 1e-3, 1e2))
     w, x = seen.weight, seen.x
@@ -272,7 +272,7 @@ def size_law(seen: Successors) -> ChangeLaw:
             weight = alike * near[:, j]
             share = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
             points[number, j] = np.interp(levels, share, scaled[order])
-    return ChangeLaw(gamma=gamma, points=points)
+    return ChangeDistribution(gamma=gamma, points=points)
 
 
 # ---
@@ -333,7 +333,7 @@ class ChangeProcess:
         rate = (events + PRIOR_BIN * overall) / (exposure + PRIOR_BIN)
         half = HALF_LIFE / panel.series[0].step
         seen = [successors(markets, n, end, half) for n in range(1, MOST_CHANGES + 1)]
-        sizes = tuple(size_law(one) for one in seen if one is not None)
+        sizes = tuple(size_distribution(one) for one in seen if one is not None)
         return FittedChangeProcess(usual=usual, rate=rate, own=own, sizes=sizes)
 
 
@@ -387,7 +387,7 @@ class FittedChangeProcess:
     usual: float
     rate: np.ndarray
     own: dict[str, Ages]
-    sizes: tuple[ChangeLaw, ...]
+    sizes: tuple[ChangeDistribution, ...]
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast quantiles of the process where the price moves (`PriceState.moves`), and the newest value elsewhere."""
@@ -448,8 +448,8 @@ class FittedChangeProcess:
         last, size = state.last[origins], state.size[origins]
         points, weights = [np.zeros((origins.size, 1))], [chances[:, :, :1]]
         for n in range(1, MOST_CHANGES + 1):
-            law = self.sizes[min(n, len(self.sizes)) - 1]
-            points.append(law.at(last, size, situations))
+            distribution = self.sizes[min(n, len(self.sizes)) - 1]
+            points.append(distribution.at(last, size, situations))
             weights.append(np.repeat(chances[:, :, n : n + 1] / POINTS, POINTS, axis=2))
         value = np.concatenate(points, axis=1)
         order = np.argsort(value, axis=1, kind="stable")

@@ -15,8 +15,13 @@ from slackwater.forecasting.predictor import (
     mixed,
     stored,
 )
+from slackwater.forecasting.predictors.distributions import (
+    MAX_STEP,
+    MIN_ERRORS,
+    ErrorQuantiles,
+    error_quantiles,
+)
 from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue
-from slackwater.forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
 from slackwater.forecasting.series import Series
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors.count_members import in_slots, readings
-from slackwater.forecasting.predictors.laws import interpolation
+from slackwater.forecasting.predictors.distributions import interpolation
 from slackwater.forecasting.predictors.lightgbm import COUNT_SETTINGS, FEWEST_ROWS, CountTrees, hour_of_day
 from slackwater.forecasting.series import Series
 
@@ -29,7 +29,7 @@ def share_rows(series: Series) -> np.ndarray:
     seen, per_slot = readings(series)
     read = ~np.isnan(seen)
     # Sums over all readings up to each slot, with a leading zero.
-    count, ones = (
+    count, window_count = (
         np.concatenate([[0.0], np.cumsum(part.reshape(-1, per_slot).sum(axis=1))])
         for part in (read.astype(float), np.where(read, seen, 0.0))
     )
@@ -37,7 +37,7 @@ def share_rows(series: Series) -> np.ndarray:
     columns = [np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)]
     for hours in WINDOWS:
         begin = np.maximum(end - round(in_slots(series, hours, 1)), 0)
-        found, total = ones[end] - ones[begin], count[end] - count[begin]
+        found, total = window_count[end] - window_count[begin], count[end] - count[begin]
         columns.append(np.log((found + _PSEUDO) / (total - found + _PSEUDO)))
     columns += [hour_of_day(series), np.full(len(series), float(per_slot))]
     return np.stack(columns, axis=1)
@@ -63,11 +63,13 @@ def fit_shares(panel: Panel) -> CountTrees:
     return CountTrees(boosters=tuple(boosters))
 
 
-def share_laws(trees: CountTrees, series: Series, places: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def share_distributions(
+    trees: CountTrees, series: Series, places: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
     """Return distributions on 0..1 at ``steps`` after ``places`` (ascending slots), shape (places, steps, 2)."""
     rows = share_rows(series)[places]
     odds = np.stack(
-        [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in trees.loaded()], axis=1
+        [np.asarray(tree.predict(rows, raw_score=True, num_threads=1)) for tree in trees.loaded()], axis=1
     )
     chance = 1.0 / (1.0 + np.exp(-(odds @ interpolation(steps, SHARE_STEPS).T)))
     return np.stack([1.0 - chance, chance], axis=-1)

@@ -65,7 +65,7 @@ class Contender:
     @property
     def markets(self) -> list[str]:
         """Names of the markets in which the job could use spot."""
-        return sorted({one.market for one in self.claims if one.market is not None})
+        return sorted({claim.market for claim in self.claims if claim.market is not None})
 
 
 def contender(job: str, slack: int, wish: tuple[str | None, int], found: Sequence[Claim]) -> Contender:
@@ -74,20 +74,20 @@ def contender(job: str, slack: int, wish: tuple[str | None, int], found: Sequenc
     ``found`` has the choices in any order, including no spot. No claim has more value than the
     wish, and a claim with no more value than a smaller claim of the same market is omitted.
     """
-    top = max(one.value_usd for one in found)
+    top = max(claim.value_usd for claim in found)
     market, spot = wish
     if market is None or not spot:
         own = Claim(None, 0, top)
         return Contender(job=job, slack=slack, wish=own, claims=(own,))
     own = Claim(market, spot, top)
-    nothing = max(one.value_usd for one in found if not one.spot)
+    nothing = max(claim.value_usd for claim in found if not claim.spot)
     claims = [Claim(None, 0, nothing)]
-    for name in sorted({one.market for one in found if one.market is not None}):
+    for name in sorted({claim.market for claim in found if claim.market is not None}):
         best = nothing
-        for one in sorted((one for one in found if one.market == name), key=lambda one: one.spot):
-            if one.value_usd > best and not (name == market and one.spot >= spot):
-                best = one.value_usd
-                claims.append(one)
+        for claim in sorted((claim for claim in found if claim.market == name), key=lambda claim: claim.spot):
+            if claim.value_usd > best and not (name == market and claim.spot >= spot):
+                best = claim.value_usd
+                claims.append(claim)
     return Contender(job=job, slack=slack, wish=own, claims=(*claims, own))
 
 
@@ -105,11 +105,11 @@ class Shares:
 
 def short_of(wishes: Sequence[tuple[str | None, int]], there: Mapping[str, int]) -> set[str]:
     """Return the markets in which the requested spot exceeds the available spot."""
-    asked: dict[str, int] = {}
+    requested: dict[str, int] = {}
     for market, spot in wishes:
         if market is not None and spot:
-            asked[market] = asked.get(market, 0) + spot
-    return {market for market, spot in asked.items() if spot > there[market]}
+            requested[market] = requested.get(market, 0) + spot
+    return {market for market, spot in requested.items() if spot > there[market]}
 
 
 def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shares:
@@ -119,12 +119,12 @@ def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shar
     than in order of slack, and no job falls short of its wish while the missing instances are
     unused. Groups of jobs without common markets, directly or through other jobs, are independent.
     """
-    claims, prices = [one.wish for one in contenders], dict[str, float]()
-    for group in connected([set(one.markets) for one in contenders]):
-        own = sorted((contenders[j] for j in group), key=lambda one: (one.slack, one.job))
-        if short_of([(one.wish.market, one.wish.spot) for one in own], there):
+    claims, prices = [job.wish for job in contenders], dict[str, float]()
+    for group in connected([set(job.markets) for job in contenders]):
+        own = sorted((contenders[j] for j in group), key=lambda job: (job.slack, job.job))
+        if short_of([(job.wish.market, job.wish.spot) for job in own], there):
             shared, paid = _share_among(own, there)
-            by_name = {one.job: claim for one, claim in zip(own, shared, strict=True)}
+            by_name = {job.job: claim for job, claim in zip(own, shared, strict=True)}
             for j in group:
                 claims[j] = by_name[contenders[j].job]
             prices |= paid
@@ -142,8 +142,8 @@ def connected(sets: Sequence[AbstractSet[Any]]) -> list[list[int]]:
         return k
 
     for k, own in enumerate(sets):
-        for one in own:
-            a, b = sorted((root(first.setdefault(one, k)), root(k)))
+        for market in own:
+            a, b = sorted((root(first.setdefault(market, k)), root(k)))
             group[b] = a
     found: dict[int, list[int]] = {}
     for k in range(len(sets)):
@@ -166,7 +166,7 @@ def _share_among(
 def in_order(contenders: Sequence[Contender], there: Mapping[str, int]) -> list[Claim]:
     """Return the best claim of each contender in turn on the spot left by the previous contenders."""
     left = dict(there)
-    return [_best_claim(one, left) for one in contenders]
+    return [_best_claim(job, left) for job in contenders]
 
 
 def at_prices(
@@ -179,17 +179,17 @@ def at_prices(
     elsewhere. Remaining instances go, in the order of ``contenders``, to jobs that gain from them.
     """
     place = [
-        one.markets[0] if len(one.markets) == 1 else claim.market
-        for one, claim in zip(contenders, begin, strict=True)
+        job.markets[0] if len(job.markets) == 1 else claim.market
+        for job, claim in zip(contenders, begin, strict=True)
     ]
-    choosing = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
+    choosing = [j for j, job in enumerate(contenders) if len(job.markets) > 1]
     # The jobs together could not use more than this, so no table needs to be longer.
     wanted: Counter[str] = Counter()
-    for one in contenders:
-        for market in one.markets:
-            wanted[market] += max(claim.spot for claim in one.claims if claim.market == market)
+    for job in contenders:
+        for market in job.markets:
+            wanted[market] += max(claim.spot for claim in job.claims if claim.market == market)
     room = {market: min(there[market], wanted[market]) for market in wanted}
-    stake = sum(one.wish.value_usd - one.claims[0].value_usd for one in contenders)
+    stake = sum(job.wish.value_usd - job.claims[0].value_usd for job in contenders)
     for _ in range(ROUNDS if choosing else 0):
         before = list(place)
         for j in choosing:
@@ -197,7 +197,7 @@ def at_prices(
             gain = dict[str | None, float]({None: 0.0})
             for market in contenders[j].markets:
                 others = _worths(
-                    [one for one, at in zip(contenders, place, strict=True) if at == market],
+                    [job for job, at in zip(contenders, place, strict=True) if at == market],
                     market,
                     room[market],
                 )[-1]
@@ -207,7 +207,7 @@ def at_prices(
             place[j] = best if gain[best] > gain[held] + ROUNDING * stake else held
         if place == before:
             break
-    taken, prices = [one.claims[0] for one in contenders], dict[str, float]()
+    taken, prices = [job.claims[0] for job in contenders], dict[str, float]()
     for market, count in sorted(room.items()):
         group = [j for j, at in enumerate(place) if at == market]
         own = [contenders[j] for j in group]
@@ -222,17 +222,17 @@ def at_prices(
 def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:
     """Return the highest gain of the first 0, 1, ... of ``own`` on 0..``count`` instances, USD, each (count + 1,)."""
     tables = [np.zeros(count + 1)]
-    for one in own:
-        tables.append(_with(tables[-1], one, market))
+    for job in own:
+        tables.append(_with(tables[-1], job, market))
     return tables
 
 
-def _with(table: np.ndarray, one: Contender, market: str) -> np.ndarray:
+def _with(table: np.ndarray, job: Contender, market: str) -> np.ndarray:
     """Return the table extended by another job."""
     best = table.copy()
-    for claim in one.claims:
+    for claim in job.claims:
         if claim.market == market and claim.spot < len(table):
-            gain = claim.value_usd - one.claims[0].value_usd
+            gain = claim.value_usd - job.claims[0].value_usd
             best[claim.spot :] = np.maximum(best[claim.spot :], table[: len(table) - claim.spot] + gain)
     return best
 
@@ -240,9 +240,9 @@ def _with(table: np.ndarray, one: Contender, market: str) -> np.ndarray:
 def _traced(own: Sequence[Contender], market: str, tables: Sequence[np.ndarray], count: int) -> list[Claim]:
     """Return the claims of highest value on ``count`` instances, job by job."""
     found: list[Claim] = []
-    for one, table in zip(reversed(own), reversed(tables[:-1]), strict=True):
-        fitting = [c for c in one.claims if c.market in (None, market) and c.spot <= count]
-        best = max(fitting, key=lambda c: (table[count - c.spot] + c.value_usd, c == one.wish))
+    for job, table in zip(reversed(own), reversed(tables[:-1]), strict=True):
+        fitting = [c for c in job.claims if c.market in (None, market) and c.spot <= count]
+        best = max(fitting, key=lambda c: (table[count - c.spot] + c.value_usd, c == job.wish))
         found.append(best)
         count -= best.spot
     return found[::-1]
@@ -257,19 +257,19 @@ def _filled(contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapp
     changed = True
     while changed:
         changed = False
-        for j, one in enumerate(contenders):
+        for j, job in enumerate(contenders):
             before = found[j]
             if before.market is not None:
                 left[before.market] += before.spot
-            found[j] = _best_claim(one, left, before)
+            found[j] = _best_claim(job, left, before)
             changed = changed or found[j] != before
     return found
 
 
-def _best_claim(one: Contender, left: dict[str, int], before: Claim | None = None) -> Claim:
+def _best_claim(job: Contender, left: dict[str, int], before: Claim | None = None) -> Claim:
     """Take the claim of highest value that fits into ``left``; on ties the wish, then ``before``."""
-    fitting = [c for c in one.claims if c.market is None or c.spot <= left[c.market]]
-    best = max(fitting, key=lambda c: (c.value_usd, c == one.wish, c == before))
+    fitting = [c for c in job.claims if c.market is None or c.spot <= left[c.market]]
+    best = max(fitting, key=lambda c: (c.value_usd, c == job.wish, c == before))
     if best.market is not None:
         left[best.market] -= best.spot
     return best
@@ -341,9 +341,9 @@ def come_first(needs: Sequence[Need], there: Mapping[str, int], slots: int) -> d
     it short of. The order of ``needs`` does not matter: the least slack goes first.
     """
     come, left = dict.fromkeys(there, 0.0), {market: float(count) for market, count in there.items()}
-    for one in sorted(needs, key=lambda one: (one.slack, one.job)):
-        share = min(1.0, one.slots / slots)
-        for market, spot in one.markets:
+    for need in sorted(needs, key=lambda need: (need.slack, need.job)):
+        share = min(1.0, need.slots / slots)
+        for market, spot in need.markets:
             wanted = share * spot
             got = min(wanted, left[market])
             come[market] += wanted
@@ -357,7 +357,9 @@ def come_first(needs: Sequence[Need], there: Mapping[str, int], slots: int) -> d
 def taken_later(needs: Sequence[Need], there: Mapping[str, int]) -> list[dict[str, int]]:
     """Return, for each job of ``needs``, the instances of each market used in later slots by jobs with less slack."""
     return [
-        come_first([one for one in needs if (one.slack, one.job) < (own.slack, own.job)], there, own.slots)
+        come_first(
+            [need for need in needs if (need.slack, need.job) < (own.slack, own.job)], there, own.slots
+        )
         for own in needs
     ]
 
@@ -631,10 +633,10 @@ def _needed(entry: Entry) -> Need:
 
 
 def _sharing_reason(
-    one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float
+    job: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float
 ) -> str:
     """Return the reason why a job got less spot than its request."""
-    market = one.wish.market or ""
+    market = job.wish.market or ""
     kept = claim.spot if claim.market == market else 0
     where = "here" if kept else f"in {market.partition('@')[0]}"
     text = f"gets {kept} of {count} spot instances {where}"

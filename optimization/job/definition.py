@@ -83,7 +83,7 @@ class Amdahl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """Power-law throughput H(n) = scale n^p."""
+    """Power-curve throughput H(n) = scale n^p."""
 
     exponent: float
     scale: float = 1.0
@@ -374,7 +374,9 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
         for n, g in zip(sizes[1:], gain[1:], strict=True)
     ]
     # If no size ever finishes, take the size with the most work per slot.
-    slots, n, each = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
+    slots, n, each = min(
+        tried, key=lambda finish: (finish[0], -finish[2] if finish[0] >= MOST_SLOTS else 0.0, finish[1])
+    )
     if slots <= left:
         return None
     surplus = (slots - 1 + job.efficiency(n, progress.n_previous)) * each - rest

@@ -784,19 +784,19 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def check_change(before: JobRequest, after: JobRequest) -> None:
     """Raise `JobError` on the first term that cannot change, and for values out of bounds (`check_bounds`) (M2.9)."""
-    for one in term_changes(before, after):
-        if one.term in (*GPU_SIZES, *INSTANCE_SIZES) and (before.gpus_max is None) != (
+    for change in term_changes(before, after):
+        if change.term in (*GPU_SIZES, *INSTANCE_SIZES) and (before.gpus_max is None) != (
             after.gpus_max is None
         ):
             kind, keys = ("instances", "n_max") if before.gpus_max is None else ("GPUs", "gpus_max")
             raise JobError(
-                f"job {before.name!r}: {one.term} = {_as_words(one.after)}, where the job has its sizes in {kind}",
+                f"job {before.name!r}: {change.term} = {_as_words(change.after)}, where the job has its sizes in {kind}",
                 expected=f"{keys}, the largest size in {kind}",
                 remedy=f"change {keys}, or add another job with `slackwater job add --name NAME`",
             )
-        if one.term not in MAY_CHANGE:
+        if change.term not in MAY_CHANGE:
             raise JobError(
-                f"job {before.name!r}: {one.term} = {_as_words(one.after)}, where the job has {_as_words(one.before)}",
+                f"job {before.name!r}: {change.term} = {_as_words(change.after)}, where the job has {_as_words(change.before)}",
                 expected=f"a change of {', '.join(MAY_CHANGE)}: by the other terms the work done so far is reckoned",
                 remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
             )

@@ -51,7 +51,7 @@ def gpu_types() -> tuple[GpuType, ...]:
         name = row.instance_type.removesuffix(SIZES)
         kept = f"{name}_x1" if row.instance_type.endswith(SIZES) else name
         found.setdefault((row.provider, kept), _gpu_type(row.provider, kept))
-    return tuple(one for one in found.values() if one is not None)
+    return tuple(gpu_type for gpu_type in found.values() if gpu_type is not None)
 
 
 def gpu_type_of(market: Market) -> GpuType | None:
@@ -346,10 +346,10 @@ def rounding_notes(request: JobRequest, market: Market) -> list[str]:
     """Return notes on GPUs rounded to whole instances and on a number of GPUs that differs from the catalogue's."""
     least, most = instance_range(request, market)
     gpus, kind = gpus_per_instance(request, market), market.instance_type
-    asked = {"gpus_min": (request.gpus_min, least, "up"), "gpus_max": (request.gpus_max, most, "down")}
+    limits = {"gpus_min": (request.gpus_min, least, "up"), "gpus_max": (request.gpus_max, most, "down")}
     found = [
         f"{key} = {stated} is rounded {way} to {held_words(n, kind, gpus)}"
-        for key, (stated, n, way) in asked.items()
+        for key, (stated, n, way) in limits.items()
         if stated is not None and gpus and stated != n * gpus and (key, stated) != ("gpus_min", 1)
     ]
     known = catalogue_gpus(market)
@@ -376,7 +376,7 @@ def named_market(request: JobRequest) -> Market | None:
     return named[0] if len(kinds) == 1 and named and not set("*?[") & set(named[0].provider) else None
 
 
-def asked_words(request: JobRequest, slot_hours: float) -> dict[str, str]:
+def request_words(request: JobRequest, slot_hours: float) -> dict[str, str]:
     """Return the ``sizes`` and ``work`` of a request as text, in instances and GPUs as far as its markets determine them."""
     market = named_market(request)
     try:
@@ -426,7 +426,7 @@ def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
     """Return the work of a job as text, with the instance type whose hours count if the market is in ``throughput_on``."""
     throughput = request.throughput_on.get(market.instance_type)
     types = (
-        sorted({one.instance_type for one in work_markets(request, [market])})
+        sorted({priced.instance_type for priced in work_markets(request, [market])})
         if throughput is not None
         else []
     )

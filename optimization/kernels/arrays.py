@@ -20,6 +20,13 @@ def copy_between(source: np.ndarray, out: np.ndarray, low: int, high: int) -> No
 
 
 @part
+def copy_row(source: np.ndarray, i: int, out: np.ndarray, k: int, low: int, high: int) -> None:
+    """Copy the entries [low, high) of row ``i`` to row ``k`` of another array: slices of both would count references."""
+    for h in range(np.uint64(low), np.uint64(high)):
+        out[k, h] = source[i, h]
+
+
+@part
 def copy_rows(source: np.ndarray, out: np.ndarray) -> None:
     """Copy an array with four axes to the first places of each axis of an array that is at least as large in the others."""
     first, second, third, _ = out.shape

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import copy_between, copy_rows, interpolate, place_of
+from slackwater.optimization.kernels.arrays import copy_row, copy_rows, interpolate, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.induction import NEVER, ROUNDING, Choices, mix, value_with
 from slackwater.optimization.kernels.rules import (
@@ -81,19 +81,19 @@ def idle_limit(game: Held, left: float) -> float:
 
 
 @part
-def spot_limit(game: Held, left: float, n: int, gain: float) -> float:
+def spot_limit(idle: float, left: float, first: float, restart: float, gain: float) -> float:
     """Return the most saved work left with which spot may run with ``left`` slots to go (M12.7).
 
-    ``n`` are the on-demand instances of the target, ``gain`` is their work in a slot.
+    ``idle`` is `idle_limit`. The on-demand instances of the target do ``gain`` in a slot, ``first`` slots from now and
+    after a ``restart``.
     """
-    works = left - max(game.gap, game.wait + game.fresh[n]) - game.restart[n]
-    return float(max(idle_limit(game, left), gain * works))
+    return float(max(idle, gain * (left - first - restart)))
 
 
 @part
-def gain_of(game: Held, n: int) -> float:
+def gain_of(sizes: np.ndarray, gain: np.ndarray, n: int) -> float:
     """Return the work in a slot of ``n`` instances, between the sizes of the grid by interpolation; 0 below n_min."""
-    return interpolate(game.sizes, game.gain, n) if n >= game.sizes[1] else 0.0
+    return interpolate(sizes, gain, n) if n >= sizes[1] else 0.0
 
 
 class SlotRun(NamedTuple):
@@ -144,11 +144,11 @@ def raise_to(
 
 
 @part
-def until(game: Held, limit: float, low: int, high: int) -> int:
+def until(step: float, points: int, limit: float, low: int, high: int) -> int:
     """Return the end of the grid points with at most ``limit`` work left, in [low, high]."""
-    if limit >= game.points * game.step:
+    if limit >= points * step:
         return high
-    return min(high, max(low, int(np.floor(limit / game.step + ROUNDING)) + 1))
+    return min(high, max(low, int(np.floor(limit / step + ROUNDING)) + 1))
 
 
 class OnDemandRun(NamedTuple):
@@ -219,19 +219,23 @@ def start_values(
     ``rows`` (holdings, points) are the values after the choice in that state, ``ended`` those of
     `end_values`.
     """
-    sizes, usd = game.sizes.size, game.value.usd
-    copy_between(ended[0], out[0], low, high)
-    for n in range(1, sizes):
-        rate = game.gain[n] / game.step
-        spot = spot_held(game.sizes[n], game.available[s], game.price[x], game.on_demand)
-        on_demand = game.sizes[n] - spot
+    sizes, gains, fresh, restart = game.sizes, game.gain, game.fresh, game.restart
+    usd, step, price, count = game.value.usd, game.step, game.price[x], game.available[s]
+    idle = idle_limit(game, left)
+    copy_row(ended, 0, out, 0, low, high)
+    for n in range(1, sizes.size):
+        rate = gains[n] / step
+        spot = spot_held(sizes[n], count, price, game.on_demand)
+        on_demand = sizes[n] - spot
         if spot > 0:
-            limit = until(game, spot_limit(game, left, on_demand, gain_of(game, on_demand)), low, high)
-            lost = game.fresh[game.sizes[n]] + (game.wait if on_demand > 0 else 0.0)
-            paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
+            first = max(game.gap, game.wait + fresh[on_demand])
+            most = spot_limit(idle, left, first, restart[on_demand], gain_of(sizes, gains, on_demand))
+            limit = until(step, game.points, most, low, high)
+            lost = fresh[sizes[n]] + (game.wait if on_demand > 0 else 0.0)
+            paid = slot_cost(sizes[n], spot, price, game.on_demand)
             raise_to(out, 0, rows, n, usd, run_after(lost, game.stands * rate, paid), low, limit)
-        run = run_after(game.fresh[game.sizes[n]] + game.wait, rate, game.sizes[n] * game.on_demand)
-        raise_to(out, 0, rows, sizes - 1 + n, usd, run, low, high)
+        run = run_after(fresh[sizes[n]] + game.wait, rate, sizes[n] * game.on_demand)
+        raise_to(out, 0, rows, sizes.size - 1 + n, usd, run, low, high)
 
 
 @part
@@ -251,53 +255,59 @@ def before_choice(
 
     ``lost`` (S, K, M, points) are those of spot-first sizes whose group has just lost instances.
     """
-    sizes, left = game.sizes.size, float(game.value.deadline - t)
-    usd = game.value.usd
-    new, old = np.empty((1, game.points), np.float32), np.empty((1, game.points), np.float32)
-    ended = np.full((sizes, game.points), NEVER, np.float32)
+    sizes, gains, fresh, restart = game.sizes, game.gain, game.fresh, game.restart
+    most_sizes, left = sizes.size, float(game.value.deadline - t)
+    usd, step, points = game.value.usd, game.step, game.points
+    new, old = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
+    ended = np.full((most_sizes, points), NEVER, np.float32)
     end_values(game, left, low, high, ended)
-    for n in range(1, sizes if game.guarded else 1):
-        raise_to_end(ended, n, usd, to_the_end(game, n, 0.0), left, game.step, low, high)
-    idle = until(game, idle_limit(game, left), low, high)
+    for n in range(1, most_sizes if game.guarded else 1):
+        raise_to_end(ended, n, usd, to_the_end(game, n, 0.0), left, step, low, high)
+    idle = idle_limit(game, left)
+    waits = until(step, points, idle, low, high)
     for s in range(game.available.size):
         for x in range(game.price.size):
             rows, out, left_over = after[s, x], now[s, x], lost[s, x]
+            price, count = game.price[x], game.available[s]
             start_values(game, left, low, high, ended, rows, s, x, new)
-            raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, idle)
-            copy_between(new[0], out[0], low, high)
+            raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, waits)
+            copy_row(new, 0, out, 0, low, high)
             for kind in range(2):
-                copy_between(new[0], old[0], low, high)
-                for n in range(1, sizes):
-                    k = n + kind * (sizes - 1)
-                    spot = 0 if kind else min(game.sizes[n], game.available[s])
-                    rate = game.gain[n] / game.step * (game.stands if spot > 0 else 1.0)
-                    if spot > 0 and not spot_is_cheaper(game.price[x], game.on_demand):
-                        copy_between(new[0], out[k], low, high)  # expensive spot is let go
-                        copy_between(new[0], left_over[n], low, high)
+                copy_row(new, 0, old, 0, low, high)
+                for n in range(1, most_sizes):
+                    size = sizes[n]
+                    k = n + kind * (most_sizes - 1)
+                    spot = 0 if kind else min(size, count)
+                    rate = gains[n] / step * (game.stands if spot > 0 else 1.0)
+                    if spot > 0 and not spot_is_cheaper(price, game.on_demand):
+                        copy_row(new, 0, out, k, low, high)  # expensive spot is let go
+                        copy_row(new, 0, left_over, n, low, high)
                         continue
                     limit, unsaved = high, high
                     if spot > 0:
-                        on_demand = game.sizes[n] - spot
-                        most = spot_limit(game, left, on_demand, gain_of(game, on_demand))
-                        limit = until(game, most, low, high)
-                        unsaved = until(game, most - game.unsaved * game.gain[n], low, high)
-                    paid = slot_cost(game.sizes[n], spot, game.price[x], game.on_demand)
-                    copy_between(old[0], out[k], low, high)
+                        on_demand = size - spot
+                        first = max(game.gap, game.wait + fresh[on_demand])
+                        most = spot_limit(
+                            idle, left, first, restart[on_demand], gain_of(sizes, gains, on_demand)
+                        )
+                        limit = until(step, points, most, low, high)
+                        unsaved = until(step, points, most - game.unsaved * gains[n], low, high)
+                    paid = slot_cost(size, spot, price, game.on_demand)
+                    copy_row(old, 0, out, k, low, high)
                     if kind:
                         raise_row(out, k, ended, n, low, high)
                     raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
                     # Smaller groups keep their instances and restart.
-                    run = run_after(game.restart[game.sizes[n]], rate, paid)
-                    raise_to(old, 0, rows, k, usd, run, low, limit)
+                    raise_to(old, 0, rows, k, usd, run_after(restart[size], rate, paid), low, limit)
                     if kind == 0:
-                        copy_between(old[0], left_over[n], low, high)
+                        copy_row(old, 0, left_over, n, low, high)
             if low == 0:
                 out[:, 0] = usd
                 left_over[:, 0] = usd
 
 
 @part
-def kept_size(game: Held, n: int, s: int, then: int) -> int:
+def remaining_size(game: Held, n: int, s: int, then: int) -> int:
     """Return the size in the grid that is left of the spot-first size ``n`` when the count goes from state ``s`` to ``then``.
 
     Negative: other instances are left than a spot-first size would have, as more spot came.
@@ -333,7 +343,7 @@ def before_reading(
                     continue
                 kept, gone = k, False
                 if 0 < k < sizes:
-                    kept = kept_size(game, k, s, then)
+                    kept = remaining_size(game, k, s, then)
                     gone = kept != k and kept > 0
                     kept = max(kept, 0)
                 for x in range(levels):
@@ -377,6 +387,8 @@ def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.
     copy_rows(now, lost)
     for i in range(slots - 1, -1, -1):
         first, end = low[i + 1], high[i + 1]
+        if i < keep:
+            after = kept[i]
         if levels > 1:
             over_prices(game.price_chain[i], now, mixed)
             over_prices(game.price_chain[i], lost, gone)
@@ -388,8 +400,6 @@ def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.
                 for k in range(holdings):
                     after[s, x, k, :first] = after[s, x, k, first]
                     after[s, x, k, end:] = after[s, x, k, end - 1] - np.float32(beyond)
-        if i < keep:
-            copy_rows(after, kept[i])
         if i == 0:
             break
         before_choice(game, game.slot + i, low[i], high[i], after, now, lost)
@@ -430,16 +440,14 @@ class HeldStates(NamedTuple):
 
 
 class SlotTerms(NamedTuple):
-    """Terms of `Held` for the choice in one slot: few numbers, since a call with all arrays of `Held` takes longer than the rest.
+    """Terms of `Held` for the choice in one slot: numbers only, since a call with arrays counts their references.
 
     ``idle`` is `idle_limit`, ``usd`` the value of a finish; the others as in `Held`.
     """
 
     usd: float
     on_demand: float
-    fresh: np.ndarray
     wait: float
-    restart: np.ndarray
     gap: float
     guarded: bool
     idle: float
@@ -454,9 +462,7 @@ def slot_terms(game: Held, left: float) -> SlotTerms:
     return SlotTerms(
         float(game.value.usd),
         float(game.on_demand),
-        game.fresh,
         float(game.wait),
-        game.restart,
         float(game.gap),
         bool(game.guarded),
         float(idle_limit(game, left)),
@@ -467,22 +473,26 @@ def slot_terms(game: Held, left: float) -> SlotTerms:
 
 
 class Target(NamedTuple):
-    """A target in numbers: instances, their work in a slot, and the work of the on-demand part alone."""
+    """A target in numbers: instances, their work in a slot, `most_left`, and ``fresh`` and ``restart`` of `Held` for them."""
 
     on_demand: int
     spot: int
     gain: float
-    part_gain: float
+    most: float
+    fresh: float
+    restart: float
 
 
 @part
-def most_left(game: SlotTerms, to: Target, left: float) -> float:
-    """Return the most saved work left with which the guard allows a target with ``left`` slots to go (M12.7)."""
-    if not game.guarded or to.spot == 0:
+def most_left(game: SlotTerms, spot: int, left: float, gain: float, fresh: float, restart: float) -> float:
+    """Return the most saved work left with which the guard allows a target with ``left`` slots to go (M12.7).
+
+    ``gain``, ``fresh`` and ``restart`` are those of its on-demand instances alone.
+    """
+    if not game.guarded or spot == 0:
         return np.inf
-    part = to.on_demand
-    works = left - max(game.gap, game.wait + game.fresh[part]) - game.restart[part]
-    return float(max(game.idle, to.part_gain * works) + game.slack + ROUNDING * game.step)
+    most = spot_limit(game.idle, left, max(game.gap, game.wait + fresh), restart, gain)
+    return float(most + game.slack + ROUNDING * game.step)
 
 
 @part
@@ -492,17 +502,17 @@ def slot_work(game: SlotTerms, at: HeldState, to: Target, present_gain: float) -
     ``present_gain`` is the work in a slot of the instances held. The work left is infinite where
     the guard would not allow the target, and where new on-demand would not come by the deadline.
     """
-    n, same = to.on_demand + to.spot, to.on_demand == at.on_demand and to.spot == at.spot
-    lost = at.pending if same else game.restart[n]
+    same = to.on_demand == at.on_demand and to.spot == at.spot
+    lost = at.pending if same else to.restart
     if to.spot > at.spot or to.on_demand > at.on_demand:
-        lost = game.fresh[n] + (game.wait if to.on_demand > at.on_demand else 0.0)
+        lost = to.fresh + (game.wait if to.on_demand > at.on_demand else 0.0)
     never = to.on_demand > at.on_demand and game.wait >= at.left
-    if never or at.rest + (at.unsaved if same else 0.0) > most_left(game, to, at.left):
+    if never or at.rest + (at.unsaved if same else 0.0) > to.most:
         return np.inf, lost
     work = (at.share - lost) * to.gain
     if to.on_demand >= at.on_demand and to.spot >= at.spot and not same and present_gain > 0.0:
         # The present group works until the new instances are up.
-        booting = min(at.share, game.fresh[n] - game.restart[n])
+        booting = min(at.share, to.fresh - to.restart)
         work += max(0.0, booting - at.pending) * present_gain
     return at.rest - work, lost
 
@@ -534,13 +544,13 @@ def nothing_value(game: SlotTerms, rows: np.ndarray, at: HeldState) -> float:
 
 @part
 def best_target(
-    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState
+    game: SlotTerms, fresh: np.ndarray, restart: np.ndarray, rows: np.ndarray, choices: Choices, at: HeldState
 ) -> tuple[float, int, int, float]:
     """Return (value, on-demand, spot) of the best target, and the value of running nothing.
 
     Choices are the present instances, every allowed size spot first or on demand, and nothing,
     which must be better by `WAIT_GAIN`. Ties: the present instances, then the least size. A value
-    of minus infinity is not allowed.
+    of minus infinity is not allowed. ``fresh`` and ``restart`` are those of `Held`.
 
     One loop with the look-up in it: a call with arrays counts their references.
     """
@@ -566,7 +576,9 @@ def best_target(
             continue
         mixed = s > 0 and n - s >= sizes[1]
         gain = gains[j] * (game.stands if s > 0 else 1.0)
-        to = Target(n - s, s, gain, gains[place_of(sizes, n - s)] if mixed else 0.0)
+        part_gain = gains[place_of(sizes, n - s)] if mixed else 0.0
+        most = most_left(game, s, at.left, part_gain, fresh[n - s], restart[n - s])
+        to = Target(n - s, s, gain, most, fresh[n], restart[n])
         left, lost = slot_work(game, at, to, present_gain)
         if left == np.inf:
             continue
@@ -590,12 +602,12 @@ def chosen_targets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `best_target` on many paths in a slot, shapes (paths,); ``columns`` has shape (S, K, holdings, points)."""
     chosen = np.empty((2, at.rest.size), np.int64)
-    terms = slot_terms(game, at.left)
+    terms, fresh, restart = slot_terms(game, at.left), game.fresh, game.restart
     for p in range(at.rest.size):
         state = HeldState(
             at.rest[p], at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p], at.available[p], at.price[p],
             at.share, at.left,
         )  # fmt: skip
         rows = columns[at.states[p], at.levels[p]]
-        _, chosen[0, p], chosen[1, p], _ = best_target(terms, rows, choices, state)
+        _, chosen[0, p], chosen[1, p], _ = best_target(terms, fresh, restart, rows, choices, state)
     return chosen[0], chosen[1]

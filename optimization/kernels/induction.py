@@ -511,16 +511,18 @@ def chosen_sizes(game: Game, columns: np.ndarray, choices: Choices, at: SlotStat
 
 
 @kernel
-def tilt(onward: np.ndarray, now: np.ndarray, law: np.ndarray, rounds: int, close: float) -> np.ndarray:
-    """Return ``onward`` (S, S) times column factors per slot, shape (h, S, S), with marginals ``law`` (h, S) from ``now`` (S,).
+def tilt(
+    onward: np.ndarray, now: np.ndarray, distribution: np.ndarray, rounds: int, close: float
+) -> np.ndarray:
+    """Return ``onward`` (S, S) times column factors per slot, (h, S, S), with marginals ``distribution`` (h, S) from ``now`` (S,).
 
     Row i of a slot is onward[i, j] f[j] / sum over j. f is fitted by at most ``rounds`` rounds of
-    f[j] *= law[j] / marginal[j], which end early when no probability is off by more than ``close``
+    f[j] *= distribution[j] / marginal[j], which end early when no probability is off by more than ``close``
     (Deming and Stephan 1940, with row sums of 1). A remaining error is moved from states with too
     much probability to states with too little, equally for every row, so that the marginals are met
     even where no factors could (ours).
     """
-    slots, states = law.shape
+    slots, states = distribution.shape
     out = np.empty((slots, states, states))
     here = now.copy()
     for k in range(slots):
@@ -535,23 +537,23 @@ def tilt(onward: np.ndarray, now: np.ndarray, law: np.ndarray, rounds: int, clos
                     row[i, j] = onward[i, j] * factor[j]
                     total += row[i, j]
                 for j in range(states):
-                    row[i, j] = row[i, j] / total if total > 0.0 else law[k, j]
+                    row[i, j] = row[i, j] / total if total > 0.0 else distribution[k, j]
                     there[j] += here[i] * row[i, j]
-            if np.abs(there - law[k]).max() <= close:
+            if np.abs(there - distribution[k]).max() <= close:
                 break
             if turn < rounds - 1:
                 for j in range(states):
-                    factor[j] = factor[j] * law[k, j] / there[j] if there[j] > 0.0 else factor[j]
+                    factor[j] = factor[j] * distribution[k, j] / there[j] if there[j] > 0.0 else factor[j]
                 factor /= factor.max()
-        lack = np.maximum(law[k] - there, 0.0)
+        lack = np.maximum(distribution[k] - there, 0.0)
         if lack.sum() > 0.0:
             lack /= lack.sum()
             for j in range(states):
-                share = (there[j] - law[k, j]) / there[j] if there[j] > law[k, j] else 0.0
+                share = (there[j] - distribution[k, j]) / there[j] if there[j] > distribution[k, j] else 0.0
                 for i in range(states):
                     moved = row[i, j] * share
                     row[i, j] -= moved
                     for to in range(states):
                         row[i, to] += moved * lack[to]
-        here = law[k].copy()
+        here = distribution[k].copy()
     return out

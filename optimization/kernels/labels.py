@@ -481,9 +481,9 @@ def first_plan(
     best, j = -np.inf, m - m
     for last in range(m):
         if beam.paid[w, last] < np.inf:
-            told = end_value(terms, line, line - beam.rest[w, last], last) - beam.paid[w, last]
-            if told > best:
-                best, j = told, last
+            value = end_value(terms, line, line - beam.rest[w, last], last) - beam.paid[w, last]
+            if value > best:
+                best, j = value, last
     for i in range(w - 1, -1, -1):
         trial[i], j = j, beam.parent[i + 1, j]
     given, found = walk(terms, line, cost, chosen), walk(terms, line, cost, trial)

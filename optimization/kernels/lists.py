@@ -18,8 +18,8 @@ from slackwater.optimization.kernels.compiling import kernel
 def listed(items: Sequence[Any]) -> List:
     """Return the items, at least one and all of the same type, as a typed list."""
     made: List = _begun(items[0])
-    for one in items[1:]:
-        _appended(made, one)
+    for item in items[1:]:
+        _appended(made, item)
     return made
 
 
@@ -31,5 +31,5 @@ def _begun(first: Any) -> List:
 
 
 @kernel
-def _appended(made: List, one: Any) -> None:
-    made.append(one)
+def _appended(made: List, item: Any) -> None:
+    made.append(item)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import copy_between, copy_rows, place_of
+from slackwater.optimization.kernels.arrays import copy_between, copy_row, copy_rows, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
     TIE,
@@ -124,9 +124,11 @@ def induct_markets(
         kept[m] = np.empty((keep, states, levels, holdings, points), np.float32)
         now[m] = np.empty((states, levels, holdings, points), np.float32)
         after[m] = np.empty((states, levels, holdings, points), np.float32)
-        mixed[m] = np.empty((states, levels, holdings, points), np.float32)
         lost[m] = np.full((states, levels, sizes, points), NEVER, np.float32)
-        gone[m] = np.empty((states, levels, sizes, points), np.float32)
+        mixed[m], gone[m] = now[m], lost[m]
+        if levels > 1:
+            mixed[m] = np.empty((states, levels, holdings, points), np.float32)
+            gone[m] = np.empty((states, levels, sizes, points), np.float32)
         dearest = max(dearest, float(game.sizes[-1]) * game.on_demand)
     beyond = value.usd + dearest * late_limit(value) + float(moves.max())
     alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
@@ -144,19 +146,20 @@ def induct_markets(
         begin, end = low[i + 1], high[i + 1]
         for m in range(count):
             game = markets[m].game
-            over_prices(game.price_chain[i], now[m], mixed[m])
-            over_prices(game.price_chain[i], lost[m], gone[m])
+            if game.price.size > 1:
+                over_prices(game.price_chain[i], now[m], mixed[m])
+                over_prices(game.price_chain[i], lost[m], gone[m])
+            if i < keep:
+                after[m] = kept[m][i]
             before_reading(game, game.chain[i], begin, end, mixed[m], gone[m], after[m])
             all_rows = flat(after[m])
             for k in range(all_rows.shape[0]):
                 all_rows[k, :begin] = all_rows[k, begin]
                 all_rows[k, end:] = all_rows[k, end - 1] - np.float32(beyond)
-            if i < keep:
-                copy_rows(after[m], kept[m][i])
         nowhere[0, :begin] = nowhere[0, begin]
         nowhere[0, end:] = nowhere[0, end - 1] - np.float32(beyond)
         if i < keep:
-            copy_between(nowhere[0], alone[i], 0, points)
+            copy_row(nowhere, 0, alone, i, 0, points)
         if i == 0:
             break
         begin, end, left = low[i], high[i], float(value.deadline - first_game.slot - i)
@@ -179,7 +182,7 @@ def induct_markets(
                 start_values(markets[m].game, left, begin, end, stayed_end, rows, s, x, one)
                 copy_between(one[0], starting[m, r], begin, end)
         stay = np.full((1, points), NEVER, np.float32)
-        idle = until(first_game, idle_limit(first_game, left), begin, end)
+        idle = until(first_game.step, points, idle_limit(first_game, left), begin, end)
         raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
         for m in range(count):
             before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
@@ -200,7 +203,7 @@ def induct_markets(
                 mean_of_better(flat(lost[m]), others, upper, spare, begin, end)
             else:
                 mean_of_better(stay, others, upper, spare, begin, end)
-        copy_between(stay[0], nowhere[0], 0, points)
+        copy_row(stay, 0, nowhere, 0, 0, points)
         if begin == 0:
             nowhere[0, 0] = value.usd
     return kept, alone
@@ -241,8 +244,9 @@ class MarketPaths(NamedTuple):
 class Starts(NamedTuple):
     """Targets of a job that starts in a market in a slot, by usable spot; computed at first use (`fill_starts`).
 
-    ``targets`` (U,) is their number, 0 before. ``held`` (U, C, 3) are on-demand, spot and row of the tables,
-    ``terms`` (U, C, 4) work per slot, work in this slot, slots lost before it, and `most_left`.
+    The first axis is 0 for a job already there, 1 for one that moves there. ``targets`` (2, U) is their number, 0
+    before. ``held`` (2, U, C, 3) are on-demand, spot and row of the tables, ``terms`` (2, U, C, 4) work per slot, work in
+    this slot, slots lost before it, and `most_left`.
     """
 
     targets: np.ndarray
@@ -255,56 +259,56 @@ def no_starts(choices: Choices) -> Starts:
     """Return targets that are not computed yet."""
     usable, most = choices.sizes[-1] + 1, 2 * choices.sizes.size
     return Starts(
-        np.zeros(usable, np.int64), np.empty((usable, most, 3), np.int64), np.empty((usable, most, 4))
+        np.zeros((2, usable), np.int64),
+        np.empty((2, usable, most, 3), np.int64),
+        np.empty((2, usable, most, 4)),
     )
 
 
 @part
 def fill_starts(
-    game: SlotTerms, choices: Choices, on_demand_rows: int, at: HeldState, u: int, out: Starts
+    game: SlotTerms, own: Held, choices: Choices, at: HeldState, moved: int, u: int, out: Starts
 ) -> None:
     """Compute the targets with ``u`` usable spot instances: every size spot first, and on demand."""
-    sizes, c = choices.sizes, 0
+    sizes, c, on_demand_rows = choices.sizes, 0, own.sizes.size - 1
     for j in range(1, sizes.size):
         n = sizes[j]
         first = min(n, u)
         for kind in range(2 if first > 0 else 1):
             s = first if kind == 0 else 0
             o, gain = n - s, choices.gain[j] * (game.stands if s > 0 else 1.0)
-            mixed = s > 0 and o >= sizes[1]
-            to = Target(o, s, gain, choices.gain[place_of(sizes, o)] if mixed else 0.0)
-            lost = game.fresh[n] + (game.wait if o > 0 else 0.0)
-            out.held[u, c, 0], out.held[u, c, 1] = o, s
-            out.held[u, c, 2] = choices.near[j] + (0 if s > 0 else on_demand_rows)
-            out.terms[u, c, 0], out.terms[u, c, 1] = gain, (at.share - lost) * gain
+            part_gain = choices.gain[place_of(sizes, o)] if s > 0 and o >= sizes[1] else 0.0
+            most = most_left(game, s, at.left, part_gain, own.fresh[o], own.restart[o])
+            lost = own.fresh[n] + (game.wait if o > 0 else 0.0)
+            out.held[moved, u, c, 0], out.held[moved, u, c, 1] = o, s
+            out.held[moved, u, c, 2] = choices.near[j] + (0 if s > 0 else on_demand_rows)
+            out.terms[moved, u, c, 0], out.terms[moved, u, c, 1] = gain, (at.share - lost) * gain
             never = o > 0 and game.wait >= at.left
-            out.terms[u, c, 2], out.terms[u, c, 3] = lost, -np.inf if never else most_left(game, to, at.left)
+            out.terms[moved, u, c, 2], out.terms[moved, u, c, 3] = lost, -np.inf if never else most
             c += 1
-    out.targets[u] = c
+    out.targets[moved, u] = c
 
 
 @part
 def best_start(
-    game: SlotTerms, rows: np.ndarray, choices: Choices, at: HeldState, starts: Starts
+    game: SlotTerms, rows: np.ndarray, at: HeldState, moved: int, u: int, starts: Starts
 ) -> tuple[float, int, int]:
     """Return (value, on-demand, spot) of the best target of a job without instances, as `best_target` of the others."""
+    held, terms = starts.held, starts.terms
     slack, last = TIE * abs(game.usd), rows.shape[1] - 1
-    u = min(usable_spot(at.available, at.price, game.on_demand), choices.sizes[-1])
-    if starts.targets[u] == 0:
-        fill_starts(game, choices, (rows.shape[0] - 1) // 2, at, u, starts)
     best, on_demand, spot = -np.inf, 0, 0
-    for c in range(starts.targets[u]):
-        if at.rest > starts.terms[u, c, 3]:
+    for c in range(starts.targets[moved, u]):
+        if at.rest > terms[moved, u, c, 3]:
             continue
-        o, s, k = starts.held[u, c, 0], starts.held[u, c, 1], starts.held[u, c, 2]
-        left = at.rest - starts.terms[u, c, 1]
+        o, s, k = held[moved, u, c, 0], held[moved, u, c, 1], held[moved, u, c, 2]
+        left = at.rest - terms[moved, u, c, 1]
         steps = max(0.0, left / game.step)
         low = min(int(steps), last)
         after = float(rows[k, low])
         if low < last:
             after += (steps - low) * (float(rows[k, low + 1]) - after)
-        to = Target(o, s, starts.terms[u, c, 0], 0.0)
-        worth = slot_value(game, at, to, left, starts.terms[u, c, 2], after)
+        to = Target(o, s, terms[moved, u, c, 0], np.inf, 0.0, 0.0)
+        worth = slot_value(game, at, to, left, terms[moved, u, c, 2], after)
         if worth > best + slack:
             best, on_demand, spot = worth, o, s
     return best, on_demand, spot
@@ -326,24 +330,29 @@ def value_market(
     Where the instances are in this market, the value of nothing goes to the last column of
     ``worths`` (paths, M + 1). ``after`` are the values of ``slot``, ``moves`` the costs as of `move_usd`.
     """
-    count = moves.shape[2]
+    count, largest = moves.shape[2], own.choices.sizes[-1]
     stays, comes = slot_terms(own.game, at.left), slot_terms(own.moved, at.left)
-    here_starts, moved_starts = no_starts(own.choices), no_starts(own.choices)
-    for p in range(at.rest.size):
-        place, is_here = at.place[p], at.here[p] == m
-        rows = after[at.states[p, m], at.levels[p, m]]
-        is_moved = place < count and place != m
+    starts, fresh, restart = no_starts(own.choices), own.game.fresh, own.game.restart
+    filled, places, heres, rests = starts.targets, at.place, at.here, at.rest
+    counts, prices, states, levels = at.available, at.price, at.states, at.levels
+    for p in range(rests.size):
+        place, is_here = places[p], heres[p] == m
+        rows = after[states[p, m], levels[p, m]]
         here = at.unsaved[p], at.on_demand[p], at.spot[p], at.pending[p]
         unsaved, on_demand, spot, pending = here if is_here else (0.0, 0, 0, 0.0)
         state = HeldState(
-            at.rest[p], unsaved, on_demand, spot, pending, at.available[p, m], at.price[p, m], at.share, at.left
+            rests[p], unsaved, on_demand, spot, pending, counts[p, m], prices[p, m], at.share, at.left
         )  # fmt: skip
         if is_here:
-            usd, o, s, worths[p, count] = best_target(stays, rows, own.choices, state)
-        elif is_moved:
-            usd, o, s = best_start(comes, rows, own.choices, state, moved_starts)
+            usd, o, s, worths[p, count] = best_target(stays, fresh, restart, rows, own.choices, state)
         else:
-            usd, o, s = best_start(stays, rows, own.choices, state, here_starts)
+            moved = 1 if place < count and place != m else 0
+            u = min(usable_spot(counts[p, m], prices[p, m], stays.on_demand), largest)
+            if filled[moved, u] == 0 and moved:
+                fill_starts(comes, own.moved, own.choices, state, moved, u, starts)
+            elif filled[moved, u] == 0:
+                fill_starts(stays, own.game, own.choices, state, moved, u, starts)
+            usd, o, s = best_start(stays, rows, state, moved, u, starts)
         if o + s > 0:
             worths[p, m] = usd - move_usd(moves, slot, place, m)
             best_in[p, m, 0], best_in[p, m, 1] = o, s

@@ -107,16 +107,16 @@ def _roomier(table: np.ndarray, least: int) -> np.ndarray:
 
 
 @part
-def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def _union(states: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Merge the ids ``one`` and ``two``: most work first, each cheaper than those before it."""
     out = np.empty(one.size + two.size, np.int64)
     a, b, k, cheapest = 0, 0, 0, np.inf
     while a < one.size or b < two.size:
-        if b == two.size or (a < one.size and ways[one[a], DONE] >= ways[two[b], DONE]):
-            i, paid = one[a], ways[one[a], PAID]
+        if b == two.size or (a < one.size and states[one[a], DONE] >= states[two[b], DONE]):
+            i, paid = one[a], states[one[a], PAID]
             a += 1
         else:
-            i, paid = two[b], ways[two[b], PAID]
+            i, paid = two[b], states[two[b], PAID]
             b += 1
         if paid < cheapest - CHEAPER:
             out[k], cheapest, k = i, paid, k + 1
@@ -193,8 +193,8 @@ def hindsight_ways(
     markets, slots = price.shape
     nowhere, most = markets, ground.sizes.shape[1]
     units, works = _least_cost(ground, price, available, slots)
-    ways, trail = np.zeros((1024, 2)), np.zeros((1024, 3), np.int64)
-    ways[0, DONE], ways[0, PAID], trail[0, CAME], trail[0, PLACE] = 0.0, 0.0, -1, start[0]
+    states, trail = np.zeros((1024, 2)), np.zeros((1024, 3), np.int64)
+    states[0, DONE], states[0, PAID], trail[0, CAME], trail[0, PLACE] = 0.0, 0.0, -1, start[0]
     held0 = 0
     if start[0] < markets:
         for j in range(ground.held[start[0]]):
@@ -212,16 +212,16 @@ def hindsight_ways(
         for p in range(markets + 1):
             for j in range(most):
                 if now[p * most + j].size:
-                    of_place[p] = _union(ways, of_place[p], now[p * most + j])
+                    of_place[p] = _union(states, of_place[p], now[p * most + j])
         then = [nothing for _ in range((markets + 1) * most)]
         worth = value_at(ground.value, t + 1)
         for m in range(markets + 1):
             if m == nowhere:
                 if of_place[nowhere].size:
-                    if used == ways.shape[0]:
-                        ways = _roomier(ways, used + 1)
+                    if used == states.shape[0]:
+                        states = _roomier(states, used + 1)
                         trail = _roomier(trail, used + 1)
-                    ways[used, DONE], ways[used, PAID], trail[used, CAME] = 0.0, 0.0, of_place[nowhere][0]
+                    states[used, DONE], states[used, PAID], trail[used, CAME] = 0.0, 0.0, of_place[nowhere][0]
                     trail[used, PLACE], trail[used, SIZE] = nowhere, 0
                     then[nowhere * most] = np.full(1, used)
                     used += 1
@@ -229,9 +229,9 @@ def hindsight_ways(
             count = ground.held[m]
             smaller, larger = [nothing for _ in range(count)], [nothing for _ in range(count)]
             for j in range(1, count):
-                smaller[j] = _union(ways, smaller[j - 1], now[m * most + j - 1])
+                smaller[j] = _union(states, smaller[j - 1], now[m * most + j - 1])
             for j in range(count - 2, -1, -1):
-                larger[j] = _union(ways, larger[j + 1], now[m * most + j + 1])
+                larger[j] = _union(states, larger[j + 1], now[m * most + j + 1])
             # Arrivals from each other market, at the price of moving from there.
             comes = [of_place[p] for p in range(markets + 1) if p != m and of_place[p].size]
             froms = [p for p in range(markets + 1) if p != m and of_place[p].size]
@@ -255,8 +255,8 @@ def hindsight_ways(
                 total = 0
                 for source in sources:
                     total += source.size
-                if used + total > ways.shape[0]:
-                    ways = _roomier(ways, used + total)
+                if used + total > states.shape[0]:
+                    states = _roomier(states, used + total)
                     trail = _roomier(trail, used + total)
                 at = np.zeros(len(sources), np.int64)
                 out, k, cheapest = np.empty(total, np.int64), 0, np.inf
@@ -264,13 +264,13 @@ def hindsight_ways(
                     chosen, farthest = -1, -np.inf
                     for i in range(len(sources)):
                         if at[i] < sources[i].size:
-                            done = ways[sources[i][at[i]], DONE] + works_of[i]
+                            done = states[sources[i][at[i]], DONE] + works_of[i]
                             if done > farthest:
                                 chosen, farthest = i, done
                     if chosen < 0:
                         break
                     came = sources[chosen][at[chosen]]
-                    paid = ways[came, PAID] + usd_of[chosen]
+                    paid = states[came, PAID] + usd_of[chosen]
                     at[chosen] += 1
                     if paid >= cheapest - CHEAPER:
                         continue
@@ -278,17 +278,17 @@ def hindsight_ways(
                     if farthest >= need:
                         if worth - paid > best:
                             best, last = worth - paid, used
-                            ways[used, DONE], ways[used, PAID], trail[used, CAME] = farthest, paid, came
+                            states[used, DONE], states[used, PAID], trail[used, CAME] = farthest, paid, came
                             trail[used, PLACE], trail[used, SIZE] = m, j
                             used += 1
-                            if used + total > ways.shape[0]:
-                                ways = _roomier(ways, used + total)
+                            if used + total > states.shape[0]:
+                                states = _roomier(states, used + total)
                                 trail = _roomier(trail, used + total)
                         continue
                     hope = ground.value.usd - paid - _at_least(units[t + 1], works[t + 1], need - farthest)
                     if max(hope, -paid) <= best:
                         continue
-                    ways[used, DONE], ways[used, PAID], trail[used, CAME] = farthest, paid, came
+                    states[used, DONE], states[used, PAID], trail[used, CAME] = farthest, paid, came
                     trail[used, PLACE], trail[used, SIZE] = m, j
                     out[k] = used
                     k, used = k + 1, used + 1
@@ -306,8 +306,8 @@ def hindsight_ways(
             for i in now[p * most + j]:
                 before = ground.sizes[p, j] if p < markets else 0
                 usd = (
-                    ending_at(ground, p, before, ground.value.deadline, need - ways[i, DONE])[0]
-                    - ways[i, PAID]
+                    ending_at(ground, p, before, ground.value.deadline, need - states[i, DONE])[0]
+                    - states[i, PAID]
                 )
                 if usd > best:
                     best, last = usd, i

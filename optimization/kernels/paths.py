@@ -12,8 +12,16 @@ import numpy as np
 
 from slackwater.optimization.kernels.compiling import kernel, part
 from slackwater.optimization.kernels.world import (
+    BATCHES,
     FINISH,
+    HERE,
+    NOTICE,
     NOW,
+    SAVED,
+    SIZE,
+    UP,
+    WORK,
+    WORKS_AT,
     MarketArrays,
     Markets,
     State,
@@ -21,6 +29,7 @@ from slackwater.optimization.kernels.world import (
     change_target,
     is_safe,
     pass_time,
+    requested,
     safe_target,
 )
 
@@ -38,21 +47,40 @@ def on_path(runs: StateArrays, markets: MarketArrays, p: int) -> tuple[State, Ma
     )
 
 
+@part
+def show_instances(state: State, markets: Markets, shown: np.ndarray, p: int) -> None:
+    """Write to ``shown[p]`` the instances of each kind, the seconds until all work, and the work that a loss would leave."""
+    amounts, up, here = state.amounts, -math.inf, state.counts[HERE]
+    for kind in range(2):
+        shown[p, kind] = requested(state, kind)
+        for b in range(state.counts[BATCHES + kind]):
+            if state.batches[kind, b, SIZE] > 0.0:
+                up = max(up, state.batches[kind, b, UP])
+    works_at, size = amounts[WORKS_AT], int(shown[p, 0] + shown[p, 1])
+    if up > -math.inf:
+        works_at = up + markets.restarts[here, min(size, markets.restarts.shape[1] - 1)]
+    shown[p, 2] = max(0.0, works_at - amounts[NOW])
+    shown[p, 3] = amounts[WORK] if markets.terms[here, NOTICE] > 0.0 else amounts[SAVED]
+
+
 @kernel
-def step_paths(runs: StateArrays, markets: MarketArrays, targets: TargetArrays, until: float) -> None:
+def step_paths(
+    runs: StateArrays, markets: MarketArrays, targets: TargetArrays, until: float, shown: np.ndarray
+) -> None:
     """Aim at a target on every path that has not finished, then let time pass up to ``until`` seconds, or up to its finish.
 
-    A target in market -1 is left out; no time passes up to a second before the present.
+    A target in market -1 is left out; no time passes up to a second before the present. ``shown`` (paths, 4) gets the
+    instances as of `show_instances`.
     """
     market, on_demand, spot = targets
     for p in range(len(runs[0])):
         state, places = on_path(runs, markets, p)
-        if state.amounts[FINISH] < math.inf:
-            continue
-        if market[p] >= 0:
-            change_target(state, places, (market[p], on_demand[p], spot[p]))
-        if until >= state.amounts[NOW]:
-            pass_time(state, places, until)
+        if state.amounts[FINISH] == math.inf:
+            if market[p] >= 0:
+                change_target(state, places, (market[p], on_demand[p], spot[p]))
+            if until >= state.amounts[NOW]:
+                pass_time(state, places, until)
+        show_instances(state, places, shown, p)
 
 
 @kernel

@@ -355,8 +355,8 @@ def arrival(state: State, markets: Markets, market: int, formed: float) -> float
 
 
 @part
-def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest: float) -> float:
-    """Return the earliest finish of ``rest`` on on-demand that is requested at ``asked``, in any market.
+def finish_anew(markets: Markets, place: int, arrives: float, requested_at: float, rest: float) -> float:
+    """Return the earliest finish of ``rest`` on on-demand that is requested at ``requested_at``, in any market.
 
     The checkpoint is in ``place`` from ``arrives`` on. Infinity where nothing is sold on demand.
     """
@@ -365,7 +365,7 @@ def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest
         terms = markets.terms[m]
         if terms[SOLD] == 0.0:
             continue
-        ready = max(asked + terms[WAIT] + terms[BOOT], arrives)
+        ready = max(requested_at + terms[WAIT] + terms[BOOT], arrives)
         if place >= 0 and place != m:
             ready += terms[TRANSFER]
         restart = markets.restarts[m, int(terms[FASTEST])]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
+from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT, count_distribution, share_below
 from slackwater.optimization.belief.archetypes import Archetypes
 from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, Evidence
 from slackwater.optimization.belief.launches import Launches
@@ -72,17 +72,19 @@ class PriceChain:
 
     def edges(self) -> np.ndarray:
         """Return the lowest price of each level but the first under `index`, shape (K - 1,)."""
-        dear = self.dear and len(self.level_usd) > 1
-        below = self.level_usd[:-1] if dear else self.level_usd
+        is_expensive = self.dear and len(self.level_usd) > 1
+        below = self.level_usd[:-1] if is_expensive else self.level_usd
         middle = (below[1:] + below[:-1]) / 2.0
-        return np.append(middle, self.level_usd[-1]) if dear else middle
+        return np.append(middle, self.level_usd[-1]) if is_expensive else middle
 
     def indices(self, price: np.ndarray) -> np.ndarray:
         """Return `index` of each price of an array."""
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
+        if len(below) == 1 and not self.dear:
+            return np.zeros(price.shape, dtype=np.int64)
         nearest = np.abs(below - price[..., None]).argmin(axis=-1)
-        dear = (price >= self.level_usd[-1]) & self.dear
-        return np.where(dear, len(self.level_usd) - 1, nearest)
+        is_expensive = (price >= self.level_usd[-1]) & self.dear
+        return np.where(is_expensive, len(self.level_usd) - 1, nearest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,7 @@ def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, limit: 
     cheap = spot_is_cheaper(price, on_demand_usd)
     if not len(below):
         return np.array([price]) if cheap else np.empty(0)
-    spots = np.quantile(below, (np.arange(limit) + 0.5) / limit)
+    spots = even_quantiles(below, limit)
     kept = [float(spots[0])]
     for level in spots[1:].tolist():
         if level - kept[-1] > LEVEL_WIDTH * on_demand_usd:
@@ -191,6 +193,15 @@ def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, limit: 
     if cheap:
         levels[np.argmin(np.abs(levels - price))] = price
     return np.unique(levels)
+
+
+def even_quantiles(values: np.ndarray, many: int) -> np.ndarray:
+    """Return `np.quantile` at the middles of ``many`` equal shares, a tenth of whose time goes into the quantiles."""
+    ranked, place = np.sort(values), (np.arange(many) + 0.5) / many * (len(values) - 1)
+    low = place.astype(int)
+    part, below, above = place - low, ranked[low], ranked[np.minimum(low + 1, len(values) - 1)]
+    rise = above - below
+    return np.asarray(np.where(part < 0.5, below + rise * part, above - rise * (1.0 - part)))
 
 
 # ---
@@ -249,6 +260,8 @@ class MarketPaths:
 
     def left(self, taken: int) -> MarketPaths:
         """Return the paths of the instances that are left after others take ``taken`` in every later slot."""
+        if not taken:
+            return self
         within = None if self.within is None else np.maximum(self.within - taken, 0)
         return replace(self, count=np.maximum(self.count - taken, 0), within=within)
 
@@ -272,8 +285,8 @@ class Belief:
     ``counts`` and ``prices`` are the chains for slots beyond the forecast's horizon of h slots (0: no
     forecast), with prices in USD per instance-hour. ``count_now`` (S,) and ``price_now`` (K,) are the state
     probabilities in the present slot, which is unknown in a gap; ``count_steps`` (h, S, S) and
-    ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law`` (h, counts) is the
-    forecast's count distribution (`slackwater.forecasting.quantiles.count_law`), ``price_quantiles`` (h, 19)
+    ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_distribution`` (h, counts) is the
+    forecast's count distribution (`slackwater.forecasting.quantiles.count_distribution`), ``price_quantiles`` (h, 19)
     its price quantiles at `LEVELS`. ``slot`` counts from the first slot of the job or market.
 
     ``request`` is the belief about a request (M13), from which paths are sampled; None: they are
@@ -290,14 +303,14 @@ class Belief:
     price_now: np.ndarray
     count_steps: np.ndarray
     price_steps: np.ndarray
-    count_law: np.ndarray
+    count_distribution: np.ndarray
     price_quantiles: np.ndarray
     request: RequestBelief | None = None
 
     @property
     def horizon(self) -> int:
         """Number of slots ahead whose counts have the forecast's distribution."""
-        return len(self.count_law)
+        return len(self.count_distribution)
 
     def count_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
@@ -316,7 +329,7 @@ class Belief:
         if n <= 0:
             return 1.0
         if ahead <= self.horizon:
-            return float(self.count_law[ahead - 1, n:].sum())
+            return float(self.count_distribution[ahead - 1, n:].sum())
         return float(self.count_marginals(ahead)[-1, self.counts.count >= n].sum())
 
     def for_size(self, n_max: int, slots: int, taken: int = 0) -> tuple[CountChain, np.ndarray]:
@@ -355,7 +368,7 @@ class Belief:
                 yield replace(self, **request_parts(replace(self.request, mixture=mixture)))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
-        for law in in_common(self.count_law, hours, many):
+        for distribution in in_common(self.count_distribution, hours, many):
             transition = chain.transition
             if chain.weight is not None:
                 alpha = np.maximum(chain.weight[:, None] * transition, LEAST_SEEN)
@@ -364,8 +377,10 @@ class Belief:
             yield replace(
                 self,
                 counts=replace(chain, transition=transition),
-                count_steps=tilt(transition, self.count_now, _lumped(law, chain.count), ROUNDS, CLOSE),
-                count_law=law,
+                count_steps=tilt(
+                    transition, self.count_now, _lumped(distribution, chain.count), ROUNDS, CLOSE
+                ),
+                count_distribution=distribution,
             )
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> MarketPaths:
@@ -390,12 +405,14 @@ class Belief:
         levels = _walks(self.price_now, self.price_transitions(slots), paths, rng)
         ranks = rng.random((2, paths))
         if self.request is None:
-            below = np.concatenate([np.zeros((self.horizon, 1)), np.cumsum(self.count_law, axis=1)], axis=1)
+            below = np.concatenate(
+                [np.zeros((self.horizon, 1)), np.cumsum(self.count_distribution, axis=1)], axis=1
+            )
             counts[:] = self.counts.count[states]
             for k in range(min(slots, self.horizon)):
                 counts[:, k] = self._count_at(below[k], states[:, k], ranks[0])
         prices = self.prices.level_usd[levels]
-        shares = price_law(self.price_quantiles, self.prices)
+        shares = price_distribution(self.price_quantiles, self.prices)
         floors = np.cumsum(shares, axis=1) - shares
         for k in range(min(slots, len(shares))):
             at = floors[k, levels[:, k]] + ranks[1] * shares[k, levels[:, k]]
@@ -411,7 +428,7 @@ class Belief:
         return np.asarray(np.clip(index, first[states], last[states]))
 
 
-def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
+def in_common(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
     """Split count distributions (h, n) into ``many`` parts with these as their mean, shape (many, h, n), from low to high counts.
 
     Slots ``hours`` (h,) ahead are linked by a Gaussian copula with a common normal factor per path;
@@ -420,12 +437,12 @@ def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
     """
     part = COMMON_SHARE * -np.expm1(-hours / COMMON_HOURS)[:, None]
     factor = ndtri((np.arange(many) + 0.5) / many)[:, None, None]
-    rank = ndtri(np.clip(np.cumsum(law, axis=1), 0.0, 1.0))
+    rank = ndtri(np.clip(np.cumsum(distribution, axis=1), 0.0, 1.0))
     below = ndtr((rank - np.sqrt(part) * factor) / np.sqrt(1.0 - part))
     parts = np.diff(below, axis=2, prepend=0.0)
     for _ in range(COMMON_ROUNDS):
         parts = np.maximum(parts / parts.sum(axis=2, keepdims=True), TINY)
-        parts *= law / parts.mean(axis=0)
+        parts *= distribution / parts.mean(axis=0)
     return np.asarray(parts / parts.sum(axis=2, keepdims=True))
 
 
@@ -449,7 +466,7 @@ def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.
     return walk_slots(np.cumsum(now), np.cumsum(transitions, axis=2, dtype=float), rank)
 
 
-def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
+def price_distribution(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
     """Return the probability of each level, assigned as by `PriceChain.index`, for price quantiles (h, 19); shape (h, K)."""
     if not len(quantiles):
         return np.zeros((0, len(prices.level_usd)))
@@ -490,7 +507,7 @@ class Common:
     prices: PriceChain
     price_now: np.ndarray
     price_steps: np.ndarray
-    count_law: np.ndarray
+    count_distribution: np.ndarray
     price_quantiles: np.ndarray
 
 
@@ -502,11 +519,13 @@ def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgettin
     counts = np.append(past.available, count.value)
     capacity = min(
         int(np.nanmax(counts, initial=1.0)) if quantiles_issued is None else quantiles_issued.capacity,
-        WIDEST_LAW,
+        MOST_COUNT,
     )
-    dear = quantiles_issued is not None and bool((quantiles_issued.price >= on_demand_usd).any())
+    is_expensive = quantiles_issued is not None and bool((quantiles_issued.price >= on_demand_usd).any())
     usd = on_demand_usd if np.isnan(price.value) else price.value
-    prices = price_chain(past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=dear)
+    prices = price_chain(
+        past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=is_expensive
+    )
     price_now = _present(prices.transition, prices.index, price)
     quantiles = np.empty((0, len(LEVELS))) if quantiles_issued is None else quantiles_issued.price
     return Common(
@@ -514,10 +533,10 @@ def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgettin
         capacity=capacity,
         prices=prices,
         price_now=price_now,
-        price_steps=tilt(prices.transition, price_now, price_law(quantiles, prices), ROUNDS, CLOSE),
-        count_law=np.zeros((0, capacity + 1))
+        price_steps=tilt(prices.transition, price_now, price_distribution(quantiles, prices), ROUNDS, CLOSE),
+        count_distribution=np.zeros((0, capacity + 1))
         if quantiles_issued is None
-        else count_law(quantiles_issued.count, capacity, quantiles_issued.tail),
+        else count_distribution(quantiles_issued.count, capacity, quantiles_issued.tail),
         price_quantiles=quantiles,
     )
 
@@ -560,12 +579,12 @@ def _count_parts(past: Past, common: Common, *, slot_hours: float, forgetting: F
     """Return the parts of a belief about observed counts: the chain of ``past``, and the count distribution of ``common``."""
     counts = count_chain(past, count_states(common.capacity), slot_hours=slot_hours, forgetting=forgetting)
     count_now = _present(counts.transition, counts.index, common.count)
-    law = _lumped(common.count_law, counts.count)
+    distribution = _lumped(common.count_distribution, counts.count)
     return {
         "counts": counts,
         "count_now": count_now,
-        "count_steps": tilt(counts.transition, count_now, law, ROUNDS, CLOSE),
-        "count_law": common.count_law,
+        "count_steps": tilt(counts.transition, count_now, distribution, ROUNDS, CLOSE),
+        "count_distribution": common.count_distribution,
     }
 
 
@@ -599,7 +618,7 @@ def request_parts(request: RequestBelief) -> dict[str, Any]:
         "counts": CountChain(count=count, transition=steps[-1]),
         "count_now": request.mixture.present @ lump,
         "count_steps": steps,
-        "count_law": np.zeros((0, int(count[-1]) + 1)),
+        "count_distribution": np.zeros((0, int(count[-1]) + 1)),
         "request": request,
     }
 
@@ -612,9 +631,9 @@ def count_states(capacity: int) -> np.ndarray:
     return np.concatenate([np.arange(FINE_COUNTS), np.unique(above)])
 
 
-def _lumped(law: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _lumped(distribution: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return distributions over counts (h, capacity + 1) summed by state, shape (h, S)."""
-    return np.add.reduceat(law, counts, axis=1) if len(law) else np.zeros((0, len(counts)))
+    return np.add.reduceat(distribution, counts, axis=1) if len(distribution) else np.zeros((0, len(counts)))
 
 
 def _newest(values: np.ndarray, now: float, age: int) -> _Newest:

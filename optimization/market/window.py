@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -204,9 +204,16 @@ class Record:
     hour: float | None = None
     still: bool = False
     within: np.ndarray | None = None
+    _pasts: dict[int, Past] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def until(self, slot: int) -> Past:
         """Return the observations known in the job's slot ``slot``; raises `MarketError` for a slot that is not covered."""
+        past = self._pasts.get(slot)
+        if past is None:  # many policies of a replay read the same slot
+            past = self._pasts[slot] = self._until(slot)
+        return past
+
+    def _until(self, slot: int) -> Past:
         present = self.first + slot
         end = min(present + 1, len(self.price)) if self.still else present + 1
         if self.first < 0 or end > len(self.price):
@@ -262,7 +269,7 @@ class Quantiles:
     """Forecast quantiles of price and count for each slot ahead, at `LEVELS`.
 
     ``price`` (USD per instance-hour) and ``count`` have shape (h, 19). ``capacity`` is the largest
-    possible count, ``tail`` the probability of counts beyond the outermost quantiles (`count_law`).
+    possible count, ``tail`` the probability of counts beyond the outermost quantiles (`count_distribution`).
     """
 
     price: np.ndarray

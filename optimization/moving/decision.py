@@ -112,7 +112,7 @@ def decide_by_tables(
         standby_market=None if lost is None else lost.market,
         evidence=min(
             (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
-            key=lambda one: one.level,
+            key=lambda candidate: candidate.level,
         ),
     )
 
@@ -162,9 +162,9 @@ def _reason(live: LiveJob, view: MarketsView, wish: Placement, options: WorldOpt
     if wish.market is None:
         runs, hours = view.job.runs, view.slot_hours
         found = [never_finishes(run, view.progress, slot=view.slot, slot_hours=hours) for run in runs]
-        late = [one for one in found if one is not None]
+        late = [shortfall for shortfall in found if shortfall is not None]
         if len(late) == len(runs):
-            return given_up_text(min(late, key=lambda one: one.slots))
+            return given_up_text(min(late, key=lambda shortfall: shortfall.slots))
         if view.place == live.job.nowhere:
             return f"no instances yet: {_waiting(live, options)}"
         return f"stay in {live.names[view.place]} with {narrate(view.views[view.place], wish.allocation, rule=rule)}"
@@ -360,7 +360,7 @@ def ranked_markets(live: LiveJob) -> list[RankedMarket]:
                 reason=_why_there(live, view, m, held),
             )
         )
-    return sorted(found, key=lambda one: (one.dearer_usd is None, one.dearer_usd, one.market))
+    return sorted(found, key=lambda ranked: (ranked.dearer_usd is None, ranked.dearer_usd, ranked.market))
 
 
 def _why_there(live: LiveJob, view: MarketsView, m: int, held: Allocation) -> str:

@@ -151,6 +151,8 @@ class MarketsJob:
         """
         if len(self.runs) == 1:
             return always_worth_finishing(self.job, on_demand_usd[0], slot_hours)
+        if self.job.must_finish:
+            return True
         key = (tuple(on_demand_usd), slot_hours)
         known = self._worth.get(key)
         if known is None:

@@ -44,7 +44,7 @@ def _settle(
     return Outcome(
         policy=name,
         job=run.name,
-        allocations=tuple(one.allocation for one in held),
+        allocations=tuple(step.allocation for step in held),
         progress=progress.done,
         cost_usd=progress.cost_usd,
         termination_cost_usd=after,
@@ -52,7 +52,7 @@ def _settle(
         finish_slots=finish,
         value_usd=value,
         utility_usd=value - progress.cost_usd - after,
-        places=tuple(one.market for one in held),
+        places=tuple(step.market for step in held),
         moves=moves,
         moving_usd=moving_usd,
         ended_in=ended_in,
@@ -131,11 +131,11 @@ def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placem
     seen = [see(run, window, None) for run, window in zip(job.runs, windows, strict=True)]
     progress, moves, moving_usd = job.begin(), 0, 0.0
     kept: list[Placement] = []
-    for slot, one in enumerate(held):
+    for slot, slot_state in enumerate(held):
         if finished(progress.done, job.job.workload):
             break
         view = markets_view(job, seen, progress, slot)
-        own = checked(one, view, "these decisions")
+        own = checked(slot_state, view, "these decisions")
         if own.market is not None and own.market != progress.place:
             moves += progress.place != job.nowhere
             moving_usd += view.move_usd(own.market)

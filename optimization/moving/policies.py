@@ -134,19 +134,19 @@ def _catching_up(view: MarketsView, spot: Placement, due: float) -> Placement:
 
     if missing(spot) <= 0.0:
         return spot
-    ways = [held for held in view.options() if held.market is not None]
-    enough = [held for held in ways if missing(held) <= 0.0]
+    choices = [held for held in view.options() if held.market is not None]
+    enough = [held for held in choices if missing(held) <= 0.0]
     if enough:
         return min(enough, key=view.usd)
-    ways = [held for held in ways if spot.market in (None, held.market)]
-    if not ways:  # no spot, and no on-demand instances are sold
+    choices = [held for held in choices if spot.market in (None, held.market)]
+    if not choices:  # no spot, and no on-demand instances are sold
         return spot
-    least = min(missing(held) for held in ways)
-    runs = {held.market: view.job.runs[held.market or 0] for held in ways}.values()
+    least = min(missing(held) for held in choices)
+    runs = {held.market: view.job.runs[held.market or 0] for held in choices}.values()
     if least < missing(IDLE) - slack and any(after_growing(run.restart, run.n_max) > 0.0 for run in runs):
-        return min((held for held in ways if missing(held) <= least + slack), key=view.usd)
+        return min((held for held in choices if missing(held) <= least + slack), key=view.usd)
     for slots in range(2, view.slots_left + 1):
-        enough = [held for held in ways if missing(held, slots) <= 0.0]
+        enough = [held for held in choices if missing(held, slots) <= 0.0]
         if enough:
             return min(enough, key=view.usd)
     return fastest_way(view)
@@ -182,7 +182,7 @@ class Failover:
     def _wish(self, state: int, view: MarketsView) -> Placement:
         spot, own = self._spot(view), view.views[min(view.place, len(view.views) - 1)]
         lead = changeovers(state > 0, own)
-        short = any(one.observed for one in view.views) and behind(own, lead)
+        short = any(other.observed for other in view.views) and behind(own, lead)
         if short:
             need = _catching_up(view, spot, expected_progress(own.job, view.slot + 1 + lead))
             less = need.market == spot.market and need.allocation.total <= spot.allocation.total

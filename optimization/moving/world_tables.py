@@ -87,7 +87,7 @@ class WorldTables:
     """Expected values after the choice in each of the first slots from ``slot`` on, per market (`kernels.markets`), USD.
 
     In later slots other jobs take ``taken`` instances of each market first. ``now`` has for each
-    market the probabilities of its present counts.
+    market the probabilities of its present counts. ``moves``: the values include those of later moves.
     """
 
     job: MarketsJob
@@ -97,6 +97,7 @@ class WorldTables:
     slot: int
     taken: np.ndarray
     now: tuple[np.ndarray, ...]
+    moves: bool = True
 
     def options(self, view: MarketsView) -> WorldOptions:
         """Return the options in the slot of ``view``.
@@ -159,7 +160,7 @@ class WorldTables:
             here=np.array([here]),
             done=np.array([view.progress.done]),
             saved=np.array([held.saved if held.held.total else view.progress.done]),
-            held=np.array([[held.held.on_demand, held.held.spot]]),
+            held=np.array([[held.held.spot], [held.held.on_demand]]),
             pending_hours=np.array([held.pending_hours]),
             known=self._read(
                 np.array([[own.price for own in view.views]]),
@@ -170,6 +171,8 @@ class WorldTables:
             hours_left=view.views[0].hours_left,
         )
         _, targets, worth = choose_market(*self.plan, view.slot - self.slot, at)
+        if not self.moves:
+            worth[:, -1] = self._waiting(view.slot, at).max(axis=1)
         return WorldOptions(
             targets=tuple(placement(m, Allocation(o, s)) for m, (o, s) in enumerate(targets[0].tolist())),
             worth=worth[0],
@@ -210,19 +213,24 @@ class WorldTables:
         self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each market the best target (own, M, 2), its value, and that of waiting there, (own, M)."""
-        at, i = self._present(slot, paths, own, known), slot - self.slot
-        _, targets, worth = choose_market(*self.plan, i, at)
-        idle, own_rows = np.empty_like(worth[:, :-1]), np.arange(len(own))
+        at = self._present(slot, paths, own, known)
+        _, targets, worth = choose_market(*self.plan, slot - self.slot, at)
+        return targets, worth[:, :-1], self._waiting(slot, at)
+
+    def _waiting(self, slot: int, at: MarketPaths) -> np.ndarray:
+        """Return the value of running nothing in a slot and waiting in each market, (paths, M)."""
+        i, paths = slot - self.slot, np.arange(len(at.rest))
+        found = np.empty(at.states.shape)
         for m, (grid, after) in enumerate(zip(self.grids, self.plan.after, strict=True)):
             rows = after[i][at.states[:, m], at.levels[:, m], 0]
             # A move later takes its transfer too: otherwise waiting would seem better than a move now.
             moved = (at.place != m) & (at.place < self.job.nowhere)
             steps = (at.rest + moved * self.job.moving.taken * grid.gain.max()) / grid.step
             low = np.clip(steps.astype(np.int64), 0, rows.shape[1] - 2)
-            first, second = rows[own_rows, low], rows[own_rows, low + 1]
-            idle[:, m] = first + np.minimum(steps - low, 1.0) * (second - first)
-            idle[:, m] -= [move_usd(self.plan.moves, slot, place, m) for place in at.place.tolist()]
-        return targets, worth[:, :-1], idle
+            first, second = rows[paths, low], rows[paths, low + 1]
+            found[:, m] = first + np.minimum(steps - low, 1.0) * (second - first)
+            found[:, m] -= [move_usd(self.plan.moves, slot, place, m) for place in at.place.tolist()]
+        return found
 
     def wait_usd(self, view: MarketsView) -> float:
         """Return the advantage that running nothing must have, USD."""
@@ -232,15 +240,15 @@ class WorldTables:
         self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> MarketPaths:
         """Return the states of the job on the paths ``own`` in a later slot, in the form of the kernels."""
-        place, held = paths.place[own], paths.held_each[own]
+        place, (held, pending, saved) = paths.place[own], paths.instances(own)
         place = np.where(place < 0, self.job.nowhere, place)
         return self._paths(
             place=place,
-            here=np.where(held.any(axis=1), paths.market[own], place),
+            here=np.where(held.any(axis=0), paths.market[own], place),
             done=paths.work[own],
-            saved=paths.saved[own],
-            held=held[:, [ON_DEMAND, SPOT]],
-            pending_hours=paths.pending[own] / 3600.0,
+            saved=saved,
+            held=held,
+            pending_hours=pending / 3600.0,
             known=known,
             share=1.0,
             hours_left=(self.job.job.deadline_slots - slot) * self.slot_hours,
@@ -259,7 +267,10 @@ class WorldTables:
         share: float,
         hours_left: float,
     ) -> MarketPaths:
-        """Return states of the job in the form of the kernels; a move underway waits for its transfer too."""
+        """Return states of the job in the form of the kernels; a move underway waits for its transfer too.
+
+        ``held`` (2, paths) are spot and on-demand, in the order of `kernels.world`.
+        """
         usd, available, states, levels = known
         hours, nowhere = self.slot_hours, self.job.nowhere
         underway = (place != here) & (place < nowhere) & (here < nowhere)
@@ -268,8 +279,8 @@ class WorldTables:
             here=here.astype(np.int64),
             rest=np.asarray(self.job.job.workload - done, dtype=float),
             unsaved=np.asarray(done - saved, dtype=float),
-            on_demand=held[:, 0].astype(np.int64),
-            spot=held[:, 1].astype(np.int64),
+            on_demand=held[ON_DEMAND],
+            spot=held[SPOT],
             pending=pending_hours / hours + self.job.moving.taken * underway,
             available=available,
             price=usd,
@@ -347,8 +358,11 @@ def world_tables_in_force(
     """Return the tables of a job in the world for the slot of ``view``, computed at first use.
 
     Other jobs take ``taken`` instances of each market first in every later slot (None: none).
-    ``whole``: the tables are kept of every later slot.
+    ``whole``: the tables are kept of every later slot. Where finishing is not always worth its price, a market
+    is valued as if the job then stayed there: markets drawn anew in every slot would seem to change at once,
+    and the job would run on demand until spot comes.
     """
+    draws = draws if view.never_let_go else 0
     found = [belief_in_force(own, forgetting, 0) for own in view.views]
     beliefs, keep = [belief for belief, _ in found], found[0][1]
     keep = view.job.job.deadline_slots - beliefs[0].slot if whole else keep
@@ -479,6 +493,7 @@ def make_world_tables(
         slot=beliefs[0].slot,
         taken=np.array(gone, np.int64),
         now=tuple(count_now),
+        moves=draws > 0,
     )
 
 
@@ -506,10 +521,10 @@ def sampled_states(
     found = np.zeros((slots, draws, markets, 2), np.int64)
     strata = _strata(slots, draws, markets)
     for m in range(markets):
-        for column, (law, steps) in enumerate(
+        for column, (distribution, steps) in enumerate(
             ((count_now[m], count_steps[m]), (price_now[m], price_steps[m]))
         ):
-            upto = np.cumsum(marginals(law, np.asarray(steps[: slots - 1], np.float64)), axis=1)
+            upto = np.cumsum(marginals(distribution, np.asarray(steps[: slots - 1], np.float64)), axis=1)
             at = strata[1:, :, m, column] * upto[:, -1:]
             below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
             found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)

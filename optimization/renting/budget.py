@@ -245,7 +245,9 @@ def rent(
     chosen = tuple(
         _type_rental(kind, mix, price) for kind, mix, price in zip(types, points, paid, strict=True)
     )
-    return Rental(types=chosen, budget=budget, spend=sum(one.spend for one in chosen), multiplier=multiplier)
+    return Rental(
+        types=chosen, budget=budget, spend=sum(rented.spend for rented in chosen), multiplier=multiplier
+    )
 
 
 Mixture = list[tuple[Point, float]]  # Up to two points of a type, each with its probability
@@ -257,7 +259,7 @@ def _steepest(
     """Return the mixtures that use the budget, and the multiplier, by bisection and the steepest steps (M8.2, M8.3)."""
 
     def chosen(multiplier: float) -> list[Point]:
-        return [one.best(multiplier * price) for one, price in zip(frontiers, prices, strict=True)]
+        return [frontier.best(multiplier * price) for frontier, price in zip(frontiers, prices, strict=True)]
 
     def used(points: Sequence[Point]) -> float:
         return sum(load * point.gpus for load, point in zip(loads, points, strict=True))
@@ -354,7 +356,7 @@ def _check_budget(
     """Raise `SettingsError` unless the budget exceeds the load at the widths with the fewest GPUs (M8.1)."""
     if not 0.0 < budget < math.inf:
         raise SettingsError(f"a budget of {budget}", expected="a positive number")
-    least = sum(load * one.best(math.inf).gpus for load, one in zip(loads, frontiers, strict=True))
+    least = sum(load * frontier.best(math.inf).gpus for load, frontier in zip(loads, frontiers, strict=True))
     if budget <= least:
         unit = "USD per hour" if money else "GPUs"
         parts = ", ".join(f"{kind.name} {load:.4g}" for kind, load in zip(types, loads, strict=True))

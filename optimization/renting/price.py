@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.renting.speedup import Exponential, SizeLaw
+from slackwater.optimization.renting.speedup import Exponential, SizeDistribution
 from slackwater.warehouse.errors import SettingsError
 
 
@@ -178,7 +178,7 @@ class DeadlineDelay:
     deadline_hours: float
     value_usd: float
     gamma: float = 1.5
-    size_law: SizeLaw = field(default_factory=Exponential)
+    size_distribution: SizeDistribution = field(default_factory=Exponential)
 
     def __post_init__(self) -> None:
         if not self.deadline_hours > 0 or not self.value_usd > 0 or not self.gamma > 1:
@@ -191,7 +191,7 @@ class DeadlineDelay:
         """Return the expected loss in USD at these mean response times."""
         d, end = self.deadline_hours, self.gamma * self.deadline_hours
         means = np.asarray(mean_hours, dtype=float)
-        late = np.array([m * self.size_law.mean_between(d / m, end / m) for m in means.ravel()])
+        late = np.array([m * self.size_distribution.mean_between(d / m, end / m) for m in means.ravel()])
         return np.asarray(self.value_usd / (end - d) * late.reshape(means.shape))
 
     def cost(self, hours: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from numba import njit
 from scipy.optimize import brentq
 
 from slackwater.optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
-from slackwater.optimization.renting.speedup import SizeLaw, Speedup, TableSpeedup
+from slackwater.optimization.renting.speedup import SizeDistribution, Speedup, TableSpeedup
 from slackwater.warehouse.errors import SettingsError
 
 #: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady state.
@@ -52,7 +52,9 @@ class Estimate:
     gpus_error: float
 
 
-def job_stream(types: Sequence[JobType], *, hours: float, sizes: SizeLaw, rng: np.random.Generator) -> Stream:
+def job_stream(
+    types: Sequence[JobType], *, hours: float, sizes: SizeDistribution, rng: np.random.Generator
+) -> Stream:
     """Return a stream of all types over ``hours``; the types arrive independently, in Poisson streams."""
     times = [np.sort(rng.uniform(0.0, hours, rng.poisson(kind.rate_per_hour * hours))) for kind in types]
     return stream_of(types, times, hours=hours, sizes=sizes, rng=rng)
@@ -63,7 +65,7 @@ def stream_of(
     times: Sequence[np.ndarray],
     *,
     hours: float,
-    sizes: SizeLaw,
+    sizes: SizeDistribution,
     rng: np.random.Generator,
 ) -> Stream:
     """Return the stream of the given arrival ``times`` of each type, in [0, ``hours``), with drawn sizes."""
@@ -177,8 +179,8 @@ def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int
         raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
     seeds = np.random.SeedSequence(seed).spawn(streams)
     found = [play(np.random.default_rng(seed)) for seed in seeds]
-    response = np.array([one.response_hours for one in found])
-    gpus = np.array([one.gpus for one in found])
+    response = np.array([result.response_hours for result in found])
+    gpus = np.array([result.gpus for result in found])
     root = float(np.sqrt(streams))
     return Estimate(
         response_hours=float(response.mean()),
@@ -252,7 +254,7 @@ class Renting:
 def budget_frontier(renting: Renting, budgets: Sequence[float]) -> list[Rental]:
     """Return the rental of each budget, without the budgets that do not cover the load."""
     found = [replace(renting, budget=budget) for budget in budgets]
-    return [one.rental() for one in found if one.covered]
+    return [result.rental() for result in found if result.covered]
 
 
 def load_of(types: Sequence[JobType]) -> float:
@@ -268,15 +270,15 @@ def _least_occupied(kind: JobType) -> float:
 def sensitivity(renting: Renting, *, only: str | None = None) -> list[RateCase]:
     """Return the rental of the same budget at each of `FACTORS` times the arrival rate of all types, or of ``only``."""
     changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
-    return [RateCase(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
+    return [RateCase(factor=f, rental=result.rental() if result.covered else None) for f, result in changed]
 
 
 def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
     """Return the increase of E[T] and cost of delay in % per % of arrivals, by central difference; NaN near the load."""
     ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
-    if not all(one.covered for one in ends):
+    if not all(result.covered for result in ends):
         return float("nan"), float("nan")
-    low, high = (one.rental() for one in ends)
+    low, high = (result.rental() for result in ends)
     span = math.log((1.0 + STEP) / (1.0 - STEP))
     return (
         math.log(high.response_hours / low.response_hours) / span,
@@ -328,5 +330,8 @@ def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Renta
             )
         )
     return Rental(
-        types=tuple(chosen), budget=budget, spend=sum(one.spend for one in chosen), multiplier=float("nan")
+        types=tuple(chosen),
+        budget=budget,
+        spend=sum(rented.spend for rented in chosen),
+        multiplier=float("nan"),
     )

@@ -217,8 +217,10 @@ class HeavyTailed:
 
 
 #: Distribution of sizes with mean 1; the size of a job is the mean of its type times a draw.
-SizeLaw = Exponential | Deterministic | HeavyTailed
+SizeDistribution = Exponential | Deterministic | HeavyTailed
 
 
 #: Size distributions by their name in a file of types.
-SIZE_LAWS: dict[str, SizeLaw] = {law.name: law for law in (Exponential(), Deterministic(), HeavyTailed())}
+SIZE_DISTRIBUTIONS: dict[str, SizeDistribution] = {
+    distribution.name: distribution for distribution in (Exponential(), Deterministic(), HeavyTailed())
+}

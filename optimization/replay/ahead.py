@@ -400,9 +400,7 @@ class _Wishes:
 
     def _states(self, slot: int, own: np.ndarray) -> Paths:
         paths, later = self.paths, slot - self.view.slot - 1
-        # Contiguous parts: the kernels then have one compiled version for decisions and paths.
-        held = paths.held_each[own].T.copy()
-        running = self.view.running
+        (held, pending, saved), running = paths.instances(own), self.view.running
         return Paths(
             done=paths.work[own],
             n_previous=place_and_size(self.job, paths)[1][own],
@@ -410,8 +408,8 @@ class _Wishes:
             available=self.counts[own, later],
             on_demand=held[ON_DEMAND],
             spot=held[SPOT],
-            pending_hours=paths.pending[own] / 3600.0,
-            saved=paths.saved[own],
+            pending_hours=pending / 3600.0,
+            saved=saved,
             gap_hours=self.view.slot_hours,
             guarded=running is not None and running.guarded,
         )

@@ -164,13 +164,13 @@ def corrected(
     job: Job, seen: SlotMarket, progress: Progress, slot: int, reported: Sequence[Reported]
 ) -> Progress:
     """Return ``progress`` at the start of ``slot`` with reported values in place of computed values."""
-    for one in reported:
-        if one.slot != slot:
+    for report in reported:
+        if report.slot != slot:
             continue
-        size = progress.n_previous if one.size is None else held_size(job, one.size)
+        size = progress.n_previous if report.size is None else held_size(job, report.size)
         done = progress.done
-        if one.done is not None:
-            done = min(job.workload, one.done + _rest_of_slot(job, seen, one, size))
+        if report.done is not None:
+            done = min(job.workload, report.done + _rest_of_slot(job, seen, report, size))
             done = job.workload if finished(done, job.workload) else done
         progress = replace(progress, done=done, n_previous=size)
     return progress
@@ -356,7 +356,9 @@ class LiveJob:
 
     def _losses(self, slots: int) -> list[tuple[int, float, int, int]]:
         """Return the losses within the first ``slots`` slots, and at the present moment: slot, second, market, spot left."""
-        known = [(slot, one.lost) for slot, own in self.revised.items() if slot < slots for one in own]
+        known = [
+            (slot, revision.lost) for slot, own in self.revised.items() if slot < slots for revision in own
+        ]
         known += [(self.slot, self.moment.lost)] if self.moment is not None and slots == self.slot else []
         return sorted((slot, *lost) for slot, lost in known if lost is not None)
 
@@ -364,11 +366,11 @@ class LiveJob:
         """Let a run follow the decision of a slot and the targets within its first ``seconds``."""
         decided = self.decided.get(slot, IDLE)
         world.decide(decided.allocation, decided.market)
-        for one in self.revised.get(slot, ()):
-            if one.seconds > seconds:
+        for revision in self.revised.get(slot, ()):
+            if revision.seconds > seconds:
                 break
-            world.advance(slot * self.step.total_seconds() + one.seconds)
-            world.decide(one.target.allocation, one.target.market)
+            world.advance(slot * self.step.total_seconds() + revision.seconds)
+            world.decide(revision.target.allocation, revision.target.market)
 
     def _reach(self, world: WorldRun, moment: Moment) -> Progress:
         """Bring a run from the slot to decide to a moment within it, with the instances and the work known then."""
@@ -440,11 +442,11 @@ class LiveJob:
     def shortfall(self, progress: Progress) -> str:
         """Return why the job can finish in time in no market, by its present one, and what would help; "" if it can (M2.7)."""
         runs, m = self.job.runs, progress.place if progress.place < len(self.seen) else 0
-        told = [
+        shortfalls = [
             shortfall_words(run, self.start, self.step, slot=self.slot, progress=progress)
             for run in (runs[m], *runs[:m], *runs[m + 1 :])
         ]
-        return told[0] if all(told) else ""
+        return shortfalls[0] if all(shortfalls) else ""
 
     @property
     def is_finished(self) -> bool:
@@ -544,8 +546,10 @@ def live_job(
         seen=tuple(seen for seen, _ in found),
         names=tuple(known),
         decided={
-            round((slot - start) / interval): one if isinstance(one, Placement) else placement(0, one)
-            for slot, one in decided.items()
+            round((slot - start) / interval): allocation
+            if isinstance(allocation, Placement)
+            else placement(0, allocation)
+            for slot, allocation in decided.items()
         },
         forecasts=tuple(forecast for _, forecast in found),
         reported=tuple(reported),
@@ -705,24 +709,24 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     refused = ""
     if not live.run.resumable:
         policy, refused = OnDemandOnly(), "no spot, as the job cannot resume from a checkpoint; "
-    solver, asked = None, policy
+    solver, solving = None, policy
     if isinstance(policy, Planning):
         # Import Pyomo only for a policy that plans: the import takes as long as the rest of a plan.
         from slackwater.optimization.window.solver import LiveSolver
 
         solver = LiveSolver(seconds=effort.solver_seconds)
-        asked = policy.with_solver(solver)
+        solving = policy.with_solver(solver)
     reached = live.reached()
     progress = reached.progress
     whole = live.view(progress, live.slot)
     before, planned = live.views_for(policy, progress, reached.earlier)
-    whole, planned = (one if left is None else one.left([left]) for one in (whole, planned))
+    whole, planned = (paths if left is None else paths.left([left]) for paths in (whole, planned))
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     guard = Guard.of(whole, reached.run)
     if live.plans_in_world(policy):
         planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views
-    wish, _ = asked.decide(state, plan)
+    wish, _ = solving.decide(state, plan)
     wished = checked(placement(0, wish), whole, policy.name)
     allowed = guard.allow(wished)
     wish, allocation = wished.allocation, allowed.allocation

@@ -74,13 +74,13 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
         kinds.setdefault((offer.gpu.gpu_model, offer.gpu.gpus), []).append(offer)
     kept = []
     for of_kind in kinds.values():
-        of_kind.sort(key=lambda one: (one.screened_usd(_wide(one)) / _wide(one), one.key))
-        kept += of_kind[:EACH_KIND]
-        cheapest = of_kind[0].screened_usd(_wide(of_kind[0])) / _wide(of_kind[0])
+        rates = ((offer.screened_usd(_wide(offer)) / _wide(offer), offer.key, offer) for offer in of_kind)
+        ranked = sorted(rates, key=lambda row: row[:2])
+        kept += [offer for _, _, offer in ranked[:EACH_KIND]]
+        cheapest_usd, cheapest_key, _ = ranked[0]
         left_out += [
-            f"{one.key}: {price(one.screened_usd(_wide(one)) / _wide(one))} USD an instance-hour by its last day, "
-            f"{of_kind[0].key} {price(cheapest)}"
-            for one in of_kind[EACH_KIND:]
+            f"{key}: {price(usd)} USD an instance-hour by its last day, {cheapest_key} {price(cheapest_usd)}"
+            for usd, key, _ in ranked[EACH_KIND:]
         ]
     return kept
 
@@ -190,7 +190,11 @@ class Knowledge:
 
     def learn(self, configurations: Iterable[Configuration]) -> None:
         """Predict the configurations that are not cached, in a single call."""
-        new = [one for one in dict.fromkeys(configurations) if one not in self._known]
+        new = [
+            configuration
+            for configuration in dict.fromkeys(configurations)
+            if configuration not in self._known
+        ]
         if new:
             answers = zip(self.model.predict(new), self.model.validity(new), strict=True)
             self._known.update(zip(new, answers, strict=True))
@@ -211,11 +215,17 @@ def widths_of(knowledge: Knowledge, terms: Sequence[Terms], most: int) -> Mappin
 
     The widths are n = 1, 2, ... instances, up to ``most`` divided by the GPUs of an instance.
     """
-    asked = {one: range(1, max(1, most // one.gpus) + 1) for one in terms}
+    counts_of_terms = {term: range(1, max(1, most // term.gpus) + 1) for term in terms}
     knowledge.learn(
-        one.configuration(n, k) for one, instances in asked.items() for n in instances for k in one.rounds(n)
+        term.configuration(n, k)
+        for term, instances in counts_of_terms.items()
+        for n in instances
+        for k in term.rounds(n)
     )
-    return {one: tuple(_width(knowledge, one, n) for n in instances) for one, instances in asked.items()}
+    return {
+        term: tuple(_width(knowledge, term, n) for n in instances)
+        for term, instances in counts_of_terms.items()
+    }
 
 
 def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
@@ -228,7 +238,7 @@ def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
     valid = [place for place, verdict in enumerate(verdicts) if verdict.valid]
     if not valid:
         return _no_width(instances, f"{instances * terms.gpus} x {terms.gpu_model}: {verdicts[-1].reason}")
-    place = next((one for one in valid if verdicts[one].p_valid >= SURE), valid[0])
+    place = next((candidate for candidate in valid if verdicts[candidate].p_valid >= SURE), valid[0])
     (rounds, configuration), verdict = tried[place], verdicts[place]
     rate = knowledge.predicted(configuration)
     share = terms.batch_size / (rounds * configuration.batch_size)
@@ -371,40 +381,43 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
         ends.append(
             OnDemand(instances=n, slots=slots, cost_usd=n * slots * slot_hours * on_demand_usd, late_by=late)
         )
-    return min(ends, key=lambda one: (one.late_by, one.cost_usd, one.slots))
+    return min(ends, key=lambda end: (end.late_by, end.cost_usd, end.slots))
 
 
 def candidates_of(
-    asked: Completed, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
+    completed: Completed, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
 ) -> list[Candidate]:
     """Return every candidate, reasons against others in ``rejected``; raises `JobError` if none, with the nearest limit."""
-    most = asked.request.number_gpus or MOST_GPUS
-    terms = {offer: _terms(asked, offer, rejected) for offer in offers}
-    every = list(dict.fromkeys(one for terms_of_kind in terms.values() for one in terms_of_kind))
+    most = completed.request.number_gpus or MOST_GPUS
+    terms = {offer: _terms(completed, offer, rejected) for offer in offers}
+    every = list(dict.fromkeys(term for terms_of_kind in terms.values() for term in terms_of_kind))
     tables = widths_of(knowledge, every, most)
     found = []
     for offer, terms_of_kind in terms.items():
-        for one in terms_of_kind:
-            run = usable(tables[one])
-            if asked.request.number_gpus is not None and run and run[-1].instances * one.gpus != most:
+        for term in terms_of_kind:
+            run = usable(tables[term])
+            if completed.request.number_gpus is not None and run and run[-1].instances * term.gpus != most:
                 run = ()
             if not run:
-                rejected.append(_refusal(offer, one, tables[one]))
+                rejected.append(_refusal(offer, term, tables[term]))
                 continue
-            found += [_candidate(asked, offer, one, run, tables[one], n) for n in _maxima(asked, run, one)]
+            found += [
+                _candidate(completed, offer, term, run, tables[term], n)
+                for n in _maxima(completed, run, term)
+            ]
     rejected[:] = list(dict.fromkeys(rejected))
     if not found:
         raise JobError(
-            f"no valid configuration for {asked.request.model!r} ({asked.method}, {asked.tokens_per_sample} tokens a sample): "
-            f"{_least_missed(knowledge, every, asked.request.number_gpus)}",
+            f"no valid configuration for {completed.request.model!r} ({completed.method}, "
+            f"{completed.tokens_per_sample} tokens a sample): {_least_missed(knowledge, every, completed.request.number_gpus)}",
             expected="a configuration that divides and fits into memory",
             remedy="ask for another number of GPUs or another batch, shorter samples or another method",
         )
     return found
 
 
-def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
-    request, name = asked.request, model_name_of(asked)
+def _terms(completed: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
+    request, name = completed.request, model_name_of(completed)
     most = request.number_gpus
     if most is not None and most % offer.gpu.gpus:
         rejected.append(f"{offer.key}: {most} GPUs are no whole number of instances of {offer.gpu.gpus}")
@@ -414,14 +427,14 @@ def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
     if request.torch_dtype == "bfloat16" and not facts.bfloat16:
         rejected.append(f"{offer.key}: {facts.name} has no bfloat16")
         return []
-    if asked.method == "gptq-lora" and not request.torch_dtype:
+    if completed.method == "gptq-lora" and not request.torch_dtype:
         dtypes = DTYPES[1:]
     batches = (request.batch_size,) if request.batch_size else BATCHES
     return [
         Terms(
             model_name=name,
-            method=asked.method,
-            tokens_per_sample=asked.tokens_per_sample,
+            method=completed.method,
+            tokens_per_sample=completed.tokens_per_sample,
             gpu_model=offer.gpu.gpu_model,
             gpus=offer.gpu.gpus,
             batch_size=batch,
@@ -432,9 +445,9 @@ def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
     ]
 
 
-def model_name_of(asked: Completed) -> str:
+def model_name_of(completed: Completed) -> str:
     """Return the model's name in the measurements, or with its parameters; raises `InputError` if neither is known."""
-    request = asked.request
+    request = completed.request
     name = (
         request.model if request.params_b is None else f"{request.model.split('@')[0]}@{request.params_b:g}b"
     )
@@ -442,21 +455,23 @@ def model_name_of(asked: Completed) -> str:
     return name
 
 
-def _maxima(asked: Completed, run: Sequence[Width], terms: Terms) -> list[int]:
+def _maxima(completed: Completed, run: Sequence[Width], terms: Terms) -> list[int]:
     """Return the maximal numbers of instances to try: the powers of two in the run and its end, or the requested number."""
     last = run[-1].instances
-    if asked.request.number_gpus is not None:
+    if completed.request.number_gpus is not None:
         return [last]
     inside = {width.instances for width in run}
     return sorted(n for n in {last, *(1 << k for k in range(last.bit_length()))} if n in inside)
 
 
 def _candidate(
-    asked: Completed, offer: Offer, terms: Terms, run: Sequence[Width], table: Sequence[Width], most: int
+    completed: Completed, offer: Offer, terms: Terms, run: Sequence[Width], table: Sequence[Width], most: int
 ) -> Candidate:
     kept = tuple(width for width in run if width.instances <= most)
     filled = _filled(terms, kept[0].instances, table[:most])
-    return Candidate(offer=offer, terms=terms, widths=kept, request=_job_request(asked, offer, filled, kept))
+    return Candidate(
+        offer=offer, terms=terms, widths=kept, request=_job_request(completed, offer, filled, kept)
+    )
 
 
 def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfiguration:
@@ -480,27 +495,27 @@ def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfigura
 
 
 def _job_request(
-    asked: Completed, offer: Offer, filled: FilledConfiguration, run: Sequence[Width]
+    completed: Completed, offer: Offer, filled: FilledConfiguration, run: Sequence[Width]
 ) -> JobRequest:
-    request = asked.request
+    request = completed.request
     table = filled.low if request.plan_by == "low" else filled.tokens_per_second
     first = table[run[0].instances - 1]
     values: dict[str, object] = {
-        "name": asked.name,
+        "name": completed.name,
         "deadline": request.deadline,
         "deadline_in": request.deadline_in,
         "n_min": run[0].instances,
         "n_max": run[-1].instances,
         "value_usd": request.value_usd,
         "decay": request.decay,
-        "workload": {"amount": asked.tokens, "unit": "tokens"},
+        "workload": {"amount": completed.tokens, "unit": "tokens"},
         # The job never runs below n_min; a table needs a rate for each n, so the first rate fills the gap.
         "throughput": {"form": "table", "rates": [3600.0 * (rate or first) for rate in table]},
-        "checkpoint": {"resumable": True, "overhead_minutes": asked.overhead_minutes},
+        "checkpoint": {"resumable": True, "overhead_minutes": completed.overhead_minutes},
         "configuration": filled,
         **{key: getattr(request, key) for key in TIME_KEYS},
     }
-    placed = parse_request(values, asked.name)
+    placed = parse_request(values, completed.name)
     return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
 
 

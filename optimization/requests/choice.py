@@ -136,32 +136,39 @@ def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> 
     """
     best = _best_of(screened, most=most, objective=objective)
     if objective == "time":
-        best += [one for one in _best_of(screened, most=most, objective="cost") if one not in best]
+        best += [
+            candidate
+            for candidate in _best_of(screened, most=most, objective="cost")
+            if candidate not in best
+        ]
     return best
 
 
 def _best_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
-    ranked = sorted((one for one in screened if one.in_time), key=lambda one: _rank(one, objective))
+    ranked = sorted(
+        (candidate for candidate in screened if candidate.in_time),
+        key=lambda candidate: _rank(candidate, objective),
+    )
     kinds: dict[tuple[str, int], int] = {}
     seen: set[tuple[str, int]] = set()
     chosen: list[Screened] = []
-    for one in ranked:
-        terms = one.candidate.terms
+    for candidate in ranked:
+        terms = candidate.candidate.terms
         kind = (terms.gpu_model, terms.gpus)
-        same = (one.candidate.offer.key, one.candidate.gpus)
+        same = (candidate.candidate.offer.key, candidate.candidate.gpus)
         if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
             kinds[kind] = kinds.get(kind, 0) + 1
             seen.add(same)
-            chosen.append(one)
+            chosen.append(candidate)
     return chosen
 
 
-def _rank(one: Screened, objective: str) -> tuple[float, ...]:
+def _rank(candidate: Screened, objective: str) -> tuple[float, ...]:
     """Return the sort key, best first; within about 1 % the smaller batch, and bfloat16 before float16."""
-    cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (one.cost_usd, one.hours))
+    cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (candidate.cost_usd, candidate.hours))
     first, second = (hours, cost) if objective == "time" else (cost, hours)
-    terms = one.candidate.terms
-    return first, second, one.candidate.gpus, terms.batch_size, terms.torch_dtype != "bfloat16"
+    terms = candidate.candidate.terms
+    return first, second, candidate.candidate.gpus, terms.batch_size, terms.torch_dtype != "bfloat16"
 
 
 # ---
@@ -267,16 +274,23 @@ class Loser:
     why: str
 
 
-def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
+def require_in_time(completed: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
     """Raise `JobError` with the fastest candidate if none meets the deadline at its low throughput."""
-    if any(one.in_time for one in screened):
+    if any(candidate.in_time for candidate in screened):
         return
-    best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
+    best = min(
+        screened,
+        key=lambda candidate: (
+            candidate.alone_low.late_by,
+            candidate.alone_low.slots,
+            candidate.alone_low.cost_usd,
+        ),
+    )
     low, median = best.alone_low, best.alone
     limit = (low.slots - low.late_by) * step
     middle = f"{duration(median.late_by * step)} late" if median.late_by else "in time"
     raise JobError(
-        f"no configuration meets the deadline of {asked.name!r} at the low end of its predicted throughput: the fastest, "
+        f"no configuration meets the deadline of {completed.name!r} at the low end of its predicted throughput: the fastest, "
         f"{best.candidate.named}, needs {duration(low.slots * step)} on {low.instances} on-demand instances and has "
         f"{duration(limit)}, {duration(low.late_by * step)} too late (at the median {middle})",
         expected="a configuration that is in time",
@@ -284,46 +298,48 @@ def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Tim
     )
 
 
-def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
+def chosen_of(completed: Completed, planned: Sequence[Planned]) -> Planned:
     """Return the best plan by the request's objective; raises `JobError` if none stays within the budget."""
-    budget = asked.request.budget_usd
-    inside = [one for one in planned if budget is None or one.low.cost_usd <= budget]
+    budget = completed.request.budget_usd
+    inside = [plan for plan in planned if budget is None or plan.low.cost_usd <= budget]
     if not inside:
-        cheapest = min(planned, key=lambda one: one.low.cost_usd)
+        cheapest = min(planned, key=lambda plan: plan.low.cost_usd)
         raise JobError(
-            f"no configuration of {asked.name!r} stays within {budget:g} USD: the cheapest, "
+            f"no configuration of {completed.name!r} stays within {budget:g} USD: the cheapest, "
             f"{cheapest.candidate.named}, is expected to cost "
             f"{usd(cheapest.expected.cost_usd)} USD, and {usd(cheapest.low.cost_usd)} USD at the low end of its throughput",
             expected="a cost within budget_usd at the low end of the predicted throughput",
             remedy="raise the budget, give more time or less work",
         )
-    least = min(_order(asked, one)[0] for one in inside)
-    alike = [one for one in inside if _order(asked, one)[0] <= (1.0 + ALIKE) * least]
-    return min(alike, key=lambda one: (spread(one), *_order(asked, one)[::-1]))
+    least = min(_order(completed, plan)[0] for plan in inside)
+    alike = [plan for plan in inside if _order(completed, plan)[0] <= (1.0 + ALIKE) * least]
+    return min(alike, key=lambda plan: (spread(plan), *_order(completed, plan)[::-1]))
 
 
-def spread(one: Planned) -> float:
+def spread(plan: Planned) -> float:
     """Return the ratio of high to low throughput of the widest width, to a tenth: a measure of uncertainty."""
-    widest = one.candidate.widths[-1]
+    widest = plan.candidate.widths[-1]
     return round(widest.high / widest.low, 1)
 
 
-def _order(asked: Completed, one: Planned) -> tuple[float, float]:
+def _order(completed: Completed, plan: Planned) -> tuple[float, float]:
     """Return cost and finish, the quantity of the objective first."""
-    cost, finish = one.expected.cost_usd, one.expected.finish_slots
-    return (finish, cost) if asked.request.objective == "time" else (cost, finish)
+    cost, finish = plan.expected.cost_usd, plan.expected.finish_slots
+    return (finish, cost) if completed.request.objective == "time" else (cost, finish)
 
 
 def losers_of(
-    asked: Completed,
+    completed: Completed,
     winner: Planned,
     planned: Sequence[Planned],
     screened: Sequence[Screened],
     step: pd.Timedelta,
 ) -> list[Loser]:
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
-    rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
-    losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
+    rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(completed, one))
+    losers = [
+        Loser(screened=one.screened, planned=one, why=_why(completed, winner, one, step)) for one in rest
+    ]
     reported = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
     for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
         kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
@@ -333,8 +349,8 @@ def losers_of(
     return losers[:MOST_TOLD]
 
 
-def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
-    budget = asked.request.budget_usd
+def _why(completed: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
+    budget = completed.request.budget_usd
     if budget is not None and other.low.cost_usd > budget:
         return f"would cost {usd(other.low.cost_usd)} USD at the low end of its throughput, the budget is {budget:g} USD"
     more = round(other.expected.cost_usd, 2) - round(winner.expected.cost_usd, 2)
@@ -345,7 +361,7 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
     when = f"{duration(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
     when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
     text = f"is expected to cost {cost} and finish {when}"
-    if _order(asked, other)[0] > (1.0 + ALIKE) * _order(asked, winner)[0]:
+    if _order(completed, other)[0] > (1.0 + ALIKE) * _order(completed, winner)[0]:
         return text
     if spread(other) > spread(winner):
         range_of_winner, its = spread(winner), spread(other)
@@ -377,7 +393,7 @@ EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
 class Filled:
     """Filled request: the chosen configuration, the others with reasons, the rejected options and the assumptions."""
 
-    asked: Completed
+    completed: Completed
     winner: Planned
     losers: tuple[Loser, ...]
     rejected: tuple[str, ...]
@@ -415,7 +431,7 @@ def fill(
 
 
 def fill_offers(
-    asked: Completed,
+    completed: Completed,
     offers: Sequence[Offer],
     knowledge: Knowledge,
     policy: Policy[Any],
@@ -427,27 +443,27 @@ def fill_offers(
 ) -> Filled:
     """Fill as `fill` does, with lazy ``markets`` that forecast for the offers of the finalists only."""
     rejected: list[str] = []
-    screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
-    require_in_time(asked, screened, step)
-    finalists = finalists_of(screened, most=plans, objective=asked.request.objective)
+    screened = screened_of(candidates_of(completed, offers, knowledge, rejected), step)
+    require_in_time(completed, screened, step)
+    finalists = finalists_of(screened, most=plans, objective=completed.request.objective)
     now = markets(
         list({finalist.candidate.offer.key: finalist.candidate.offer for finalist in finalists}.values())
     )
     planned = planned_of(finalists, now, policy, effort)
-    winner = chosen_of(asked, planned)
+    winner = chosen_of(completed, planned)
     return Filled(
-        asked=asked,
+        completed=completed,
         winner=winner,
-        losers=tuple(losers_of(asked, winner, planned, screened, step)),
+        losers=tuple(losers_of(completed, winner, planned, screened, step)),
         rejected=tuple(rejected),
-        assumed=(*asked.assumed, *_assumed(winner.candidate, asked)),
+        assumed=(*completed.assumed, *_assumed(winner.candidate, completed)),
         knowledge=knowledge,
     )
 
 
-def _assumed(winner: Candidate, asked: Completed) -> list[str]:
+def _assumed(winner: Candidate, completed: Completed) -> list[str]:
     """Return the assumptions about the run of the job, beyond the defaults of the request."""
-    request, terms = asked.request, winner.terms
+    request, terms = completed.request, winner.terms
     found = []
     if request.batch_size is None:
         found.append(

@@ -19,7 +19,7 @@ def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     Money is the sum of both kinds of instances and of the moves: on-demand and spot within the prices of the
     markets, and each move within the costs of moves. A job is on time if it finishes by its deadline.
     """
-    job, windows = case.job.job, [one.window for one in case.cases]
+    job, windows = case.job.job, [market.window for market in case.cases]
     name = f"outcome of {outcome.policy} on job {job.name!r}"
     if not job.resumable and outcome.spot_hours > 0.0:
         raise AuditError(f"{name}: spot for a job that cannot resume", expected="on-demand only")

@@ -61,7 +61,7 @@ def later_readings(
 class WorldPaths:
     """The runs of one job on many paths, by `advance` and `decide`; targets: market, on-demand and spot, (paths,) each."""
 
-    __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_restarts", "_runs", "_terms", "paths")
+    __slots__ = ("_amounts", "_counts", "_markets", "_runs", "_shown", "paths")
 
     def __init__(self, run: WorldRun, readings: np.ndarray) -> None:
         """Begin at the present of ``run``, with `later_readings`."""
@@ -69,17 +69,18 @@ class WorldPaths:
         state, own = run.arrays
         self._amounts = np.tile(state.amounts, (self.paths, 1))
         self._counts = np.tile(state.counts, (self.paths, 1))
-        self._batches = np.tile(state.batches, (self.paths, 1, 1, 1))
+        batches = np.tile(state.batches, (self.paths, 1, 1, 1))
         first = each * np.arange(markets + 1)
         self._counts[:, world.READING] = first[run.market] + 1
         table = np.ascontiguousarray(readings.reshape(self.paths, 3, markets * each), dtype=float)
-        self._runs = (self._amounts, self._counts, self._batches)
-        self._terms, self._restarts, self._markets = own.terms, own.restarts, (table, first, *own[2:])
+        self._runs, self._markets = (self._amounts, self._counts, batches), (table, first, *own[2:])
+        self._shown = np.empty((self.paths, 4))
+        self.advance(-math.inf)
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""
         nothing = np.full((3, self.paths), -1, dtype=np.int64)
-        steps.step_paths(self._runs, self._markets, (*nothing,), float(until))
+        steps.step_paths(self._runs, self._markets, (*nothing,), float(until), self._shown)
 
     def guarded(self, wishes: Targets, *, next_at: float, deadline: float) -> Targets:
         """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
@@ -94,7 +95,7 @@ class WorldPaths:
     def decide(self, targets: Targets) -> None:
         """Aim at a target on every path from now on; paths that have finished are left alone."""
         market, on_demand, spot = (np.ascontiguousarray(part, dtype=np.int64) for part in targets)
-        steps.step_paths(self._runs, self._markets, (market, on_demand, spot), -math.inf)
+        steps.step_paths(self._runs, self._markets, (market, on_demand, spot), -math.inf, self._shown)
 
     @property
     def running(self) -> np.ndarray:
@@ -125,40 +126,17 @@ class WorldPaths:
     @property
     def held(self) -> np.ndarray:
         """Instances held or requested, booting ones included, shape (paths,)."""
-        held: np.ndarray = self.held_each.sum(axis=1)
+        held: np.ndarray = (self._shown[:, world.ON_DEMAND] + self._shown[:, world.SPOT]).astype(np.int64)
         return held
 
-    @property
-    def held_each(self) -> np.ndarray:
-        """Instances of each kind that are held or requested, shape (paths, 2)."""
-        sizes = np.where(self._used, np.abs(self._batches[..., world.SIZE]), 0.0)
-        held: np.ndarray = sizes.sum(axis=2).astype(np.int64)
-        return held
+    def instances(self, own: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the instances on the paths ``own``: those of each kind that are held or requested, shape (2, own).
 
-    @property
-    def pending(self) -> np.ndarray:
-        """Seconds until all held or requested instances work, if none is lost, shape (paths,)."""
-        booting = self._used & (self._batches[..., world.SIZE] > 0.0)
-        up = np.where(booting, self._batches[..., world.UP], -np.inf).max(axis=(1, 2))
-        size = np.minimum(self.held, self._restarts.shape[1] - 1)
-        restart = self._restarts[self._counts[:, world.HERE], size]
-        works_at = np.where(np.isfinite(up), up + restart, self._amounts[:, world.WORKS_AT])
-        return np.asarray(np.maximum(0.0, works_at - self._amounts[:, world.NOW]))
-
-    @property
-    def saved(self) -> np.ndarray:
-        """Work that a loss in this second would leave, shape (paths,)."""
-        saves = self._terms[self._counts[:, world.HERE], world.NOTICE] > 0.0
-        saved: np.ndarray = np.where(saves, self._amounts[:, world.WORK], self._amounts[:, world.SAVED])
-        return saved
-
-    @property
-    def _used(self) -> np.ndarray:
-        """Mask of the batches of instances that exist, shape (paths, 2, room)."""
-        used: np.ndarray = (
-            np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
-        )
-        return used
+        The others, shape (own,), are the seconds until all of them work, if none is lost, and the work that a loss in this
+        second would leave.
+        """
+        held, pending, saved = np.split(self._shown[own].T.copy(), [2, 3])
+        return held.astype(np.int64), pending[0], saved[0]
 
     @property
     def paid(self) -> np.ndarray:

@@ -143,7 +143,7 @@ def replay_in_world(
     (M2.3), `JobError` if a policy may not run the job (M2.7), and the errors of `world_markets`.
     """
     memo = memo or PlanMemo()
-    job, windows = case.job, [one.window for one in case.cases]
+    job, windows = case.job, [market.window for market in case.cases]
     markets = world_markets(
         job,
         on_demand_usd=[window.on_demand_usd for window in windows],

@@ -308,7 +308,7 @@ class WorldRun:
 
     def _step(self, target: world.Target, until: float) -> None:
         """Aim at a target, then let time pass (`kernels.paths.step_paths`)."""
-        steps.step_paths(*self._as_path, _as_paths(target), until)
+        steps.step_paths(*self._as_path, _as_paths(target), until, np.empty((1, 4)))
 
     def _guard(self, target: world.Target, next_at: float, deadline: float) -> tuple[list[int], list[bool]]:
         """Return the target of the guard, and whether the given and the returned are safe (`kernels.paths.guard_paths`)."""

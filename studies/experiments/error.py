@@ -47,15 +47,15 @@ class Kind:
     """Kind of error: its dependence on the lead time, and its distribution."""
 
     growth: Growth
-    law: Law
+    distribution: Law
 
     @property
     def name(self) -> str:
         """Name such as ``fixed, uniform``."""
-        return f"{self.growth.value}, {self.law.value.replace('_', ' ')}"
+        return f"{self.growth.value}, {self.distribution.value.replace('_', ' ')}"
 
 
-KINDS = tuple(Kind(growth=growth, law=law) for growth in Growth for law in Law)
+KINDS = tuple(Kind(growth=growth, distribution=distribution) for growth in Growth for distribution in Law)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def wrong_forecasts(scenario: Scenario, kind: Kind, plan: ErrorPlan) -> list[lis
     truth = perfect_forecasts(scenario.window, STEPS)
     name = list(scenario.job.name.encode())
     rng = np.random.default_rng([plan.seed, KINDS.index(kind), *name])
-    noise = draw_noise(len(truth), STEPS, growth=kind.growth, law=kind.law, rng=rng)
+    noise = draw_noise(len(truth), STEPS, growth=kind.growth, distribution=kind.distribution, rng=rng)
     p_o, capacity = scenario.window.on_demand_usd, int(scenario.draw.counts.bound)
     return [
         [
@@ -191,7 +191,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
     curves = [
         {
             "growth": kind.growth.value,
-            "law": kind.law.value,
+            "distribution": kind.distribution.value,
             "omega": policy.omega,
             "v": policy.commitment,
             "mean_utility": mean[k, :, i].tolist(),
@@ -295,7 +295,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    return f"{row['growth']}, {row['law'].replace('_', ' ')}"
+    return f"{row['growth']}, {row['distribution'].replace('_', ' ')}"
 
 
 def _curves(answer: Mapping[str, Any]) -> Section:

@@ -45,7 +45,9 @@ class Noise:
     count: np.ndarray
 
 
-def draw_noise(slots: int, steps: int, *, growth: Growth, law: Law, rng: np.random.Generator) -> Noise:
+def draw_noise(
+    slots: int, steps: int, *, growth: Growth, distribution: Law, rng: np.random.Generator
+) -> Noise:
     """Draw independent errors for forecasts issued in each of ``slots`` slots for ``steps`` slots ahead (M6.8).
 
     Both distributions have median |error| 1/2 at step 1; growing errors are scaled by sqrt(k) at step k. Raises
@@ -56,7 +58,7 @@ def draw_noise(slots: int, steps: int, *, growth: Growth, law: Law, rng: np.rand
     shape = (2, slots, steps)
     drawn = (
         rng.uniform(-1.0, 1.0, shape)
-        if law is Law.UNIFORM
+        if distribution is Law.UNIFORM
         else rng.standard_t(FREEDOM, shape) * (0.5 / _MEDIAN_T)
     )
     scale = np.sqrt(np.arange(1, steps + 1)) if growth is Growth.GROWING else np.ones(steps)

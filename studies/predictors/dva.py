@@ -17,9 +17,9 @@ from scipy.special import ndtr
 from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, Outlook, Panel, mixed, stored
 from slackwater.forecasting.predictors.combined import COUNT_BINS, NODES, SURPRISE, corrected, transforms
 from slackwater.forecasting.predictors.count_members import in_slots
+from slackwater.forecasting.predictors.distributions import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation
-from slackwater.forecasting.predictors.lightgbm import answered, with_law
+from slackwater.forecasting.predictors.lightgbm import answered, with_distribution
 from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
@@ -363,14 +363,16 @@ class DvaCount:
 
         def fallen(params: Parameters, series: Series, origins: np.ndarray) -> np.ndarray:
             states = min(int(series.upper[origins].max()) + 1, MOST_STATES)
-            law = laws(paths(params, series, origins, self.how.seed)[:, :, NODES - 1], states)
+            distribution = distributions(
+                paths(params, series, origins, self.how.seed)[:, :, NODES - 1], states
+            )
             came = ahead(series.values, LENGTH)[origins][:, NODES - 1]
-            return np.asarray(transforms(law, came).sum(axis=0))
+            return np.asarray(transforms(distribution, came).sum(axis=0))
 
         return fit_with_held_out(FittedDvaCount, panel, self.how, fallen)
 
 
-def laws(drawn: np.ndarray, states: int) -> np.ndarray:
+def distributions(drawn: np.ndarray, states: int) -> np.ndarray:
     """Return distributions (..., steps, states) of counts from draws (..., draws, steps) by a normal kernel.
 
     Mass beyond the range of counts is assigned to the outermost states.
@@ -404,7 +406,8 @@ class FittedDvaCount(FitResult):
         def mine(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
             drawn = paths(self.params, series, series.newest[part], self.seed)
             return corrected(
-                laws(drawn[:, :, np.minimum(steps, LENGTH) - 1], states), interpolation(steps, NODES) @ past
+                distributions(drawn[:, :, np.minimum(steps, LENGTH) - 1], states),
+                interpolation(steps, NODES) @ past,
             )
 
         why = "" if series.key in self.bounds else NEVER_SEEN
@@ -413,7 +416,11 @@ class FittedDvaCount(FitResult):
         if not grown.any():
             return given
         other = FallsBack(simpler=simpler, reason=GROWN).outlook(series, origins, horizon)
-        return mixed(given, other if given.law is None else with_law(other, given.law.shape[2]), grown)
+        return mixed(
+            given,
+            other if given.distribution is None else with_distribution(other, given.distribution.shape[2]),
+            grown,
+        )
 
 
 # ---

@@ -133,7 +133,7 @@ def _halved(x: Any) -> Any:
     return x.reshape(x.shape[0], x.shape[1] // 2, 2 * x.shape[2])
 
 
-def _law(parts: Any) -> tuple[Any, Any]:
+def _distribution(parts: Any) -> tuple[Any, Any]:
     """Return mean and log standard deviation, both within `_SOFT` of 0."""
     mean, log = jnp.split(_SOFT * jnp.tanh(parts / _SOFT), 2, axis=-1)
     return mean, log
@@ -147,7 +147,7 @@ def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
     """
     fine = _cell(p, "fine.2", _cell(p, "fine.1", _dense(p, "stem", _halved(x))))
     coarse = _cell(p, "coarse.2", _cell(p, "coarse.1", _dense(p, "down", _halved(fine))))
-    mean, log = _law(_dense(p, "top", jax.nn.elu(coarse)))
+    mean, log = _distribution(_dense(p, "top", jax.nn.elu(coarse)))
     apart = (0.5 * (mean**2 + jnp.exp(2 * log)) - 0.5 - log).sum(axis=(1, 2))
     z = mean + jnp.exp(log) * top
     h = jnp.broadcast_to(p["begin"], (x.shape[0], *p["begin"].shape))
@@ -155,8 +155,8 @@ def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
     h = _cell(p, "decode.coarse", h)
     h = _dense(p, "up", h).reshape(h.shape[0], 2 * h.shape[1], WIDTH)
     # The distribution of the lower latents is relative to its prior given the upper latents (NVAE's residual normal).
-    middle, own = _law(_dense(p, "prior", jax.nn.elu(h)))
-    shift, stretch = _law(_dense(p, "bottom", jax.nn.elu(fine + _dense(p, "combine.enc", h))))
+    middle, own = _distribution(_dense(p, "prior", jax.nn.elu(h)))
+    shift, stretch = _distribution(_dense(p, "bottom", jax.nn.elu(fine + _dense(p, "combine.enc", h))))
     apart += (0.5 * (shift**2 * jnp.exp(-2 * own) + jnp.exp(2 * stretch)) - 0.5 - stretch).sum(axis=(1, 2))
     z = middle + shift + jnp.exp(own + stretch) * bottom
     h = h + _dense(p, "combine.bottom", jnp.concatenate([h, z], axis=-1))

@@ -17,8 +17,8 @@ Choice = tuple[int | None, int]
 class ExactProgram:
     """Backward induction over (slot, work done, market, instances before, joint state), by enumeration."""
 
-    def __init__(self, job: MarketsJob, on_demand: Sequence[float], hours: float, law: Law) -> None:
-        self.job, self.on_demand, self.hours, self.law = job, on_demand, hours, law
+    def __init__(self, job: MarketsJob, on_demand: Sequence[float], hours: float, distribution: Law) -> None:
+        self.job, self.on_demand, self.hours, self.distribution = job, on_demand, hours, distribution
         self._value = lru_cache(maxsize=None)(self._best)
 
     def value(self, slot: int, done: float, place: int | None, before: int, state: State) -> float:
@@ -77,7 +77,9 @@ class ExactProgram:
             place = m
         done = min(self.job.job.workload, done + work)
         return -usd + sum(
-            p * on(slot + 1, round(done, 9), place, n, then) for p, then in self.law(slot, state) if p > 0
+            p * on(slot + 1, round(done, 9), place, n, then)
+            for p, then in self.distribution(slot, state)
+            if p > 0
         )
 
     def _slot(

@@ -222,7 +222,7 @@ def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
 
 def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
     """Return a ``rejected`` batch of (line, raw text, reason) triples."""
-    return _pack_one("rejected", [rejection(*one)[1] for one in rejected], {"file": str(path)})
+    return _pack_one("rejected", [rejection(*row)[1] for row in rejected], {"file": str(path)})
 
 
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}  # Unit of a time since 1970 -> units in a second
@@ -311,8 +311,8 @@ def _expected_words(model: type[Options], name: str) -> str:
         return "true or false"
     for kind, words in ((int, "a whole number"), (float, "a number")):
         if _has_type(model, name, kind):
-            low = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
-            high = next((one.le for one in field.metadata if hasattr(one, "le")), None)
+            low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None)
+            high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
             return f"{words} of at least {low}" if high is None else f"{words} from {low} to {high}"
     return "a text"
 
@@ -320,17 +320,17 @@ def _expected_words(model: type[Options], name: str) -> str:
 def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(element, str) for element in value):
         raise ValueError("a list of texts")
-    return tuple(one.strip() for one in value if one.strip())
+    return tuple(element.strip() for element in value if element.strip())
 
 
 def _table(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(
-        isinstance(one, str | int | float) and not isinstance(one, bool) for one in value.values()
+        isinstance(element, str | int | float) and not isinstance(element, bool) for element in value.values()
     ):
         raise ValueError("a table of texts")
-    return {str(key): str(one) for key, one in value.items()}
+    return {str(key): str(element) for key, element in value.items()}
 
 
 def _moment(value: object) -> datetime | None:

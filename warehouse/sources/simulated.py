@@ -366,12 +366,12 @@ class Simulated:
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
         """Return the batches of `generate`; raises `SourceFileError` for another path, `SettingsError` for invalid options."""
-        asked = read_options(self.name, SimulatedOptions, options.values)
+        read = read_options(self.name, SimulatedOptions, options.values)
         self.files([path])
-        if asked.start is None or asked.end is None:
+        if read.start is None or read.end is None:
             raise SettingsError("the simulated market without a range", expected="the options start and end")
         return generate(
-            asked.start, asked.end, seed=asked.seed, step_minutes=asked.step_minutes, label=asked.source
+            read.start, read.end, seed=read.seed, step_minutes=read.step_minutes, label=read.source
         )
 
     def time_zone(self, path: Path, options: SourceOptions) -> str:

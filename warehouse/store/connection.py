@@ -144,7 +144,7 @@ def _snapshots(database: Path) -> list[Snapshot]:
         )
         for match in matches
     ]
-    return sorted(found, key=lambda one: one.number)
+    return sorted(found, key=lambda snapshot: snapshot.number)
 
 
 def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> Snapshot:
@@ -161,7 +161,7 @@ def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> 
     part = copied or folder / f"{number:09d}.part"
     try:
         folder.mkdir(exist_ok=True)
-        _discard(folder, keep=[part, *(one.path for one in before)])
+        _discard(folder, keep=[part, *(snapshot.path for snapshot in before)])
         if copied is None:
             copy_synced(source, part, size=of.size)
         os.replace(part, target)
@@ -268,7 +268,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
         except StoreError:
             return None if newest is None else newest.path
         if lock is not None:
-            made = _made_by_reader(lock, settle)
+            made = _snapshot_by_reader(lock, settle)
             if made is not None:
                 return made
             continue  # the file has changed meanwhile
@@ -279,7 +279,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
             raise locked(database, f"held by {holder}, which publishes nothing for readers")
 
 
-def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
+def _snapshot_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
     """Create a snapshot of the file; return the existing snapshot if the last writer was stopped in the middle.
 
     The file is copied without the lock, so that a reader that is stopped meanwhile blocks no writer. Returns None if
@@ -357,12 +357,32 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
+        interrupt = _interrupt_of(str(error))
+        if interrupt is not None:
+            raise interrupt from None
         raise store_error(name, str(error), kind=type(error).__name__) from error
     except RuntimeError as error:
         # DuckDB wraps the exception in a RuntimeError, which stages would treat as a failure of the stage.
         if "interrupted" in str(error).lower() and error.__cause__ is not None:
             raise error.__cause__ from None
         raise
+
+
+def _interrupt_of(text: str) -> BaseException | None:
+    """Return the exception of a signal handler that DuckDB reports by its class name and a traceback only; else None.
+
+    It is of the newest class of that name that no library catches as an ordinary error.
+    """
+    name, mark, _ = text.partition(":")
+    if not mark or "\n\nAt:\n" not in text:
+        return None
+    waiting, found = [BaseException], None
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__name__ == name and not issubclass(kind, Exception):
+            found = kind
+    return None if found is None else found()
 
 
 def _plain_path(file: str) -> str:

@@ -122,7 +122,7 @@ def current_generation(folder: Path) -> Generation:
     if not place.is_dir():
         raise StoreError(
             f"{folder} has no generation {number}",
-            expected=f"one of {', '.join(str(one) for one in generations(folder))}",
+            expected=f"one of {', '.join(str(generation) for generation in generations(folder))}",
         )
     return Generation(number=number, folder=place, new=False)
 

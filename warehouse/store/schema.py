@@ -85,7 +85,7 @@ def migrate(
     pending = pending_steps(applied, steps)
     numbered = list(enumerate(pending, start=len(applied)))
     messages: list[str] = []
-    for together in [[one] for one in numbered] if applied else [numbered]:
+    for together in [[migration] for migration in numbered] if applied else [numbered]:
         connection.execute("BEGIN")
         try:
             connection.execute(_LEDGER)
@@ -331,14 +331,14 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
     Raises `StoreError` for an unknown table.
     """
-    asked = list(names) or list(TABLES)
+    chosen = list(names) or list(TABLES)
     wanted: set[str] = set()
-    while asked:
-        name = asked.pop()
+    while chosen:
+        name = chosen.pop()
         if name not in TABLES:
             raise StoreError(f"no table {name!r}", expected=f"some of {', '.join(TABLES)}")
         wanted.add(name)
-        asked += [needed for needed in TABLES[name].needs if needed not in wanted]
+        chosen += [needed for needed in TABLES[name].needs if needed not in wanted]
     return [name for name in TABLES if name in wanted]
 
 

@@ -113,7 +113,7 @@ def _request(order: Order) -> dict[str, Any]:
 
 
 def _instances(job: str, reply: _Reply) -> list[Instance]:
-    return [Instance(job=job, **one.model_dump()) for one in reply.held]
+    return [Instance(job=job, **instance.model_dump()) for instance in reply.held]
 
 
 def create(options: Mapping[str, Any], place: Place) -> CommandDriver:

@@ -100,10 +100,10 @@ class Ec2Driver:
             with _driver_errors(region):
                 pages = self._client(region).get_paginator("describe_instances")
                 instances = [
-                    one
+                    described
                     for page in pages.paginate(Filters=filters)
                     for reservation in page["Reservations"]
-                    for one in reservation["Instances"]
+                    for described in reservation["Instances"]
                 ]
             self._read_interruptions(region, instances)
             found += [
@@ -134,7 +134,7 @@ class Ec2Driver:
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Terminate surplus instances, then launch missing instances, on-demand first."""
-        held = [one for one in self.listed(order.job, order.markets, now) if one.ended is None]
+        held = [instance for instance in self.listed(order.job, order.markets, now) if instance.ended is None]
         self._terminate(surplus(order, held))
         launched: list[Instance] = []
         refused: list[str] = []
@@ -152,8 +152,8 @@ class Ec2Driver:
         """Return the equivalent calls of the AWS command line."""
         region = Market.parse(order.market).region if order.market else ""
         calls = [
-            f"aws ec2 terminate-instances --region {Market.parse(one.market).region} --instance-ids {one.id}"
-            for one in surplus(order, held)
+            f"aws ec2 terminate-instances --region {Market.parse(instance.market).region} --instance-ids {instance.id}"
+            for instance in surplus(order, held)
         ]
         for kind in KINDS:
             for index in _indices(order, held, kind):
@@ -244,7 +244,7 @@ def _instance(
     found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None = None
 ) -> Instance:
     """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
-    tags = {one["Key"]: one["Value"] for one in found.get("Tags", ())}
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
     place = str(found["Placement"].get("AvailabilityZone", ""))
     market = tags.get(MARKET_TAG) or f"aws/{place.rstrip('abcdefghijk')}/{place}/{found['InstanceType']}"
     held = found["State"]["Name"] in PAID

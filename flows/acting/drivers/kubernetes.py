@@ -77,7 +77,7 @@ class KubernetesDriver:
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the pods of a job that have a node, and those that ended as long as the cluster lists them."""
         found = self._json("get", "pods", "-l", f"{JOB}={mark_of(job)}", "-o", "json")
-        return [one for pod in found["items"] if (one := instance_of(pod, job, now)) is not None]
+        return [instance for pod in found["items"] if (instance := instance_of(pod, job, now)) is not None]
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Delete the workloads that the order leaves out, then apply those that it states."""
@@ -238,9 +238,9 @@ def _end(status: Mapping[str, Any]) -> End | None:
 def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the conditions that state that the node of a pod was reclaimed."""
     return [
-        one
-        for one in status.get("conditions", ())
-        if one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+        condition
+        for condition in status.get("conditions", ())
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
     ]
 
 
@@ -248,8 +248,11 @@ def _ended(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | Non
     """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
     stated = [disruption.get("lastTransitionTime") for disruption in _disruptions(status)]
     if not any(stated) and status.get("phase") in ENDED:
-        ends = [one.get("state", {}).get("terminated") or {} for one in status.get("containerStatuses", ())]
-        stated = [one.get("finishedAt") for one in ends]
+        ends = [
+            status_of_container.get("state", {}).get("terminated") or {}
+            for status_of_container in status.get("containerStatuses", ())
+        ]
+        stated = [status_of_container.get("finishedAt") for status_of_container in ends]
     if not any(stated):
         stated = [meta.get("deletionTimestamp")]
     return max((datetime.fromisoformat(text) for text in stated if text), default=None)

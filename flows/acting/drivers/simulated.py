@@ -68,7 +68,7 @@ class SimulatedDriver:
     def _world_of(self, job: str, now: datetime) -> JobWorld:
         """Return the world of a job with the wait of this cloud in place of the longest wait that the job states."""
         world = self._recorded(job, now)
-        terms = tuple(replace(one, on_demand_wait=self._wait) for one in world.markets.terms)
+        terms = tuple(replace(term, on_demand_wait=self._wait) for term in world.markets.terms)
         return replace(world, markets=replace(world.markets, terms=terms))
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
@@ -155,13 +155,13 @@ def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) ->
         ended = "finished" if run.is_finished else "lost"
         at = world.start + timedelta(seconds=run.now)
         held, ended_now = _instances_now(job, world, run, held, key)
-        yield from (one.model_copy(update={"ended": at, "end": ended}) for one in ended_now)
+        yield from (instance.model_copy(update={"ended": at, "end": ended}) for instance in ended_now)
         while pending and pending[0].at <= second:
             aim = pending.pop(0)
             _aim(run, world, aim)
             key = aim.key
             held, ended_now = _instances_now(job, world, run, held, key)
-            yield from (one.model_copy(update={"ended": at, "end": "stopped"}) for one in ended_now)
+            yield from (instance.model_copy(update={"ended": at, "end": "stopped"}) for instance in ended_now)
     yield from held.values()
 
 
@@ -190,7 +190,7 @@ def _instances_now(
                 kind=kind,
                 since=world.start + timedelta(seconds=float(second)),
             )
-    return now, [one for name, one in held.items() if name not in now]
+    return now, [instance for name, instance in held.items() if name not in now]
 
 
 class Options(DriverOptions):

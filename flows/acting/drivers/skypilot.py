@@ -123,7 +123,11 @@ class SkyPilotDriver:
         """Return the calls that bring the clusters of a job to an order."""
         kind: Kind = "spot" if order.spot else "on_demand"
         wanted = workload_name(order.job, order.market, kind) if order.total else ""
-        names = {workload_name(order.job, market, one) for market in order.markets for one in KINDS}
+        names = {
+            workload_name(order.job, market, kind_of_instance)
+            for market in order.markets
+            for kind_of_instance in KINDS
+        }
         present = clusters.get(wanted)
         broken = present is not None and not present.works
         to_end = sorted(name for name in names & set(clusters) if name != wanted or broken)
@@ -163,7 +167,7 @@ class SkyPilotDriver:
             raise DriverError(
                 f"the answer of `sky status`: {error}", expected="the JSON of SkyPilot 0.14"
             ) from error
-        return {one.name: one for one in found}
+        return {cluster.name: cluster for cluster in found}
 
     def _run(self, words: Sequence[str]) -> str:
         """Make a call; return why there is no capacity, "" if it succeeded."""

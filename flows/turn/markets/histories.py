@@ -60,12 +60,12 @@ class Reads:
     def histories(self, requests: Sequence[HistoryRequest]) -> list[History | MarketError]:
         """Return the results of `load_histories` in the order of ``requests``, or the error for a history that cannot be read."""
         with self._turn:
-            new = [one for one in dict.fromkeys(requests) if one not in self._histories]
+            new = [wanted for wanted in dict.fromkeys(requests) if wanted not in self._histories]
             try:
                 self._histories |= zip(new, self._load(new), strict=True)
             except (MarketError, HistoryError, MemoryError):
-                for one in new:
-                    self._histories[one] = self._loaded_or_why(one)
+                for wanted in new:
+                    self._histories[wanted] = self._loaded_or_why(wanted)
             return [self._histories[request] for request in requests]
 
     def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
@@ -158,10 +158,12 @@ def read_history(
     return load_histories(store, [request])[0]
 
 
-def read_all(turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
+def read_all(
+    turn: MarketReader, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
+) -> list[History]:
     """Return the history of each market from a start on, in order; raises the first `MarketError`."""
     found = []
-    for history in try_histories(turn, asked):
+    for history in try_histories(turn, followed_markets):
         if isinstance(history, MarketError):
             raise history
         found.append(history)
@@ -169,16 +171,16 @@ def read_all(turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timest
 
 
 def try_histories(
-    turn: MarketReader, asked: Sequence[tuple[FollowedMarket, pd.Timestamp]]
+    turn: MarketReader, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
 ) -> list[History | MarketError]:
     """Return the history of each market from a start on, or the error that prevents it, with a few statements for all."""
     return turn.observations.histories(
-        [history_request(one, turn.settings, start=start) for one, start in asked]
+        [history_request(followed, turn.settings, start=start) for followed, start in followed_markets]
     )
 
 
 def peers_of(
-    turn: MarketReader, asked: Sequence[FollowedMarket], *, start: pd.Timestamp
+    turn: MarketReader, followed_markets: Sequence[FollowedMarket], *, start: pd.Timestamp
 ) -> dict[FollowedMarket, list[History]]:
     """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
 
@@ -188,7 +190,7 @@ def peers_of(
     """
     step, listed = step_of(turn.settings), turn.listed()
     peers: dict[FollowedMarket, list[FollowedMarket]] = {}
-    for followed in dict.fromkeys(asked):
+    for followed in dict.fromkeys(followed_markets):
         market = followed.market
         kind = (followed.source, market.instance_type)
         others = [
@@ -200,10 +202,10 @@ def peers_of(
         ]
         ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
         peers[followed] = [_peer(turn, row, step) for row in ranked[:MOST_PEERS]]
-    needed = list(dict.fromkeys(one for of_market in peers.values() for one in of_market))
-    found = dict(zip(needed, try_histories(turn, [(one, start) for one in needed]), strict=True))
+    needed = list(dict.fromkeys(peer for of_market in peers.values() for peer in of_market))
+    found = dict(zip(needed, try_histories(turn, [(peer, start) for peer in needed]), strict=True))
     return {
-        followed: [history for one in of_market if isinstance(history := found[one], History)]
+        followed: [history for peer in of_market if isinstance(history := found[peer], History)]
         for followed, of_market in peers.items()
     }
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.asof import first_known_us, not_known_yet
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import WHOLE, History, Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
@@ -58,14 +59,23 @@ def find_market(
     market, source = parse_market(text)
     if listed is None:
         listed = rows_of(list_markets(store, known_at=at))
-    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    rows = [
+        listed_row
+        for listed_row in listed
+        if listed_row["market"] == market.key and source in (None, listed_row["source"])
+    ]
     if not rows:
         later = not_known_yet(store, market, source, at=at, step=step_of(settings))
         if later is not None:
             raise later
-        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
+        raise unknown_market(text, (str(listed_row["market"]) for listed_row in listed), at=at)
     row = min(
-        rows, key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"])
+        rows,
+        key=lambda listed_row: (
+            trust_rank(listed_row["source"], settings),
+            not listed_row["has_counts"],
+            listed_row["source"],
+        ),
     )
     when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
@@ -112,7 +122,8 @@ def places_of(
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)
-    ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
+    apart = _without_wholes(list(best.values()), home)
+    ranked = sorted(apart, key=lambda row: _cheapest(row, request))
     found = [
         followed_row(row, turn).for_job(request)
         for row in ranked
@@ -133,7 +144,7 @@ def places_of(
             remedy="`slackwater markets` lists them",
         )
     at = found[0].at if home is not None else _common_time(request, found)
-    fitting = [one for one in found if one.at == at]
+    fitting = [candidate for candidate in found if candidate.at == at]
     held = gpu_type_of(found[0].market)
     widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
     most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
@@ -148,6 +159,29 @@ def places_of(
     return places
 
 
+def _without_wholes(
+    rows: Sequence[Mapping[str, Any]], home: FollowedMarket | None
+) -> list[Mapping[str, Any]]:
+    """Return the rows without the markets of a whole region, or of all regions, of which other rows are parts (M11.1).
+
+    They count the same instances, so a job could not have them twice. A home remains, without its parts.
+    """
+    wholes = [_wholes_of(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
+    counted = set().union(*wholes)
+    kept = None if home is None else (home.market, home.source)
+    return [
+        row
+        for row, its in zip(rows, wholes, strict=True)
+        if (Market.parse(str(row["market"])), str(row["source"])) not in counted and kept not in its
+    ]
+
+
+def _wholes_of(market: Market, source: str) -> set[tuple[Market, str]]:
+    """Return the markets of one source, other than a market itself, that count its instances too: its region, all regions."""
+    region = replace(market, zone=WHOLE)
+    return {(whole, source) for whole in (region, replace(region, region=WHOLE)) if whole != market}
+
+
 def _first_later(
     turn: MarketReader, at: pd.Timestamp, suits: Callable[[Market, str], bool]
 ) -> MarketError | None:
@@ -155,9 +189,9 @@ def _first_later(
     rows = rows_of(turn.read(list_markets))
     named = [(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
     first = {
-        known_us: one
-        for one in reversed(named)
-        if suits(*one) and (known_us := turn.read(first_known_us, *one)) is not None
+        known_us: place
+        for place in reversed(named)
+        if suits(*place) and (known_us := turn.read(first_known_us, *place)) is not None
     }
     if not first:
         return None
@@ -262,12 +296,13 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         )
     return request.model_copy(update={"markets": tuple(names)}), (
         f"job {request.name} names no market: it may move among the "
-        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {basis}; markets = {json.dumps(names)}"
+        f"{plural(len({place.market.key for place in found[chosen]}), 'market')} of {chosen}, {basis}; "
+        f"markets = {json.dumps(names)}"
     )
 
 
 def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
-    return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
+    return sorted({f"{place.market.provider}/*/*/{place.market.instance_type}" for place in found})
 
 
 def _types_by_price(
@@ -280,19 +315,25 @@ def _types_by_price(
     """
     from slackwater.optimization.market.recent import RECENT_PERIOD, recent_market  # few files name no market
 
-    asked = [(one, one.at - RECENT_PERIOD) for followed in found.values() for one in followed]
-    histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
+    followed_markets = [
+        (place, place.at - RECENT_PERIOD) for followed in found.values() for place in followed
+    ]
+    histories = dict(
+        zip((place for place, _ in followed_markets), try_histories(turn, followed_markets), strict=True)
+    )
     ranked = []
     for name, followed in found.items():
-        read = [recent_market(history) for one in followed if isinstance(history := histories[one], History)]
+        read = [
+            recent_market(history) for place in followed if isinstance(history := histories[place], History)
+        ]
         _, instances, throughput = run_on(request, followed[0].market)
-        priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
+        priced = [(usd, place.key) for place in read if not np.isnan(usd := place.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))
         each, gpus = usd / instances, gpus_per_instance(request, followed[0].market)
         a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
         words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
         work_usd = each * work_amount(request, followed[0].market, 1.0) / throughput.rate(1)
-        ranked.append((all(gpu_type_of(one.market) is None for one in followed), work_usd, name, words))
+        ranked.append((all(gpu_type_of(place.market) is None for place in followed), work_usd, name, words))
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
@@ -306,5 +347,5 @@ def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float
 
 def _common_time(request: JobRequest, found: Sequence[FollowedMarket]) -> pd.Timestamp:
     """Return the time that most markets have in common, preferably within the job; the latest if tied."""
-    votes = Counter(one.at for one in found)
+    votes = Counter(place.at for place in found)
     return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))

@@ -302,12 +302,12 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
     line = "" if bound is None else f" The dashed green line is the {HINDSIGHT}, {usd(bound)} USD."
     alone = [_value(row, "mean_cost_usd") + _value(row, "mean_saved_usd") for row in rows[:1]]
-    beside = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
+    comparison = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
     return Figure(
         specs=draw, label="Cost of a job by policy", title="Cost of a job, USD", width=620,
         captions=[
-            f"Further left is better; squares are baselines.{line}{beside} The axis does not start at 0; the number of a policy "
-            "beyond it stands at its edge."
+            f"Further left is better; squares are baselines.{line}{comparison} The axis does not start at 0; the number of a "
+            "policy beyond it stands at its edge."
         ],
     )  # fmt: skip
 

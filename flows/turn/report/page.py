@@ -194,9 +194,9 @@ def routes_of(
         decided = [row for row in rows if pd.Timestamp(row["slot"]) <= moving[job]]
         been = {request.market, *(str(row["market"]) for row in decided)}
         panels = {
-            one.title: one
-            for one in reversed(drawn)
-            if one.title in been or fits(request, Market.parse(one.title), one.source)
+            figure.title: figure
+            for figure in reversed(drawn)
+            if figure.title in been or fits(request, Market.parse(figure.title), figure.source)
         }
         found.append(JobRoute(job=job, request=request, decided=decided, panels=list(panels.values())[::-1]))
     return found

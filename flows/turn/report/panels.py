@@ -299,7 +299,7 @@ def route_figure(route: JobRoute) -> Figure:
     first_visits = {name: k for k, name in enumerate(dict.fromkeys(been))}
     panels = sorted(
         route.panels,
-        key=lambda one: (first_visits.get(one.title, len(first_visits)), -mean[one.title], one.title),
+        key=lambda drawn: (first_visits.get(drawn.title, len(first_visits)), -mean[drawn.title], drawn.title),
     )
     zones = [zone_of(panel.title) for panel in panels]
     names = zones if len(set(zones)) == len(zones) else [panel.title for panel in panels]

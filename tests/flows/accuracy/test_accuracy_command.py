@@ -25,7 +25,7 @@ from tidy_folder import START, write_tidy
 from slackwater.flows.accuracy import units as scoring
 from slackwater.flows.accuracy.command import AccuracyOptions
 from slackwater.flows.accuracy.report import course_of, read_measured
-from slackwater.flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
+from slackwater.flows.accuracy.units import read_blocks, run_course, score_unit, stored_path
 from slackwater.flows.command import Session
 from slackwater.flows.config import Settings
 from slackwater.forecasting.origins import forecast_blocks, units_of
@@ -258,13 +258,16 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
 def test_what_is_kept_is_what_was_forecast(made):
     course, _ = made
     for unit in units_of(course.rolling)[::5]:
-        kept = read_blocks(kept_path(course.keep, unit, course.rolling), unit, course.rolling)
+        kept = read_blocks(stored_path(course.keep, unit, course.rolling), unit, course.rolling)
         for one, other in zip(kept, forecast_blocks(unit, course.rolling), strict=True):
             assert (one.outlook.quantiles == other.outlook.quantiles).all()
             assert (one.outlook.mean == other.outlook.mean).all()
             assert one.outlook.reasons == other.outlook.reasons
-            assert (one.outlook.law is None) == (other.outlook.law is None)
-            assert one.outlook.law is None or (one.outlook.law == other.outlook.law).all()
+            assert (one.outlook.distribution is None) == (other.outlook.distribution is None)
+            assert (
+                one.outlook.distribution is None
+                or (one.outlook.distribution == other.outlook.distribution).all()
+            )
 
 
 def turned(whole: bytes) -> bytes:
@@ -285,7 +288,7 @@ def test_damaged_files_are_made_again_with_a_note_each(made):
     """Damage five files: truncated, flipped byte, empty, and two replaced by another unit's forecasts (same row count or more)."""
     course, serial = made
     units = units_of(course.rolling)
-    first, alike, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
+    first, alike, *paths = (stored_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
     whole = [path.read_bytes() for path in paths]
     harmed = (whole[0][: len(whole[0]) // 3], turned(whole[1]), b"", first.read_bytes(), alike.read_bytes())
     assert len({pq.read_metadata(path).num_rows for path in (alike, paths[-1])}) == 1
@@ -313,7 +316,7 @@ def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path)
     course = replace(course, rolling=one, keep=tmp_path)
     same_tables(run_course(course), serial)
     unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
-    path = kept_path(tmp_path, unit, course.rolling)
+    path = stored_path(tmp_path, unit, course.rolling)
     whole = path.read_bytes()
     with pq.ParquetFile(path) as file:
         assert file.num_row_groups == len(unit.origins)
@@ -358,9 +361,9 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
     course, _ = made
     rolling, unit = course.rolling, units_of(course.rolling)[2]
-    name = kept_path(course.keep, unit, rolling)
+    name = stored_path(course.keep, unit, rolling)
     longer = replace(rolling, horizon=5)
-    assert kept_path(course.keep, unit, longer) != name
+    assert stored_path(course.keep, unit, longer) != name
     series = rolling.panels[unit.panel].series
     which, origins = unit.origins[0]
     for place, alike in ((int(origins[-1]) + 1, True), (int(origins[-1]), False)):
@@ -369,7 +372,7 @@ def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
         changed = tuple(replace(s, values=values) if i == which else s for i, s in enumerate(series))
         panels = list(rolling.panels)
         panels[unit.panel] = type(panels[unit.panel])(series=changed)
-        other = kept_path(course.keep, unit, replace(rolling, panels=tuple(panels)))
+        other = stored_path(course.keep, unit, replace(rolling, panels=tuple(panels)))
         assert (other == name) == alike
 
 

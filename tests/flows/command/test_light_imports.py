@@ -12,7 +12,7 @@ from make import checkpoint, job_text, make_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.plans.one_job import PlanQuery, plan_job
-from slackwater.flows.plans.query import asked_job
+from slackwater.flows.plans.query import named_job
 from slackwater.warehouse.store.connection import open_store
 
 AT = "2026-03-10T12:00Z"
@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
     assert call("job", "add", folder / "job.toml", "--market", "lab/r/z/x", "--db", db, "--at", AT).code == 0
     with open_store(db) as store:
         turn = make_turn(store, pd.Timestamp(AT), Settings())
-        planned = plan_job(turn, asked_job(turn, "lora"), PlanQuery())
+        planned = plan_job(turn, named_job(turn, "lora"), PlanQuery())
         save_decisions(store, [("r", planned.row)])
     return folder
 

@@ -23,6 +23,7 @@ from advice_kit import (
     request,
     turn_at,
 )
+from forms_kit import quick_first
 from make import make_turn
 from pydantic import ValidationError
 
@@ -233,9 +234,9 @@ def test_a_failed_decision_is_kept_and_goes_out_in_the_next_turn(store, rows):
     ("word", "attempts", "reason"),
     [
         ("404", 1, "answered 404"),
-        ("401", 1, "answered 401"),
+        pytest.param("401", 1, "answered 401", marks=pytest.mark.slow),
         ("429", 3, "answered 429"),
-        ("cut", 3, "the connection broke (RemoteProtocolError)"),
+        pytest.param("cut", 3, "the connection broke (RemoteProtocolError)", marks=pytest.mark.slow),
         ("nonsense", 3, "the connection broke (RemoteProtocolError)"),
         ("hang", 2, "no answer within 0.5 s"),
         ("drip", 2, "no answer within 0.5 s"),
@@ -281,7 +282,7 @@ def test_without_the_extra_http_nothing_is_sent_and_the_remedy_is_named(store, r
         assert statuses(given(store, 0, rows[:1], hook(server))) == [("sent", 1, "")]
 
 
-@pytest.mark.parametrize("status", ["301", "302", "307", "308"])
+@pytest.mark.parametrize("status", quick_first(["307", "301", "302", "308"]))
 def test_a_redirection_is_not_followed_anywhere(store, rows, status):
     with serving() as other, serving(script=[status], elsewhere=other.url) as server:
         ((_, _, reason),) = statuses(given(store, 0, rows[:1], hook(server)))

@@ -35,7 +35,7 @@ from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import SlotMap, read_facts
 from slackwater.flows.plans.decisions import decisions_as_of, opened_to_decide
-from slackwater.flows.plans.query import asked_job
+from slackwater.flows.plans.query import named_job
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.markets.places import as_filed
 from slackwater.flows.turn.pool import read_pool
@@ -233,9 +233,9 @@ def test_a_plan_is_made_by_the_terms_known_at_its_time(tmp_path):
         save_change(store, due(7), at=at(4))
         assert decisions_as_of(quick_turn(store, 3)).rows == before
         turn = quick_turn(store, 3)
-        assert opened_to_decide(turn, asked_job(turn, "demo")).live.run.deadline_slots == 12
+        assert opened_to_decide(turn, named_job(turn, "demo")).live.run.deadline_slots == 12
         turn = quick_turn(store, 4)
-        assert opened_to_decide(turn, asked_job(turn, "demo")).live.run.deadline_slots == 7
+        assert opened_to_decide(turn, named_job(turn, "demo")).live.run.deadline_slots == 7
         (after,) = decisions_as_of(quick_turn(store, 4)).rows
         assert after["deadline"] == at(7).isoformat()
         own_end = replace(quick_turn(store, 3), own_end=True)

@@ -290,7 +290,7 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
             decision = decide(running, policy, effort_of(SETTINGS))
             live = belief_of(policy, running.view(Progress(), slot).views[0])
             past = belief_of(policy, replayed.view(ended.run, Progress(), slot))
-            for part in ("count_now", "count_steps", "price_steps", "count_law", "price_quantiles"):
+            for part in ("count_now", "count_steps", "price_steps", "count_distribution", "price_quantiles"):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
             n = max(1, decision.allocation.total)
             chance = told[slot].probability_at_least(n, 1)

@@ -65,7 +65,7 @@ def test_published_vector_as_a_command(vectors, tmp_path):
         row["response_hours"] <= row["equal_widths_response_hours"] + 1e-12 for row in found["frontier"]
     )
     assert {row["arrivals_of"] for row in found["sensitivity"]} == {"all types", "amdahl", "root"}
-    # At 0.8 jobs per hour, one hour of response time equals 0.8 jobs in the system (Little's law).
+    # At 0.8 jobs per hour, one hour of response time equals 0.8 jobs in the system (Little's distribution).
     more = answer(vectors, "--budget", 1.501)
     assert found["multiplier"] == pytest.approx(
         0.8 * (found["response_hours"] - more["response_hours"]) / 0.001, rel=0.01

@@ -512,7 +512,7 @@ def test_a_record_that_ends_too_soon_is_told(store, model):
 
 def test_a_market_is_offered_by_what_it_has_shown(store):
     left_out = []
-    offers = offers_of(turn_at(store), asked=(), gpu_model=None, left_out=left_out)
+    offers = offers_of(turn_at(store), named=(), gpu_model=None, left_out=left_out)
     assert {one.gpu.instance_type for one in offers} == {"a3-highgpu-1g"}
     assert len(offers) + len(left_out) == 3
     assert all(0.0 <= one.spot_share(n) <= 1.0 for one in offers for n in (1, 4, 16))
@@ -523,7 +523,7 @@ def test_a_market_is_offered_by_what_it_has_shown(store):
 def test_candidates_are_asked_for_once(store, model, filled):
     knowledge = Knowledge(model=model)
     rejected = []
-    offers = offers_of(turn_at(store), asked=(), gpu_model=None, left_out=[])
+    offers = offers_of(turn_at(store), named=(), gpu_model=None, left_out=[])
     found = candidates_of(asked(), offers, knowledge, rejected)
     assert len({(one.offer.key, one.terms, one.gpus) for one in found}) == len(found)
     assert all(one.alone.slots > 0 for one in screened_of(found, STEP))

@@ -405,6 +405,7 @@ moving = {{ minutes = 2, usd = 1.5 }}
 """
 
 
+@pytest.mark.slow  # the quick form: a file without markets and a stored job that is planned as decided, both below
 def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
     where = ("--db", db, "--settings", settings_file, "--at", AT.isoformat(), "--json")
@@ -444,7 +445,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     told = [call("plan", file, *where).said, added["proposed"]]
     with open_store(db) as store:
         turn = make_turn(store, AT, settings)
-        lately = offers_of(turn, asked=(), gpu_model=None, left_out=[])
+        lately = offers_of(turn, named=(), gpu_model=None, left_out=[])
     cheapest = min(lately, key=lambda one: (one.screened_usd(4), one.key))
     types = {one.market.instance_type for one in lately} - {cheapest.market.instance_type}
     assert len(types) == 2

@@ -96,3 +96,47 @@ def test_stale_counts_make_no_place(hourly):
     assert call(*asked, "2026-03-06T02:00Z", "--json").value["spot"] > 0
     found = call(*asked, "2026-03-06T02:30Z")
     assert (found.code, "no market fits" in found.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (PATTERN, {"SE", "US"}),
+        ('markets = ["vast.ai/all/*/L40S_48GB_x1"]\n', {"all"}),
+        ('market = "vast.ai/all/all/L40S_48GB_x1"\n' + PATTERN, {"all"}),
+        ('market = "vast.ai/US/all/L40S_48GB_x1"\n' + PATTERN, {"SE", "US"}),
+    ],
+)
+def test_the_sum_over_countries_is_no_other_place_than_its_countries(tmp_path, where, expected):
+    """It counts the same offers: a standby plan in it would have them twice."""
+    times = [f"2026-03-05T{hour:02}:00Z" for hour in range(10)]
+    rows = [
+        f"vast.ai,{region},all,L40S_48GB_x1,{at},0.4,1.2,{count},3600"
+        for at in times
+        for region, count in (("all", 6), ("SE", 3), ("US", 3))
+    ]
+    (tmp_path / "offers.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    (tmp_path / "job.toml").write_text(JOB.format(name="job", where=where))
+    db = ("--db", tmp_path / "w.duckdb")
+    assert call("ingest", "tabular", tmp_path / "offers.csv", *db).code == 0
+    found = call("markets", "--for", tmp_path / "job.toml", *db, "--at", "2026-03-05T09:10Z", "--json").value
+    assert {row["market"].split("/")[1] for row in found["markets"]} == expected
+
+
+def test_a_standby_plan_on_another_type_of_the_same_region_names_the_type(tmp_path):
+    rows = [
+        f"gcp,us-central1,all,a3-highgpu-{gpus}g,2026-03-05T{hour:02}:00Z,{3.5 * gpus},{on_demand},,"
+        for hour in range(0, 10, 3)
+        for gpus, on_demand in ((8, 90.0), (4, 45.0))
+    ]
+    (tmp_path / "prices.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    text = JOB.format(name="job", where='markets = ["gcp/*/*/a3-highgpu-*"]\n')
+    text = text.replace('"6h"', '"12h"').replace("n_min = 1\nn_max = 2", "gpus_min = 8\ngpus_max = 16")
+    text = text.replace('amount = 2\nunit = "instance_hours"', 'amount = 160\nunit = "gpu_hours"')
+    (tmp_path / "job.toml").write_text(text.replace('form = "linear"', 'form = "linear"\nper = "gpu"'))
+    db = ("--db", tmp_path / "w.duckdb")
+    assert call("ingest", "tabular", tmp_path / "prices.csv", *db).code == 0
+    row = call("plan", tmp_path / "job.toml", *db, "--at", "2026-03-05T09:10Z", "--json").value
+    own, other = (row[name].split("/")[-1] for name in ("market", "standby_market"))
+    assert {own, other} == {"a3-highgpu-8g", "a3-highgpu-4g"}
+    assert other in row["standby"]

@@ -148,9 +148,9 @@ def test_coverage_from_quantiles_is_the_expected_one_of_the_randomised_transform
                 assert inside[i, k] == closed[i, k]
 
 
-def drawn_from(law, rng, size):
+def drawn_from(distribution, rng, size):
     """Return quantiles at `LEVELS` of a distribution given by its quantile function, and samples: (size, 1, 19) and (size, 1)."""
-    return np.broadcast_to(law(LEVELS), (size, 1, 19)), law(rng.random((size, 1)))
+    return np.broadcast_to(distribution(LEVELS), (size, 1, 19)), distribution(rng.random((size, 1)))
 
 
 def test_a_continuous_law_has_its_usual_coverage():
@@ -169,10 +169,10 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
     for _ in range(400):
         first, last = np.sort(np.clip(rng.uniform(-0.5, 1.5, 2), 0.0, 1.0))
 
-        def law(a, first=first, last=last):
+        def distribution(a, first=first, last=last):
             return np.where(a < first, a - first, np.where(a > last, a - last, 0.0))
 
-        quantiles, actual = drawn_from(law, rng, 200)
+        quantiles, actual = drawn_from(distribution, rng, 200)
         span = transform_span(quantiles, actual)
         for percent in kept:
             kept[percent].append(covered(span, actual, percent).mean())

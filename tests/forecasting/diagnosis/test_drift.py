@@ -35,9 +35,9 @@ def simulate(matrix, slots, rng, start=0):
 
 def stays(cap, keep, *, zero=0.35, full=0.35):
     """Return a chain that stays with ``keep``, else moves to 0, to the cap or anywhere between."""
-    law = np.full(cap + 1, (1 - zero - full) / (cap - 1))
-    law[0], law[-1] = zero, full
-    return keep * np.eye(cap + 1) + (1 - keep) * law[None, :]
+    distribution = np.full(cap + 1, (1 - zero - full) / (cap - 1))
+    distribution[0], distribution[-1] = zero, full
+    return keep * np.eye(cap + 1) + (1 - keep) * distribution[None, :]
 
 
 def two_state(up, down):

@@ -25,8 +25,8 @@ def same(one, other):
     assert np.array_equal(one.quantiles, other.quantiles)
     assert np.array_equal(one.mean, other.mean)
     assert one.reasons == other.reasons
-    assert (one.law is None) == (other.law is None)
-    assert one.law is None or np.array_equal(one.law, other.law)
+    assert (one.distribution is None) == (other.distribution is None)
+    assert one.distribution is None or np.array_equal(one.distribution, other.distribution)
 
 
 def panel_of(variable):

@@ -278,6 +278,8 @@ def test_the_arima_of_a_wandering_series_is_an_arima():
     fitted = standing("arima", wandering(300))
     assert isinstance(fitted.price, FittedArima)
     assert isinstance(fitted.count, FittedArima)
-    law = fitted.count.outlook(series_of(wandering(300), "count"), np.array([290, 299]), 12).law
-    assert law.shape == (2, 12, 9)
-    assert law.sum(axis=2) == pytest.approx(1)
+    distribution = fitted.count.outlook(
+        series_of(wandering(300), "count"), np.array([290, 299]), 12
+    ).distribution
+    assert distribution.shape == (2, 12, 9)
+    assert distribution.sum(axis=2) == pytest.approx(1)

@@ -28,18 +28,18 @@ from slackwater.forecasting.predictors.count_members import (
     MEMBERS,
     Likeness,
     Track,
-    analog_laws,
+    analog_distributions,
     expectations,
-    hour_laws,
-    member_laws,
+    hour_distributions,
+    member_distributions,
     phases,
     readings,
-    recent_laws,
+    recent_distributions,
     situation_of,
     smoothed,
 )
+from slackwater.forecasting.predictors.distributions import at_least, distribution_of, indicator, quantiles_of
 from slackwater.forecasting.predictors.last_value import LastValue
-from slackwater.forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
 from slackwater.forecasting.predictors.lightgbm import BoostedCount, count_rows, peers_of, thresholds_of
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series, newest_observed, series_of
@@ -66,10 +66,10 @@ def probed(slots, *, seed=0, cap=6, per_slot=3, gaps=0.03, zone="us-east-1a", fi
 
 
 def test_quantiles_are_the_least_values_that_reach_the_level():
-    law = RNG(0).dirichlet(np.full(9, 0.3), size=50)
-    slow = [[int(np.argmax(np.cumsum(row) >= level - 1e-9)) for level in LEVELS] for row in law]
-    assert quantiles_of(law).tolist() == slow
-    assert law_of(at_least(law)) == pytest.approx(law)
+    distribution = RNG(0).dirichlet(np.full(9, 0.3), size=50)
+    slow = [[int(np.argmax(np.cumsum(row) >= level - 1e-9)) for level in LEVELS] for row in distribution]
+    assert quantiles_of(distribution).tolist() == slow
+    assert distribution_of(at_least(distribution)) == pytest.approx(distribution)
     assert indicator(np.array([NAN, 9.0, 1.0]), 3).sum(axis=1).tolist() == [0, 0, 1]
 
 
@@ -77,7 +77,7 @@ def test_recent_laws_are_weighted_shares_of_past_readings():
     series = probed(30)
     seen, per_slot = readings(series)
     for parity in (-1, 0, 1):
-        fast = recent_laws(series, 2.0, 7, parity=parity)
+        fast = recent_distributions(series, 2.0, 7, parity=parity)
         for t in (0, 7, 29):
             now = t * per_slot + per_slot - 1
             mass = np.zeros(7)
@@ -102,7 +102,7 @@ def test_analogs_weigh_past_pairs_by_likeness_and_age():
     swing = np.full(60, 1.5)
     places, steps = np.array([0, 1, 2, 20, 59]), np.array([1, 2, 7, 30])
     earlier = phases(series)[0].values
-    fast = analog_laws(
+    fast = analog_distributions(
         [Track(values=v, score=v) for v in (values, earlier)], swing, places, steps, like, cap + 1
     )
     for i, k in np.ndindex(places.size, steps.size):
@@ -137,7 +137,7 @@ def test_phases_are_the_same_readings_a_part_of_a_slot_earlier():
 def test_the_hour_of_day_counts_earlier_days_alone():
     series = replace(probed(48 * 5, gaps=0.0), within=np.zeros((240, 0)))
     seen = indicator(series.values, 7)
-    law = hour_laws(series, seen, np.array([200]), np.array([1, 47, 48]))
+    distribution = hour_distributions(series, seen, np.array([200]), np.array([1, 47, 48]))
     for j, k in enumerate((1, 47, 48)):
         mass = np.full(7, 1e-3 / 7)
         for d in range(1, 6):
@@ -145,20 +145,20 @@ def test_the_hour_of_day_counts_earlier_days_alone():
                 s = 200 + k - 48 * d + off
                 if s >= 0 and 200 + k - 48 * d + 2 <= 200:
                     mass += seen[s] * 0.8 ** (d - (1 if k <= 46 else 2))
-        assert law[0, j] == pytest.approx(mass / mass.sum(), abs=1e-9)
-    assert hour_laws(replace(series, slots_per_day=0), seen, np.array([200]), np.array([1])) is None
+        assert distribution[0, j] == pytest.approx(mass / mass.sum(), abs=1e-9)
+    assert hour_distributions(replace(series, slots_per_day=0), seen, np.array([200]), np.array([1])) is None
 
 
 def test_weights_minimise_the_past_score_on_the_simplex():
     rng = RNG(1)
-    laws, came = rng.dirichlet(np.ones(5), size=(3, 40)), rng.integers(0, 5, 40).astype(float)
+    distributions, came = rng.dirichlet(np.ones(5), size=(3, 40)), rng.integers(0, 5, 40).astype(float)
     came[::7] = NAN
-    products = error_products(laws, came)
+    products = error_products(distributions, came)
     for t in range(0, 40, 3):
         for a in range(3):
             for b in range(3):
                 errors = [
-                    (np.cumsum(laws[m, t])[:-1] - (came[t] <= np.arange(4)))
+                    (np.cumsum(distributions[m, t])[:-1] - (came[t] <= np.arange(4)))
                     if came[t] == came[t]
                     else np.zeros(4)
                     for m in (a, b)
@@ -176,15 +176,15 @@ def test_weights_minimise_the_past_score_on_the_simplex():
 
 def watched_of(places):
     rng = RNG(2)
-    laws = rng.dirichlet(np.ones(4), size=(2, places, NODES.size))
+    distributions = rng.dirichlet(np.ones(4), size=(2, places, NODES.size))
     came = rng.integers(0, 4, (places, NODES.size)).astype(float)
-    return Watched(start=100, laws=laws, came=came, half_life=COUNT_HALF_LIFE)
+    return Watched(start=100, distributions=distributions, came=came, half_life=COUNT_HALF_LIFE)
 
 
 def test_running_sums_take_a_forecast_in_when_it_comes_true():
     watched = watched_of(30)
     fast = watched.products(110, np.array([112, 120]))
-    terms = error_products(watched.laws, watched.came)
+    terms = error_products(watched.distributions, watched.came)
     for row, at in zip(fast, (112, 120), strict=True):
         for j, k in enumerate(NODES):
             slow = np.zeros((2, 2))
@@ -199,14 +199,14 @@ def test_running_sums_take_a_forecast_in_when_it_comes_true():
 
 def test_losses_of_mixture_and_last_value_are_summed_without_forgetting():
     watched = watched_of(30)
-    fast = watched.losses(watched.laws, 100, np.array([128]), np.ones((NODES.size, 2)))[0]
+    fast = watched.losses(watched.distributions, 100, np.array([128]), np.ones((NODES.size, 2)))[0]
     for j, k in enumerate(NODES):
         for i in range(2):
             slow = 1.0
             for s in range(30):
                 if 100 + s + k <= 128:
                     below = watched.came[s, j] <= np.arange(4)
-                    slow += ((np.cumsum(watched.laws[i, s, j]) - below) ** 2).sum() / 3
+                    slow += ((np.cumsum(watched.distributions[i, s, j]) - below) ** 2).sum() / 3
             assert fast[j, i] == pytest.approx(slow)
 
 
@@ -218,8 +218,8 @@ def test_the_share_of_the_mixture_follows_the_relative_difference_of_losses():
 
 
 def test_transforms_spread_over_the_mass_of_what_came():
-    law = np.array([[0.1, 0.6, 0.3]] * 3)
-    share = transforms(law, np.array([0.0, 1.0, NAN]))
+    distribution = np.array([[0.1, 0.6, 0.3]] * 3)
+    share = transforms(distribution, np.array([0.0, 1.0, NAN]))
     assert share[0, :5] == pytest.approx(np.r_[0.02, 0.08, 0.15, 0.25, 0.5])
     assert share[1].sum() == pytest.approx(1.0)
     assert np.flatnonzero(share[1] > 1e-9).tolist() == list(range(5, 17))
@@ -232,17 +232,17 @@ def test_a_law_that_is_too_narrow_is_widened_and_covers():
     came = np.clip(np.round(rng.normal(20, 6, 4000)), 0, 40)
     grid = np.arange(41)
     narrow = np.exp(-0.5 * ((grid - 20) / 3.0) ** 2)
-    law = np.repeat((narrow / narrow.sum())[None], 4000, axis=0)
-    past = transforms(law[:2000], came[:2000]).sum(axis=0)
-    after = corrected(law[2000:], past)
+    distribution = np.repeat((narrow / narrow.sum())[None], 4000, axis=0)
+    past = transforms(distribution[:2000], came[:2000]).sum(axis=0)
+    after = corrected(distribution[2000:], past)
     assert after.sum(axis=1) == pytest.approx(np.ones(2000))
-    for issued, low, high in ((law[2000:], 0.4, 0.6), (after, 0.78, 0.82)):
+    for issued, low, high in ((distribution[2000:], 0.4, 0.6), (after, 0.78, 0.82)):
         share = transforms(issued, came[2000:]).mean(axis=0)[5:-5].sum()
         assert low < share < high
     uniform = 1e9 * np.diff(
         np.r_[0.0, 0.002, 0.01, 0.025, np.linspace(0.05, 0.95, 19), 0.975, 0.99, 0.998, 1.0]
     )
-    assert corrected(law[:3], uniform) == pytest.approx(law[:3], abs=1e-6)
+    assert corrected(distribution[:3], uniform) == pytest.approx(distribution[:3], abs=1e-6)
 
 
 MODELS = {
@@ -267,8 +267,8 @@ def test_nothing_after_an_origin_moves_a_forecast(name):
         changed.append(replace(one, values=values, within=within, newest=newest_observed(values)))
     other = fitted.outlook(Panel(series=tuple(changed)), 0, origins, 6)
     before = origins <= 190
-    assert np.array_equal(whole.law[before], other.law[before])
-    assert not np.array_equal(whole.law[~before], other.law[~before])
+    assert np.array_equal(whole.distribution[before], other.distribution[before])
+    assert not np.array_equal(whole.distribution[~before], other.distribution[~before])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -281,20 +281,20 @@ def test_a_fitted_model_is_the_same_from_text_and_in_one_or_many_calls(name):
     for i, origin in enumerate(origins):
         cut = panel.until(panel.series[1].first_slot + int(origin))
         one = again.outlook(cut, 1, np.array([origin]), 5)
-        assert one.law[0] == pytest.approx(whole.law[i], abs=1e-12)
-        assert whole.law[i].sum(axis=-1) == pytest.approx(np.ones(5))
+        assert one.distribution[0] == pytest.approx(whole.distribution[i], abs=1e-12)
+        assert whole.distribution[i].sum(axis=-1) == pytest.approx(np.ones(5))
 
 
 def test_members_are_laws_and_read_nothing_later():
     series = probed(300, seed=5)
     places, steps = np.array([120, 200, 299]), np.array([1, 4, 12])
     expected = expectations(Panel(series=(series,)), NODES)
-    laws = member_laws(situation_of(series, places, steps, 7, expected.of), tuple(MEMBERS))
-    assert laws.shape == (len(MEMBERS), 3, 3, 7)
-    assert laws.sum(axis=-1) == pytest.approx(np.ones((len(MEMBERS), 3, 3)))
+    distributions = member_distributions(situation_of(series, places, steps, 7, expected.of), tuple(MEMBERS))
+    assert distributions.shape == (len(MEMBERS), 3, 3, 7)
+    assert distributions.sum(axis=-1) == pytest.approx(np.ones((len(MEMBERS), 3, 3)))
     cut = series.part(0, 201)
-    part = member_laws(situation_of(cut, places[:2], steps, 7, expected.of), tuple(MEMBERS))
-    assert np.array_equal(part, laws[:, :2])
+    part = member_distributions(situation_of(cut, places[:2], steps, 7, expected.of), tuple(MEMBERS))
+    assert np.array_equal(part, distributions[:, :2])
 
 
 def test_rows_of_the_trees_read_nothing_later():
@@ -399,19 +399,19 @@ def test_a_count_that_is_hours_old_is_forecast_over_its_age(name):
     old = fitted.outlook(Panel(series=(trending(300, gap=7),)), 0, np.array([299]), 3)
     fresh = fitted.outlook(whole.until(whole.series[0].first_slot + 292), 0, np.array([292]), 10)
     assert old.reasons == ("",)
-    assert np.abs(old.law[0] - fresh.law[0, :3]).max() > 0.05
-    assert old.law[0] == pytest.approx(fresh.law[0, 7:], abs=0.02)
+    assert np.abs(old.distribution[0] - fresh.distribution[0, :3]).max() > 0.05
+    assert old.distribution[0] == pytest.approx(fresh.distribution[0, 7:], abs=0.02)
 
 
 def test_last_value_replaces_a_mixture_that_has_lost_to_it():
     """On a slow walk the distribution of the last two days is far worse than last value with its spread."""
-    series, origins, laws = trending(400), np.arange(340, 390), {}
+    series, origins, distributions = trending(400), np.arange(340, 390), {}
     panel = Panel(series=(series,))
     for second in (False, True):
         model = StackedCount(members=("recent_2_days",), second_level=second)
         fitted = model.fit(panel.until(series.first_slot + 330))
-        laws[second] = fitted.outlook(panel, 0, origins, 2).law[:, 1]
+        distributions[second] = fitted.outlook(panel, 0, origins, 2).distribution[:, 1]
     came = series.values[origins + 2]
-    last = LastValue().fit(series.part(0, 331)).laws(series, origins, np.array([2]), 41)[:, 0]
-    assert crps(laws[True], came).mean() < 0.5 * crps(laws[False], came).mean()
-    assert crps(laws[True], came).mean() == pytest.approx(crps(last, came).mean(), rel=0.02)
+    last = LastValue().fit(series.part(0, 331)).distributions(series, origins, np.array([2]), 41)[:, 0]
+    assert crps(distributions[True], came).mean() < 0.5 * crps(distributions[False], came).mean()
+    assert crps(distributions[True], came).mean() == pytest.approx(crps(last, came).mean(), rel=0.02)

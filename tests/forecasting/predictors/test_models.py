@@ -16,8 +16,7 @@ from standing import standing
 
 from slackwater.forecasting.predictor import bounded
 from slackwater.forecasting.predictors import PREDICTORS
-from slackwater.forecasting.predictors.last_value import is_stale
-from slackwater.forecasting.predictors.laws import (
+from slackwater.forecasting.predictors.distributions import (
     MAX_STEP,
     MIN_ERRORS,
     ahead,
@@ -25,6 +24,7 @@ from slackwater.forecasting.predictors.laws import (
     quantiles_of,
     widest,
 )
+from slackwater.forecasting.predictors.last_value import is_stale
 from slackwater.forecasting.predictors.lightgbm import FittedBoostedCount
 from slackwater.forecasting.predictors.markov import FittedMarkovChain
 from slackwater.forecasting.predictors.seasonal_naive import FittedSeasonalNaive
@@ -151,9 +151,9 @@ def test_markov_equals_matrix_powers_of_counted_transitions():
         newest = np.flatnonzero(~np.isnan(values))[-1]
         forecast = fitted.extend(whole.until(whole.slots[place])).forecast(horizon=5)
         for k in range(1, 6):
-            law = np.linalg.matrix_power(matrix, place - newest + k)[int(values[newest])]
-            assert forecast.count_mean[k - 1] == pytest.approx(law @ np.arange(9))
-            cdf = np.cumsum(law)
+            distribution = np.linalg.matrix_power(matrix, place - newest + k)[int(values[newest])]
+            assert forecast.count_mean[k - 1] == pytest.approx(distribution @ np.arange(9))
+            cdf = np.cumsum(distribution)
             least = [next(n for n in range(9) if cdf[n] >= level - 1e-9) for level in LEVELS]
             assert forecast.count[k - 1].tolist() == least
 
@@ -167,14 +167,14 @@ def test_markov_learns_a_known_chain():
         path.append(state)
     path[-1] = 1
     fitted = standing("markov", make_history([1.0] * 4000, path))
-    law = np.linalg.matrix_power(np.array([[0.95, 0.05], [0.15, 0.85]]), 6)[1]
-    assert fitted.forecast(horizon=6).count_mean[5] == pytest.approx(law[1], abs=0.08)
+    distribution = np.linalg.matrix_power(np.array([[0.95, 0.05], [0.15, 0.85]]), 6)[1]
+    assert fitted.forecast(horizon=6).count_mean[5] == pytest.approx(distribution[1], abs=0.08)
     assert fitted.count.forget > 0.995, "a chain that never changes should be forgotten slowly"
 
 
 def test_quantiles_of_a_law_are_the_least_values_that_reach_the_level():
-    law = np.array([0.05, 0.45, 0.0, 0.5])
-    assert quantiles_of(law).tolist() == [0] + [1] * 9 + [3] * 9
+    distribution = np.array([0.05, 0.45, 0.0, 0.5])
+    assert quantiles_of(distribution).tolist() == [0] + [1] * 9 + [3] * 9
     assert quantiles_of(np.array([0.0, 0.0, 1.0])).tolist() == [2] * 19
     tenths = np.full(10, 0.1)  # cumulative sums of 0.1 fall a rounding error short
     assert quantiles_of(tenths)[[1, 3, 5]].tolist() == [0, 1, 2]

@@ -32,13 +32,13 @@ def slow_weights(series, point, here, step):
     return out
 
 
-def slow_law(series, point, here, step):
-    weights, law = slow_weights(series, point, here, step), np.zeros(int(series.upper[here]) + 1)
+def slow_distribution(series, point, here, step):
+    weights, distribution = slow_weights(series, point, here, step), np.zeros(int(series.upper[here]) + 1)
     for t in np.flatnonzero(weights):
         error = series.values[t + step] - point[t, step - 1]
         value = np.floor(point[here, step - 1] + error + 0.5)
-        law[int(np.clip(value, 0, law.size - 1))] += weights[t]
-    return law / law.sum()
+        distribution[int(np.clip(value, 0, distribution.size - 1))] += weights[t]
+    return distribution / distribution.sum()
 
 
 def drawn(series, steps, seed=3):
@@ -56,12 +56,12 @@ def test_laws_of_counts_equal_the_slow_ones(stated):
     for o, origin in enumerate(origins):
         here, age = series.newest[origin], origin - series.newest[origin]
         for k in range(5):
-            law = slow_law(series, point, here, age + k + 1)
-            assert made.law[o, k, : law.size] == pytest.approx(law)
-            cumulated = np.cumsum(law)
-            least = [next(n for n in range(law.size) if cumulated[n] >= q - 1e-9) for q in LEVELS]
+            distribution = slow_distribution(series, point, here, age + k + 1)
+            assert made.distribution[o, k, : distribution.size] == pytest.approx(distribution)
+            cumulated = np.cumsum(distribution)
+            least = [next(n for n in range(distribution.size) if cumulated[n] >= q - 1e-9) for q in LEVELS]
             assert made.quantiles[o, k].tolist() == least
-            assert made.mean[o, k] == pytest.approx(law @ np.arange(law.size))
+            assert made.mean[o, k] == pytest.approx(distribution @ np.arange(distribution.size))
 
 
 def test_quantiles_of_prices_equal_the_slow_ones():
@@ -86,7 +86,7 @@ def test_quantiles_of_prices_equal_the_slow_ones():
 def test_many_instances_get_quantiles_without_a_law():
     series = series_of(make_history([1.0] * 300, 200 + np.arange(300) % 50), "count")
     made = spread_around(series, np.repeat(series.values[:, None], 3, axis=1), np.array([299]), 3)
-    assert made.law is None
+    assert made.distribution is None
     assert made.quantiles[0, 0].min() >= 200
 
 
@@ -122,9 +122,9 @@ def test_a_count_at_its_cap_gets_the_errors_made_there():
     series = series_of(make_history([1.0] * 600, count), "count")
     at_cap, at_zero = (np.flatnonzero(series.values == v)[-3] for v in (8, 0))
     point = np.repeat(series.values[:, None], 1, axis=1)
-    law = spread_around(series, point, np.array([at_cap, at_zero]), 1).law[:, 0]
-    assert 0.3 < law[0, 8] < 0.7
-    assert law[1, 8] > 0.95
+    distribution = spread_around(series, point, np.array([at_cap, at_zero]), 1).distribution[:, 0]
+    assert 0.3 < distribution[0, 8] < 0.7
+    assert distribution[1, 8] > 0.95
 
 
 def test_time_since_change_goes_on_over_gaps():

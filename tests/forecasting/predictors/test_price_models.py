@@ -28,7 +28,11 @@ from slackwater.forecasting.predictors.combined import (
     weighted_quantiles,
 )
 from slackwater.forecasting.predictors.last_value import LastValue
-from slackwater.forecasting.predictors.lightgbm import BoostedPrice, FittedBoostedPrice, law_quantiles
+from slackwater.forecasting.predictors.lightgbm import (
+    BoostedPrice,
+    FittedBoostedPrice,
+    distribution_quantiles,
+)
 from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
@@ -227,7 +231,9 @@ def test_a_state_lists_the_changes():
 
 def test_law_quantiles_put_the_point_mass_where_it_belongs():
     logs = np.tile(np.array([-1.0, -0.5, 0.0, 0.5, 1.0]), (3, 1))
-    q = law_quantiles(falls=np.array([0.01, 0.3, 0.0]), rises=np.array([0.04, 0.0, 0.9]), down=logs, up=logs)
+    q = distribution_quantiles(
+        falls=np.array([0.01, 0.3, 0.0]), rises=np.array([0.04, 0.0, 0.9]), down=logs, up=logs
+    )
     assert (q[0] == 0).all()
     assert (q[1] < 0).tolist() == (LEVELS < 0.3).tolist()
     assert (q[2] > 0).tolist() == (1 - LEVELS < 0.9).tolist()

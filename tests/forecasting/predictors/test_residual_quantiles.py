@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from slackwater.forecasting.predictors.laws import MIN_ERRORS, error_quantiles
+from slackwater.forecasting.predictors.distributions import MIN_ERRORS, error_quantiles
 from slackwater.forecasting.quantiles import LEVELS
 
 

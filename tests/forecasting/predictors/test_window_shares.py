@@ -34,7 +34,7 @@ def test_window_shares_know_what_the_value_of_a_slot_hides():
         fitted = model.fit(panel.until(start + 599))
         assert bool(fitted.shares.boosters) == second
         assert restored(state_text(fitted)).shares == fitted.shares
-        chance = fitted.outlook(panel, 0, origins, 1).law[:, 0, 1]
+        chance = fitted.outlook(panel, 0, origins, 1).distribution[:, 0, 1]
         losses[second] = ((chance - came) ** 2).mean()
     assert losses[True] < 0.97 * losses[False]
 

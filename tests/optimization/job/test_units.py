@@ -7,10 +7,10 @@ from make import make_history
 from slackwater.optimization.job.definition import rates
 from slackwater.optimization.job.request import check_change, parse_request, shortfall_words, slot_job
 from slackwater.optimization.job.units import (
-    asked_words,
     can_run_on,
     instance_range,
     job_work_words,
+    request_words,
     rounding_notes,
     size_words,
     works_words,
@@ -147,7 +147,7 @@ def test_an_unknown_number_of_gpus_is_asked_for_where_it_matters(market, more):
 def test_a_job_in_instances_needs_no_gpus_and_shows_none():
     job = job_of(asked(OWN, workload={"amount": 40.0, "unit": "instance_hours"}))
     assert (job.workload, job.gpus) == (40.0, None)
-    assert asked_words(asked(OWN, workload={"amount": 40.0, "unit": "instance_hours"}), 0.5) == {
+    assert request_words(asked(OWN, workload={"amount": 40.0, "unit": "instance_hours"}), 0.5) == {
         "sizes": "1 to 8 x my-node",
         "work": "40 instance-hours",
     }

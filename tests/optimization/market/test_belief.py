@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from make import make_job, make_past, make_record, make_window, present_of
 
-from slackwater.forecasting.quantiles import LEVELS, count_law
+from slackwater.forecasting.quantiles import LEVELS, count_distribution
 from slackwater.optimization import Progress
 from slackwater.optimization.market.belief import (
     COMMON_HOURS,
@@ -22,7 +22,7 @@ from slackwater.optimization.market.belief import (
     count_states,
     in_common,
     make_belief,
-    price_law,
+    price_distribution,
     tilt,
 )
 from slackwater.optimization.market.window import (
@@ -87,14 +87,16 @@ class TestMarginals:
     def test_those_of_the_horizon_are_the_forecasts(self, seed, capacity):
         told = forecast(seed, capacity)
         belief = believe(history(seed, capacity), told)
-        law = count_law(told.quantiles.count, capacity)
+        distribution = count_distribution(told.quantiles.count, capacity)
         counts = belief.counts.count
         got = marginals(belief.count_now, belief.count_transitions(HORIZON))
-        np.testing.assert_allclose(got, np.add.reduceat(law, counts, axis=1), atol=1e-6)
+        np.testing.assert_allclose(got, np.add.reduceat(distribution, counts, axis=1), atol=1e-6)
         for ahead, n in [(1, 1), (5, capacity), (HORIZON, max(1, capacity // 2))]:
-            assert belief.chance_of_spot(n, ahead) == pytest.approx(law[ahead - 1, n:].sum(), abs=1e-12)
+            assert belief.chance_of_spot(n, ahead) == pytest.approx(
+                distribution[ahead - 1, n:].sum(), abs=1e-12
+            )
         got = marginals(belief.price_now, belief.price_transitions(HORIZON))
-        np.testing.assert_allclose(got, price_law(told.quantiles.price, belief.prices), atol=1e-6)
+        np.testing.assert_allclose(got, price_distribution(told.quantiles.price, belief.prices), atol=1e-6)
 
     @every_capacity
     @pytest.mark.parametrize("n_max", [1, 7, 16, 64])
@@ -108,9 +110,9 @@ class TestMarginals:
         np.testing.assert_allclose(onward.sum(axis=2), 1.0)
         np.testing.assert_allclose(onward[-1].sum(axis=1), 1.0)
         start = np.add.reduceat(belief.count_now, np.searchsorted(belief.counts.count, counts.count))
-        law = count_law(told.quantiles.count, capacity)
+        distribution = count_distribution(told.quantiles.count, capacity)
         got = marginals(start, onward)[:HORIZON]
-        np.testing.assert_allclose(got, np.add.reduceat(law, counts.count, axis=1), atol=1e-6)
+        np.testing.assert_allclose(got, np.add.reduceat(distribution, counts.count, axis=1), atol=1e-6)
 
     @pytest.mark.parametrize("taken", [1, 3, 40])
     def test_counts_that_others_take_first_are_those_that_stay(self, taken):
@@ -166,8 +168,10 @@ class TestTransitions:
         rng = np.random.default_rng(0)
         onward = rng.dirichlet(np.ones(5), size=5)
         now = np.eye(5)[2]
-        law = marginals(now, np.stack([onward] * 6))
-        np.testing.assert_allclose(tilt(onward, now, law, 30, 1e-12), np.stack([onward] * 6), atol=1e-9)
+        distribution = marginals(now, np.stack([onward] * 6))
+        np.testing.assert_allclose(
+            tilt(onward, now, distribution, 30, 1e-12), np.stack([onward] * 6), atol=1e-9
+        )
 
     def test_factors_are_the_same_for_every_row(self):
         """Odds between two states change by the same factor in every row."""
@@ -179,9 +183,9 @@ class TestTransitions:
     @pytest.mark.parametrize("rounds", [1, 30])
     def test_what_no_factors_reach_is_moved(self, rounds):
         """A chain that never leaves its state, and a forecast in which it does."""
-        law = np.array([[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
-        steps = tilt(np.eye(3), np.array([1.0, 0.0, 0.0]), law, rounds, 1e-9)
-        np.testing.assert_allclose(marginals(np.array([1.0, 0.0, 0.0]), steps), law, atol=1e-12)
+        distribution = np.array([[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
+        steps = tilt(np.eye(3), np.array([1.0, 0.0, 0.0]), distribution, rounds, 1e-9)
+        np.testing.assert_allclose(marginals(np.array([1.0, 0.0, 0.0]), steps), distribution, atol=1e-12)
         np.testing.assert_allclose(steps.sum(axis=2), 1.0)
         assert (steps >= 0).all()
 
@@ -221,7 +225,7 @@ class TestGaps:
         told, past = forecast(5), history(5)
         belief = believe(replace(past, available=np.append(past.available[:-1], NAN)), told)
         got = marginals(belief.count_now, belief.count_transitions(HORIZON))
-        np.testing.assert_allclose(got, count_law(told.quantiles.count, 16), atol=1e-6)
+        np.testing.assert_allclose(got, count_distribution(told.quantiles.count, 16), atol=1e-6)
 
 
 class TestFutures:
@@ -240,9 +244,9 @@ class TestFutures:
                 share = float((counts[:, k] >= n).mean())
                 assert share == pytest.approx(belief.chance_of_spot(int(n), k + 1), abs=close)
         for k in range(HORIZON):
-            law = price_law(told.quantiles.price, belief.prices)[k]
-            got = np.bincount(belief.prices.indices(prices[:, k]), minlength=len(law)) / PATHS
-            np.testing.assert_allclose(got, law, atol=close)
+            distribution = price_distribution(told.quantiles.price, belief.prices)[k]
+            got = np.bincount(belief.prices.indices(prices[:, k]), minlength=len(distribution)) / PATHS
+            np.testing.assert_allclose(got, distribution, atol=close)
             upto = (prices[:, k, None] <= told.quantiles.price[k] + 1e-12).mean(axis=0)
             assert (upto >= LEVELS - close).all()
 
@@ -276,10 +280,12 @@ class TestDrawn:
         belief = believe(history(seed), forecast(seed))
         drawn = list(belief.draw(MANY, np.random.default_rng(seed)))
         assert len(drawn) == MANY
-        assert np.mean([one.count_law for one in drawn], axis=0) == pytest.approx(belief.count_law, abs=1e-6)
+        assert np.mean([one.count_distribution for one in drawn], axis=0) == pytest.approx(
+            belief.count_distribution, abs=1e-6
+        )
         for one in drawn:
-            assert one.count_law.sum(axis=1) == pytest.approx(1.0)
-            assert one.count_marginals(HORIZON) == pytest.approx(one.count_law, abs=1e-6)
+            assert one.count_distribution.sum(axis=1) == pytest.approx(1.0)
+            assert one.count_marginals(HORIZON) == pytest.approx(one.count_distribution, abs=1e-6)
             assert one.count_steps.sum(axis=2) == pytest.approx(1.0)
             assert np.abs(one.counts.transition - belief.counts.transition).max() > 0.01
             assert one.prices is belief.prices
@@ -322,19 +328,19 @@ class TestInCommon:
 
     HOURS = np.array([0.5, 6.0, 48.0])
 
-    def law(self, capacity: int, seed: int = 0) -> np.ndarray:
+    def distribution(self, capacity: int, seed: int = 0) -> np.ndarray:
         drawn = np.random.default_rng(seed).dirichlet(np.full(capacity + 1, 0.5), len(self.HOURS))
         drawn[:, 1:-1:3] = 0.0
         return drawn / drawn.sum(axis=1, keepdims=True)
 
     @every_capacity
     def test_the_parts_are_the_law_together_and_ordered(self, capacity):
-        law = self.law(capacity)
-        parts = in_common(law, self.HOURS, MANY)
-        assert parts.mean(axis=0) == pytest.approx(law, abs=1e-6)
+        distribution = self.distribution(capacity)
+        parts = in_common(distribution, self.HOURS, MANY)
+        assert parts.mean(axis=0) == pytest.approx(distribution, abs=1e-6)
         assert parts.sum(axis=2) == pytest.approx(1.0)
         assert (parts >= 0.0).all()
-        assert (parts[:, law == 0.0] <= 1e-9).all()
+        assert (parts[:, distribution == 0.0] <= 1e-9).all()
         upto = np.cumsum(parts, axis=2)
         assert (np.diff(upto, axis=0) <= 1e-9).all(), "a later part has a smaller count more often"
 
@@ -347,8 +353,8 @@ class TestInCommon:
         assert both == pytest.approx(0.25 + np.arcsin(part) / (2.0 * np.pi), abs=1e-3)
 
     def test_a_single_part_is_the_law_and_nothing_has_no_parts(self):
-        law = self.law(5)
-        assert in_common(law, self.HOURS, 1)[0] == pytest.approx(law, abs=1e-9)
+        distribution = self.distribution(5)
+        assert in_common(distribution, self.HOURS, 1)[0] == pytest.approx(distribution, abs=1e-9)
         assert in_common(np.zeros((0, 6)), np.zeros(0), 4).shape == (4, 0, 6)
 
 
@@ -380,7 +386,7 @@ def seen_of(record: Record, told: list[PointForecast | None], *, kept: bool = Tr
 
 
 def same(one: Belief, two: Belief) -> bool:
-    arrays = ("count_now", "price_now", "count_steps", "price_steps", "count_law", "price_quantiles")
+    arrays = ("count_now", "price_now", "count_steps", "price_steps", "count_distribution", "price_quantiles")
     return (
         all(np.array_equal(getattr(one, name), getattr(two, name)) for name in arrays)
         and np.array_equal(one.counts.transition, two.counts.transition)

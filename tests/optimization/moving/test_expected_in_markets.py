@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from make import make_job, make_multi_job, make_window
+from make import make_job, make_multi_job, make_record, make_window
 
 from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.launches import Launch, Launches, request_counts
@@ -80,6 +80,31 @@ def test_another_market_makes_no_job_worse(dear):
     alone, more = expected_in(job), expected_in(job, prices=(0.25, dear), tried=((), ()))
     assert more.utility_usd > alone.utility_usd - noise(alone, more)
     assert more.late_probability < alone.late_probability + 0.05
+
+
+@pytest.mark.parametrize("worth", [0.4, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("prices", [(0.25, 0.25), (0.5, 0.7), (0.7, 0.7, 0.7)])
+def test_no_decision_is_expected_to_lose_money(worth, prices):
+    """A job that is not worth its cost is given up: another market that may have spot is no reason to run on demand."""
+    job = soft_job(36.0, value=36.0 * worth)
+    tried = tuple(never_any() if m else () for m in range(len(prices)))
+    expected = expected_in(job, prices=prices, tried=tried)
+    assert expected.utility_usd > -0.03 * job.value
+
+
+def test_a_job_is_given_up_where_spot_never_comes():
+    """In the replay, too, after a first slot that is a gap in every market."""
+    job = soft_job(36.0, value=0.8 * 36.0)
+    record = np.zeros(240)
+    record[::40] = SIZE
+    counts = np.concatenate([record, [np.nan], np.zeros(SLOTS - 1)])
+    window = make_window(np.append(1.0, np.full(SLOTS - 1, 0.25)), counts[240:], slot_hours=0.5)
+    known = make_record(np.full(len(counts), 0.25), counts, first=240, slot_hours=0.5)
+    case = Case(job=job, window=window, record=known)
+    readings = market_readings(window, None)
+    in_two = WorldCase(job=make_multi_job(job, 2), cases=(case,) * 2, readings=(readings,) * 2)
+    (outcome,) = replay_in_world([MeanField()], in_two, launcher=Launcher.SLOTS)
+    assert outcome.total_cost_usd < 0.1 * job.value
 
 
 def drawn_case(rng: np.random.Generator, job, markets: int) -> WorldCase:

@@ -159,7 +159,7 @@ def known_belief(chain, on_demand, price, now):
         counts=CountChain(count=np.arange(size), transition=chain),
         prices=PriceChain(level_usd=np.array([price]), transition=np.ones((1, 1)), dear=False),
         count_now=share, price_now=np.ones(1), count_steps=np.empty((0, size, size)), price_steps=np.empty((0, 1, 1)),
-        count_law=np.empty((0, size)), price_quantiles=np.empty((0, 19)),
+        count_distribution=np.empty((0, size)), price_quantiles=np.empty((0, 19)),
     )  # fmt: skip
 
 
@@ -189,13 +189,13 @@ def by_tables(job, chains, prices):
 
 
 def joint(chains, prices):
-    def law(slot, state):
+    def distribution(slot, state):
         rows = [chain[available] for chain, (_, available) in zip(chains, state, strict=True)]
         for there in itertools.product(*(range(len(row)) for row in rows)):
             share = float(np.prod([row[i] for row, i in zip(rows, there, strict=True)]))
             yield share, tuple((price, i) for price, i in zip(prices, there, strict=True))
 
-    return lambda slot, state: tuple(law(slot, state))
+    return lambda slot, state: tuple(distribution(slot, state))
 
 
 def up_or_down(rng):

@@ -84,7 +84,7 @@ def games(draw: st.DrawFn):
 def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case):
     job, chains, prices = case
 
-    def law(slot, state):
+    def distribution(slot, state):
         rows = [chain[available] for chain, (_, available) in zip(chains, state, strict=True)]
         return tuple(
             (float(rows[0][i] * rows[1][k]), ((prices[0], i), (prices[1], k)))
@@ -92,7 +92,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
             for k in range(2)
         )
 
-    program = ExactProgram(job, ON_DEMAND, 1.0, law)
+    program = ExactProgram(job, ON_DEMAND, 1.0, distribution)
 
     def under(promise):
         def choose(slot, done, place, before, state):

@@ -153,10 +153,10 @@ def games(draw: st.DrawFn):
 def program_of(job: Job, chain: np.ndarray, price: float) -> ExactProgram:
     alone = MarketsJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
 
-    def law(slot, state):
+    def distribution(slot, state):
         return tuple((float(p), ((price, n),)) for n, p in enumerate(chain[state[0][1]]))
 
-    return ExactProgram(alone, (1.0,), 1.0, law)
+    return ExactProgram(alone, (1.0,), 1.0, distribution)
 
 
 def view_of(job: Job, slot: int, done: float, before: int, there: tuple[float, int]) -> View:

@@ -11,7 +11,12 @@ from scipy.optimize import linprog
 from slackwater.optimization.renting.budget import JobType, hull_frontier, rent
 from slackwater.optimization.renting.price import DeadlineDelay, PricedDelay
 from slackwater.optimization.renting.simulation import equal_widths, fixed_rental, load_of
-from slackwater.optimization.renting.speedup import SIZE_LAWS, AmdahlSpeedup, PowerSpeedup, TableSpeedup
+from slackwater.optimization.renting.speedup import (
+    SIZE_DISTRIBUTIONS,
+    AmdahlSpeedup,
+    PowerSpeedup,
+    TableSpeedup,
+)
 from slackwater.warehouse.errors import JobError, SettingsError
 
 
@@ -172,11 +177,11 @@ def test_a_job_that_needs_four_gpus_counts_its_size_on_four():
     assert found.spend == pytest.approx(2.1)
 
 
-@pytest.mark.parametrize("law", list(SIZE_LAWS.values()), ids=list(SIZE_LAWS))
-def test_loss_after_a_deadline_is_its_mean_over_sizes(law):
+@pytest.mark.parametrize("distribution", list(SIZE_DISTRIBUTIONS.values()), ids=list(SIZE_DISTRIBUTIONS))
+def test_loss_after_a_deadline_is_its_mean_over_sizes(distribution):
     """E[loss] of a deadline equals the mean of V lost over drawn sizes (M2.5, M8.6)."""
-    delay = DeadlineDelay(deadline_hours=2.0, value_usd=30.0, gamma=1.5, size_law=law)
-    drawn = law.draw(np.random.default_rng(1), 200_000)
+    delay = DeadlineDelay(deadline_hours=2.0, value_usd=30.0, gamma=1.5, size_distribution=distribution)
+    drawn = distribution.draw(np.random.default_rng(1), 200_000)
     assert drawn.mean() == pytest.approx(1.0, abs=0.02)
     for mean in (0.7, 2.2, 9.0):
         lost = delay.cost(mean * drawn)

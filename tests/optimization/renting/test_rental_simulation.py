@@ -24,7 +24,7 @@ from slackwater.optimization.renting.simulation import (
     stream_of,
 )
 from slackwater.optimization.renting.speedup import (
-    SIZE_LAWS,
+    SIZE_DISTRIBUTIONS,
     AmdahlSpeedup,
     Deterministic,
     Exponential,
@@ -40,16 +40,16 @@ ARRIVAL_LAWS = ("poisson", "batches", "modulated")
 BATCH, CALM, BUSY, STAY = 4.0, 0.25, 1.75, 20.0
 
 
-def arrival_times(law, rate_per_hour, hours, rng):
+def arrival_times(distribution, rate_per_hour, hours, rng):
     """Return ascending arrival times in [0, ``hours``) at mean rate ``rate_per_hour``, shape (n,).
 
     "poisson"; "batches": a Poisson stream of batches of geometric size, mean `BATCH`; "modulated":
     Poisson at `CALM` or `BUSY` times the rate in turns of exponential length, mean `STAY` gaps. All
     are stationary.
     """
-    if law == "poisson":
+    if distribution == "poisson":
         return np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour * hours)))
-    if law == "batches":
+    if distribution == "batches":
         starts = np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour / BATCH * hours)))
         return np.repeat(starts, rng.geometric(1.0 / BATCH, len(starts)))
     return _modulated(rate_per_hour, hours, rng)
@@ -92,7 +92,7 @@ def played(types, rental, arrivals, sizes, *, streams=STREAMS, hours=HOURS, seed
     return estimate(play, streams=streams, seed=seed)
 
 
-@pytest.mark.parametrize("sizes", list(SIZE_LAWS.values()), ids=list(SIZE_LAWS))
+@pytest.mark.parametrize("sizes", list(SIZE_DISTRIBUTIONS.values()), ids=list(SIZE_DISTRIBUTIONS))
 @pytest.mark.parametrize("arrivals", ARRIVAL_LAWS)
 @pytest.mark.parametrize(("types", "budget"), [(TYPES, 1.5), (DENTED, 4 / 3)], ids=["concave", "mixed"])
 def test_fixed_widths_meet_the_closed_form(types, budget, arrivals, sizes):
@@ -107,7 +107,7 @@ def test_fixed_widths_meet_the_closed_form(types, budget, arrivals, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", list(SIZE_LAWS.values()), ids=list(SIZE_LAWS))
+@pytest.mark.parametrize("sizes", list(SIZE_DISTRIBUTIONS.values()), ids=list(SIZE_DISTRIBUTIONS))
 @pytest.mark.parametrize("arrivals", ARRIVAL_LAWS)
 def test_z_scores_of_many_seeds_are_standard(arrivals, sizes):
     """Guards against a lucky seed: over 60 seeds z-scores have mean 0 and at most 3 % lie beyond three errors."""
@@ -121,14 +121,16 @@ def test_z_scores_of_many_seeds_are_standard(arrivals, sizes):
     assert abs(np.mean(z)) < 0.35
 
 
-@pytest.mark.parametrize("law", ARRIVAL_LAWS)
-def test_arrivals_have_their_rate_and_bursts_are_bursty(law):
+@pytest.mark.parametrize("distribution", ARRIVAL_LAWS)
+def test_arrivals_have_their_rate_and_bursts_are_bursty(distribution):
     rng = np.random.default_rng(3)
-    counts = np.array([np.histogram(arrival_times(law, 2.0, 2000.0, rng), bins=200)[0] for _ in range(10)])
+    counts = np.array(
+        [np.histogram(arrival_times(distribution, 2.0, 2000.0, rng), bins=200)[0] for _ in range(10)]
+    )
     assert counts.mean() == pytest.approx(20.0, rel=0.05)
     spread = counts.var() / counts.mean()
-    assert (0.85 < spread < 1.15) if law == "poisson" else spread > 3.0
-    times = arrival_times(law, 2.0, 100.0, rng)
+    assert (0.85 < spread < 1.15) if distribution == "poisson" else spread > 3.0
+    times = arrival_times(distribution, 2.0, 100.0, rng)
     assert (np.diff(times) >= 0).all()
     assert times.min() >= 0.0
     assert times.max() < 100.0
@@ -137,10 +139,10 @@ def test_arrivals_have_their_rate_and_bursts_are_bursty(law):
 def test_equal_sharing_of_one_gpu_is_processor_sharing():
     """M/G/1 processor sharing: E[T] = E[X] / (1 - rho), the same for every distribution of sizes."""
     one = [JobType(name="one", rate_per_hour=0.5, mean_hours=1.0, speedup=AmdahlSpeedup(parallel=0.8))]
-    for law in (Exponential(), Deterministic()):
+    for distribution in (Exponential(), Deterministic()):
 
-        def play(rng, law=law):
-            stream = job_stream(one, hours=3000.0, sizes=law, rng=rng)
+        def play(rng, distribution=distribution):
+            stream = job_stream(one, hours=3000.0, sizes=distribution, rng=rng)
             return play_sharing(one, 1, stream)
 
         found = estimate(play, streams=16, seed=2)
@@ -150,10 +152,10 @@ def test_equal_sharing_of_one_gpu_is_processor_sharing():
 def test_fifo_on_one_group_is_the_single_server_queue():
     """Pollaczek and Khinchine: E[T] = E[S] + lambda E[S^2] / (2 (1 - rho)), on a group of 4 GPUs of speedup 2.5."""
     four = [JobType(name="four", rate_per_hour=1.0, mean_hours=1.25, speedup=AmdahlSpeedup(parallel=0.8))]
-    for law, second in ((Exponential(), 2.0), (Deterministic(), 1.0)):
+    for distribution, second in ((Exponential(), 2.0), (Deterministic(), 1.0)):
 
-        def play(rng, law=law):
-            stream = job_stream(four, hours=6000.0, sizes=law, rng=rng)
+        def play(rng, distribution=distribution):
+            stream = job_stream(four, hours=6000.0, sizes=distribution, rng=rng)
             return play_fifo(four, 4, 4, stream)
 
         found = estimate(play, streams=16, seed=2)

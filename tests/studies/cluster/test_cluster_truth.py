@@ -7,7 +7,7 @@ from slackwater.studies.cluster.stream import RateGrid, RateSurface
 from slackwater.warehouse.errors import SettingsError
 
 
-def law(grid):
+def distribution(grid):
     """Return rates from a fixed time per step, longer on several GPUs, and a time per token."""
     tokens = grid.tokens_per_sample * grid.batch / grid.gpus
     return grid.gpus * tokens / (0.15 + 0.1 * np.log2(grid.gpus) + tokens * 3e-4)
@@ -30,25 +30,25 @@ def test_measured_rates_are_kept_and_repeats_become_their_median():
     twice = RateGrid(
         **{n: np.concatenate([getattr(grid, n)] * 3) for n in ("gpus", "batch", "tokens_per_sample")}
     )
-    measured = np.concatenate([law(grid), law(grid) * 1.1, law(grid) * 0.5])
-    np.testing.assert_allclose(RateSurface(grid=twice, measured=measured).rates(grid), law(grid))
+    measured = np.concatenate([distribution(grid), distribution(grid) * 1.1, distribution(grid) * 0.5])
+    np.testing.assert_allclose(RateSurface(grid=twice, measured=measured).rates(grid), distribution(grid))
 
 
 def test_what_was_left_out_is_read_from_the_surface():
     grid = whole_grid()
     known = np.random.default_rng(2).permutation(len(grid.gpus)) >= 12
-    surface = RateSurface(grid=part(grid, known), measured=law(part(grid, known)))
+    surface = RateSurface(grid=part(grid, known), measured=distribution(part(grid, known)))
     missing = part(grid, ~known)
-    np.testing.assert_allclose(surface.rates(missing), law(missing), rtol=0.25)
-    assert np.median(np.abs(surface.rates(missing) / law(missing) - 1)) < 0.05
+    np.testing.assert_allclose(surface.rates(missing), distribution(missing), rtol=0.25)
+    assert np.median(np.abs(surface.rates(missing) / distribution(missing) - 1)) < 0.05
 
 
 def test_a_rate_per_gpu_stays_within_the_measured_ones():
     grid = whole_grid((2048,))
     near = grid.batch / grid.gpus <= 4
-    surface = RateSurface(grid=part(grid, near), measured=law(part(grid, near)))
+    surface = RateSurface(grid=part(grid, near), measured=distribution(part(grid, near)))
     far = RateGrid(gpus=np.array([1, 8]), batch=np.array([4096, 8]), tokens_per_sample=np.array([65536, 1]))
-    per_gpu = law(part(grid, near)) / part(grid, near).gpus
+    per_gpu = distribution(part(grid, near)) / part(grid, near).gpus
     found = surface.rates(far) / far.gpus
     assert (found <= per_gpu.max() + 1e-9).all()
     assert (found >= per_gpu.min() - 1e-9).all()

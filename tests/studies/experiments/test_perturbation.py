@@ -14,13 +14,13 @@ from slackwater.studies.experiments.perturbation import (
 from slackwater.warehouse.errors import SettingsError
 
 
-def noise(growth=Growth.FIXED, law=Law.UNIFORM, slots=4000, steps=9, seed=0):
-    return draw_noise(slots, steps, growth=growth, law=law, rng=np.random.default_rng(seed))
+def noise(growth=Growth.FIXED, distribution=Law.UNIFORM, slots=4000, steps=9, seed=0):
+    return draw_noise(slots, steps, growth=growth, distribution=distribution, rng=np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("law", Law)
-def test_both_laws_have_the_same_median_error(law):
-    drawn = noise(law=law)
+@pytest.mark.parametrize("distribution", Law)
+def test_both_laws_have_the_same_median_error(distribution):
+    drawn = noise(distribution=distribution)
     for errors in (drawn.price, drawn.count):
         np.testing.assert_allclose(np.median(np.abs(errors), axis=0), 0.5, atol=0.04)
         assert np.abs(np.median(errors)) < 0.02
@@ -29,16 +29,16 @@ def test_both_laws_have_the_same_median_error(law):
 
 def test_tails():
     assert np.abs(noise().price).max() <= 1.0
-    heavy = np.abs(noise(law=Law.HEAVY).price)
+    heavy = np.abs(noise(distribution=Law.HEAVY).price)
     assert (
         heavy > 2.0
     ).mean() > 0.01  # t with 2.5 degrees of freedom, scaled to a median of 1/2, exceeds this 5 % of the time
     assert (heavy > 2.0).mean() < 0.12
 
 
-@pytest.mark.parametrize("law", Law)
-def test_growing_errors_grow_with_the_root_of_the_step(law):
-    drawn = np.median(np.abs(noise(growth=Growth.GROWING, law=law).price), axis=0)
+@pytest.mark.parametrize("distribution", Law)
+def test_growing_errors_grow_with_the_root_of_the_step(distribution):
+    drawn = np.median(np.abs(noise(growth=Growth.GROWING, distribution=distribution).price), axis=0)
     np.testing.assert_allclose(drawn, 0.5 * np.sqrt(np.arange(1, 10)), rtol=0.08)
 
 
@@ -52,10 +52,10 @@ def test_sizes_scale_the_same_errors():
     assert SIZES == (0.0, 0.1, 0.3, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("law", Law)
+@pytest.mark.parametrize("distribution", Law)
 @pytest.mark.parametrize("size", SIZES)
-def test_what_comes_out_could_have_been_forecast(law, size):
-    drawn = noise(growth=Growth.GROWING, law=law, slots=300)
+def test_what_comes_out_could_have_been_forecast(distribution, size):
+    drawn = noise(growth=Growth.GROWING, distribution=distribution, slots=300)
     price = perturbed_price(np.full((300, 9), 1.2), drawn.price, size=size, on_demand_usd=3.0)
     count = perturbed_count(np.full((300, 9), 5), drawn.count, size=size, capacity=16)
     assert price.min() >= 0.03
@@ -82,4 +82,4 @@ def test_seeds_and_mistakes():
     with pytest.raises(SettingsError, match="error size"):
         perturbed_price(np.array([1.0]), np.array([0.0]), size=-0.1, on_demand_usd=1.0)
     with pytest.raises(SettingsError, match="at least one"):
-        draw_noise(0, 3, growth=Growth.FIXED, law=Law.UNIFORM, rng=np.random.default_rng(0))
+        draw_noise(0, 3, growth=Growth.FIXED, distribution=Law.UNIFORM, rng=np.random.default_rng(0))

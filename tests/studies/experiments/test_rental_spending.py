@@ -21,7 +21,7 @@ ROUNDS = 2000
 
 
 def offers(price, rng):
-    """Jobs of random size under Amdahl's law: loss is time, cost GPU-time x price; shapes (T, K)."""
+    """Jobs of random size under Amdahl's distribution: loss is time, cost GPU-time x price; shapes (T, K)."""
     size = rng.exponential(1.0, len(price))[:, None]
     pace = 1.0 / (0.1 + 0.9 / WIDTHS)
     return size / pace, size * price[:, None] * WIDTHS / pace

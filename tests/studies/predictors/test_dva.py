@@ -23,7 +23,7 @@ from slackwater.studies.predictors.dva import (
     DvaCount,
     DvaPrice,
     Training,
-    laws,
+    distributions,
     lessons,
     targets_at,
     taught,
@@ -101,12 +101,12 @@ def test_a_window_reads_nothing_after_its_origin(variable):
 
 def test_laws_of_draws_are_laws_and_their_means_are_the_draws():
     drawn = np.random.default_rng(1).normal(4.0, 1.2, (2, 400, 3))
-    law = laws(drawn, 9)
-    assert law.shape == (2, 3, 9)
-    assert law.sum(axis=-1) == pytest.approx(np.ones((2, 3)))
-    assert (law >= 0).all()
-    assert law @ np.arange(9) == pytest.approx(drawn.mean(axis=1), abs=0.05)
-    outside = laws(np.full((1, 8, 1), 30.0), 5)[0, 0]
+    distribution = distributions(drawn, 9)
+    assert distribution.shape == (2, 3, 9)
+    assert distribution.sum(axis=-1) == pytest.approx(np.ones((2, 3)))
+    assert (distribution >= 0).all()
+    assert distribution @ np.arange(9) == pytest.approx(drawn.mean(axis=1), abs=0.05)
+    outside = distributions(np.full((1, 8, 1), 30.0), 5)[0, 0]
     assert outside[-1] == pytest.approx(1.0), "what is beyond is at the bound"
 
 
@@ -149,8 +149,10 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(tidal):
     many = fitted.outlook(panel, 0, origins, 60)
     for i in (0, 17, 49):
         one = fitted.outlook(panel, 0, origins[i : i + 1], 60)
-        assert np.array_equal(one.law[0], many.law[i])
-    assert np.array_equal(many.law[:, LENGTH - 1], many.law[:, 59]), "later steps are answered like the last"
+        assert np.array_equal(one.distribution[0], many.distribution[i])
+    assert np.array_equal(many.distribution[:, LENGTH - 1], many.distribution[:, 59]), (
+        "later steps are answered like the last"
+    )
 
 
 @with_jax

@@ -2,6 +2,8 @@
 
 import signal
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from storeprocess import run_python
 
@@ -33,6 +35,21 @@ def test_a_time_out_during_a_statement_goes_on_as_it_is(tmp_path, soon, how):
         with pytest.raises(TimeIsUp):
             getattr(store, how)(LONG)
         assert store.execute("SELECT 1") == [(1,)], "the store works on"
+
+
+def test_a_time_out_while_duckdb_reads_a_table_of_python_goes_on_as_it_is(tmp_path, soon):
+    """In Python code that DuckDB calls, it reports the exception by its name only."""
+
+    def read_until(store, moment):
+        signal.setitimer(signal.ITIMER_REAL, moment)
+        while True:
+            store.execute("SELECT sum(x) FROM few")
+
+    table = pa.table({"x": np.arange(100)})
+    with open_store(tmp_path / "w.duckdb") as store, store.registered("few", table):
+        for moment in np.random.default_rng(5).uniform(0.0005, 0.01, 100):
+            with pytest.raises(TimeIsUp):
+                read_until(store, moment)
 
 
 def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):

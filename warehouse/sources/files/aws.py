@@ -234,8 +234,8 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     plain = {plain_name(str(name)): _scalar(value) for name, value in record.items()}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
-        for one in (name, *_OTHER_NAMES.get(column, ())):
-            if value := plain.pop(plain_name(one), ""):
+        for spelling in (name, *_OTHER_NAMES.get(column, ())):
+            if value := plain.pop(plain_name(spelling), ""):
                 found.setdefault(column, value)
     # Names of a --query, as in {az: AvailabilityZone, price: SpotPrice}. A number without a name of
     # the spot price may be another price.
@@ -362,9 +362,9 @@ def _columns(names: Sequence[str]) -> dict[str, str] | None:
     plain = {plain_name(name): name for name in names}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
-        for one in (name, *_OTHER_NAMES.get(column, ())):
-            if plain_name(one) in plain:
-                found.setdefault(column, plain[plain_name(one)])
+        for spelling in (name, *_OTHER_NAMES.get(column, ())):
+            if plain_name(spelling) in plain:
+                found.setdefault(column, plain[plain_name(spelling)])
     if not {"zone", "price_usd", "observed_at"} <= set(found):
         return None
     return found | {column: plain[name] for column, name in _added(plain).items()}
@@ -412,8 +412,8 @@ def _table(
             yield chunk.rejected_batch(path)
         if len(chunk):
             own = {
-                name: chunk.columns[theirs]
-                for name, theirs in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
+                name: chunk.columns[column]
+                for name, column in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
             }
             yield from _table_batches(path, own, chunk.lines, constants)
 

@@ -74,8 +74,8 @@ class FileSource(ABC, Generic[OptionsT]):
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
         """Yield the rows of a file; raises `SourceFileError` if it has no row of this format."""
-        asked = read_options(self.name, self.form, options.values)
-        batches = self.batches(path, asked)
+        read = read_options(self.name, self.form, options.values)
+        batches = self.batches(path, read)
         return require_rows(batches, path, expected=self.expected, remedy=self.remedy)
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:

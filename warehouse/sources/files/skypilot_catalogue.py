@@ -151,9 +151,13 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
         def check(header: Sequence[str]) -> None:
             plain = {plain_name(name): name for name in header}
             names.update(
-                {one: plain[plain_name(one)] for one in (*_COLUMNS, *_OPTIONAL) if plain_name(one) in plain}
+                {
+                    column: plain[plain_name(column)]
+                    for column in (*_COLUMNS, *_OPTIONAL)
+                    if plain_name(column) in plain
+                }
             )
-            if missing := [one for one in _COLUMNS if one not in names]:
+            if missing := [column for column in _COLUMNS if column not in names]:
                 raise self.wrong(path, 1, f"no column {missing[0]!r} among {column_names_text(header)}")
 
         for chunk in csv_chunks(path, check_header=check):

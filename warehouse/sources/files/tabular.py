@@ -131,7 +131,7 @@ class Layout:
     names: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     @property
-    def told_apart(self) -> list[str]:
+    def distinguishing(self) -> list[str]:
         """Columns that distinguish instance types of the same name."""
         return [name for name in ("gpu_memory", "gpus") if name in self.columns]
 
@@ -317,7 +317,7 @@ def _not_parquet(path: Path, error: Exception) -> SourceFileError:
 def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     """Rename the file's columns to canonical names and add constants; timestamps without zone are UTC (M1.4)."""
     columns: dict[str, Any] = {name: value for name, value in layout.stated.items() if name in _OF_FORM[form]}
-    columns |= {ours: table[theirs] for ours, theirs in layout.columns.items() if ours in _OF_FORM[form]}
+    columns |= {ours: table[column] for ours, column in layout.columns.items() if ours in _OF_FORM[form]}
     for name in _TIMES:
         values = columns.get(name)
         if not isinstance(values, pa.Array):
@@ -355,7 +355,7 @@ def _apart(names: Sequence[str], path: Path, options: TabularOptions) -> Layout 
         layout = layout_of(path, names, options)
     except SourceFileError:  # raised again when the file is read
         return None
-    return layout if layout.told_apart and "instance_type" in layout.columns else None
+    return layout if layout.distinguishing and "instance_type" in layout.columns else None
 
 
 def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[str, str, str], str]:
@@ -412,7 +412,7 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
-        lack = " or ".join(layout.told_apart)
+        lack = " or ".join(layout.distinguishing)
         reasons = [
             None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0]))
             for part, name in zip(parts, named, strict=True)
@@ -478,11 +478,11 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
         needed = set(layout.columns.values())
         wanted = [name for name in file.schema_arrow.names if name in needed]
     try:
-        if layout.told_apart and "instance_type" in layout.columns:
+        if layout.distinguishing and "instance_type" in layout.columns:
             with _open_parquet(path) as file:
-                apart = [layout.columns[name] for name in ("instance_type", *layout.told_apart)]
+                apart = [layout.columns[name] for name in ("instance_type", *layout.distinguishing)]
                 records = file.iter_batches(batch_size=_PARQUET_ROWS, columns=apart)
-                tables = (dict(zip(one.schema.names, one.columns, strict=True)) for one in records)
+                tables = (dict(zip(batch.schema.names, batch.columns, strict=True)) for batch in records)
                 layout = replace(layout, names=_kinds(tables, layout))
         with _open_parquet(path, coded) as file:
             first = 1
@@ -531,9 +531,9 @@ def _raw(table: Mapping[str, pa.Array], row: int) -> str:
     """Return a row as text, with bytes that are not UTF-8 as surrogates."""
     words = []
     for column in table.values():
-        one = column.slice(row, 1)
+        cell = column.slice(row, 1)
         try:
-            words.append(str(one[0].as_py()))
+            words.append(str(cell[0].as_py()))
         except UnicodeDecodeError:
-            words.append(str(_texts(one)[0]))
+            words.append(str(_texts(cell)[0]))
     return ",".join(words)

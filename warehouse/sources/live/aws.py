@@ -137,11 +137,11 @@ class AwsClients:
         self._session = _session(access, transport)
         self._clients: dict[str, Any] = {}
 
-    def call(self, region: str, operation: str, **asked: Any) -> dict[str, Any]:
+    def call(self, region: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Call the API with retries; raises `FetchError`, with AWS's error code if AWS refuses."""
 
         def once() -> dict[str, Any]:
-            answer: dict[str, Any] = self._translate_error(region, operation, asked)
+            answer: dict[str, Any] = self._translate_error(region, operation, parameters)
             facts = answer.get("ResponseMetadata", {})
             if "RequestId" not in facts:
                 # boto accepts any XML: a proxy's sign-in page would be parsed as an answer without
@@ -162,12 +162,12 @@ class AwsClients:
             )
         return self._clients[region]
 
-    def _translate_error(self, region: str, operation: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _translate_error(self, region: str, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         faults = import_module("botocore.exceptions")
         name = f"EC2 in {region}"
         try:
             method: Callable[..., dict[str, Any]] = getattr(self._client(region), operation)
-            return method(**asked)
+            return method(**parameters)
         except FetchError as error:  # from the transport, which could not send the request or read the answer
             raise FetchError(f"{name}: {error.found}", expected=error.expected, again=error.again) from error
         except faults.ClientError as error:
@@ -270,7 +270,9 @@ def regions_of(aws: AwsClients, home: str, wanted: tuple[str, ...]) -> list[str]
     if wanted and wanted != ("all",):
         return list(dict.fromkeys(wanted))
     answer = aws.call(home, "describe_regions")
-    return sorted(str(one["RegionName"]) for one in answer.get("Regions", []) if one.get("RegionName"))
+    return sorted(
+        str(region["RegionName"]) for region in answer.get("Regions", []) if region.get("RegionName")
+    )
 
 
 class AwsSpot(LiveSource[AwsSpotOptions]):
@@ -295,39 +297,39 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
     )
 
     def pages(
-        self, options: AwsSpotOptions, asked: FetchRequest, transport: Transport
+        self, options: AwsSpotOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield the pages of each region; a failing region yields `PartFailed` and its mark stays unchanged."""
         aws = AwsClients(options, transport)
         for region in regions_of(aws, options.home_region, options.regions):
-            if asked.is_done(region):
+            if request.is_done(region):
                 continue
             try:
-                for since, end, token in _ranges(asked, region, options.days):
+                for since, end, token in _ranges(request, region, options.days):
                     yield from _pages(aws, options, region, since=since, end=end, token=token)
             except FetchError as error:
                 yield PartFailed(part=region, reason=str(error))
 
 
-def _ranges(asked: FetchRequest, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
+def _ranges(request: FetchRequest, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
     """Yield the ranges of a region still to read, oldest first: an interrupted range, then from the mark to the logical time."""
-    mark = asked.mark(region)
-    if asked.since is not None:
-        end = min(asked.until or asked.at, asked.at)
-        if asked.since >= end:
-            raise SettingsError(f"range {asked.since} to {end}", expected="a start before the end")
-        yield asked.since, end, None
+    mark = request.mark(region)
+    if request.since is not None:
+        end = min(request.until or request.at, request.at)
+        if request.since >= end:
+            raise SettingsError(f"range {request.since} to {end}", expected="a start before the end")
+        yield request.since, end, None
         return
     until = mark.until
     cut = mark.listing
     if cut is not None and cut.since is not None and cut.end is not None:
         yield cut.since, cut.end, cut.token
         until = max(until or cut.end, cut.end)
-    if until is None or until < asked.at:
-        start = asked.at - timedelta(days=days) if until is None else until - OVERLAP
-        yield max(start, asked.at - timedelta(days=MOST_DAYS)), asked.at, None
+    if until is None or until < request.at:
+        start = request.at - timedelta(days=days) if until is None else until - OVERLAP
+        yield max(start, request.at - timedelta(days=MOST_DAYS)), request.at, None
     elif cut is None:
-        yield asked.at - OVERLAP, asked.at, None
+        yield request.at - OVERLAP, request.at, None
 
 
 def _pages(
@@ -359,14 +361,14 @@ def _pages(
 
 
 def _question(options: AwsSpotOptions, since: datetime, end: datetime, token: str | None) -> dict[str, Any]:
-    asked: dict[str, Any] = {"StartTime": since, "EndTime": end, "MaxResults": options.page}
+    parameters: dict[str, Any] = {"StartTime": since, "EndTime": end, "MaxResults": options.page}
     if options.instance_types:
-        asked["InstanceTypes"] = list(options.instance_types)
+        parameters["InstanceTypes"] = list(options.instance_types)
     if options.products:
-        asked["ProductDescriptions"] = list(options.products)
+        parameters["ProductDescriptions"] = list(options.products)
     if token is not None:
-        asked["NextToken"] = token
-    return asked
+        parameters["NextToken"] = token
+    return parameters
 
 
 def _batches(records: Sequence[object], options: AwsSpotOptions, region: str) -> Iterator[Batch]:
@@ -421,13 +423,13 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
         return tuple(words)
 
     def pages(
-        self, options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
+        self, options: AwsPlacementOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield the scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
-        if asked.is_done(WHOLE):
+        if request.is_done(WHOLE):
             return
         aws = AwsClients(options, transport)
-        token = asked.token(WHOLE)
+        token = request.token(WHOLE)
         seen: set[str | None] = {token}
         while True:
             answer = aws.call(
@@ -435,14 +437,14 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
             )
             token = answer.get("NextToken") or None
             rows = answer.get("SpotPlacementScores") or []
-            batches = _placement_batches(rows, options, asked, transport)
+            batches = _placement_batches(rows, options, request, transport)
             yield FetchedPage(part=WHOLE, batches=tuple(batches), token=token)
             if next_page(token, seen, "EC2") is None:
                 return
 
 
 def _placement_question(options: AwsPlacementOptions, token: str | None) -> dict[str, Any]:
-    asked: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "InstanceTypes": list(options.instance_types),
         "TargetCapacity": options.target_capacity,
         "TargetCapacityUnitType": "units",
@@ -450,27 +452,27 @@ def _placement_question(options: AwsPlacementOptions, token: str | None) -> dict
         "MaxResults": _PAGE,
     }
     if options.regions:
-        asked["RegionNames"] = list(options.regions)
+        parameters["RegionNames"] = list(options.regions)
     if token is not None:
-        asked["NextToken"] = token
-    return asked
+        parameters["NextToken"] = token
+    return parameters
 
 
 def _placement_batches(
-    scores: Sequence[object], options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
+    scores: Sequence[object], options: AwsPlacementOptions, request: FetchRequest, transport: Transport
 ) -> Iterator[Batch]:
     constants = {
         "source": options.source,
         "provider": "aws",
         "instance_type": "+".join(options.instance_types),
-        "observed_at": asked.observed_at(transport.server_date),
+        "observed_at": request.observed_at(transport.server_date),
         "capacity": BEST_SCORE,
-        "gap_seconds": int(asked.every.total_seconds()),
+        "gap_seconds": int(request.every.total_seconds()),
         "kind": KIND,
         "truncated": False,
         "file": options.source,
     }
-    return pack((_placement_row(line, one) for line, one in enumerate(scores, start=1)), constants)
+    return pack((_placement_row(line, score) for line, score in enumerate(scores, start=1)), constants)
 
 
 def _placement_row(line: int, score: object) -> tuple[Kind, Row]:

@@ -132,14 +132,14 @@ class AzureRetail(LiveSource[AzureOptions]):
         return ("Azure list price, observed when it was read; no capacity is published",)
 
     def pages(
-        self, options: AzureOptions, asked: FetchRequest, transport: Transport
+        self, options: AzureOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield a page per region; a failing region yields `PartFailed` and its mark stays unchanged."""
         for region in options.regions:
-            if asked.is_done(region):
+            if request.is_done(region):
                 continue
             try:
-                yield _page(options, region, asked, transport)
+                yield _page(options, region, request, transport)
             except FetchError as error:
                 yield PartFailed(part=region, reason=str(error))
 
@@ -151,13 +151,13 @@ def _filter(region: str, *, spot: bool) -> str:
     return f"{words} and contains(meterName, 'Spot')" if spot else words
 
 
-def _page(options: AzureOptions, region: str, asked: FetchRequest, transport: Transport) -> FetchedPage:
+def _page(options: AzureOptions, region: str, request: FetchRequest, transport: Transport) -> FetchedPage:
     pages = [
         (spot, items)
         for spot in (False, True)
         for items in list(_listing(options, region, transport, spot=spot))
     ]
-    at = asked.observed_at(transport.server_date)
+    at = request.observed_at(transport.server_date)
     found = _Region(region=region, at=at)
     for spot, items in pages:
         for line, item in enumerate(items, start=1):

@@ -184,13 +184,13 @@ class LiveSource(ABC, Generic[OptionsT]):
         """Raise `SettingsError` if the options are invalid; sends no request and needs no credentials."""
         read_options(self.name, self.form, options)
 
-    def fetch(self, asked: FetchRequest, transport: Transport) -> Iterator[FetchedPage | PartFailed]:
+    def fetch(self, request: FetchRequest, transport: Transport) -> Iterator[FetchedPage | PartFailed]:
         """Yield the requested pages, part by part.
 
         Raises `SettingsError` for invalid options, `FetchError` if nothing can be read at all (no
         credentials, no network, a failed probe).
         """
-        yield from self.pages(read_options(self.name, self.form, asked.options), asked, transport)
+        yield from self.pages(read_options(self.name, self.form, request.options), request, transport)
 
     def time_zone(self, options: Mapping[str, Any]) -> str:
         """Return the zone of times without offset: "UTC" if the API documents it, else ""."""
@@ -206,7 +206,7 @@ class LiveSource(ABC, Generic[OptionsT]):
 
     @abstractmethod
     def pages(
-        self, options: OptionsT, asked: FetchRequest, transport: Transport
+        self, options: OptionsT, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield the requested pages; parts completed at this logical time are skipped."""
 

@@ -198,16 +198,16 @@ class GcpCatalogue(LiveSource[GcpOptions]):
         )
 
     def pages(
-        self, options: GcpOptions, asked: FetchRequest, transport: Transport
+        self, options: GcpOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield a page with all prices; raises `FetchError` without a key or when a page fails."""
-        if asked.is_done(WHOLE):
+        if request.is_done(WHOLE):
             return
         found = _Catalogue()
         for skus in _pages(options, transport):
             for line, sku in enumerate(skus, start=1):
                 found.note(line, sku)
-        at = asked.observed_at(transport.server_date)
+        at = request.observed_at(transport.server_date)
         found.price_parts(at)
         constants = {
             "source": options.source,
@@ -348,36 +348,36 @@ class _Catalogue:
             if any(fnmatchcase(machine.name, glob) for glob in options.instance_types):
                 machines[machine.name].append(machine)
         for region in regions:
-            for name, ways in machines.items():
-                spot = self._total(ways, region, spot=True)
+            for name, machine_forms in machines.items():
+                spot = self._total(machine_forms, region, spot=True)
                 # The parts of a type that is not sold on demand have on-demand prices for larger types.
                 terms = list_price("gcp", region, name, at)
                 sold = terms is None or terms.usd is not None
-                listed = self._total(ways, region, spot=False) if sold else None
+                listed = self._total(machine_forms, region, spot=False) if sold else None
                 if spot is not None:
                     row = {"region": region, "instance_type": name, "price_usd": f"{spot:f}"}
                     yield "price", {**row, "on_demand_usd": None if listed is None else f"{listed:f}"}
 
-    def _total(self, ways: Sequence[_Machine], region: str, *, spot: bool) -> Decimal | None:
+    def _total(self, machine_forms: Sequence[_Machine], region: str, *, spot: bool) -> Decimal | None:
         """Return USD per hour of a machine that is billed in one of several ways; None if there is no price or several."""
         prices = [
             {part: self._prices.get((spot, sku, region)) for part, (sku, _) in machine.parts.items()}
-            for machine in ways
+            for machine in machine_forms
         ]
         complete = [
             (machine, found)
-            for machine, found in zip(ways, prices, strict=True)
+            for machine, found in zip(machine_forms, prices, strict=True)
             if all(usd is not None for part, usd in found.items() if part != "ssd")
         ]
         totals = {_sum(machine, found) for machine, found in complete}
-        name = f"{ways[0].name} in {region}"
+        name = f"{machine_forms[0].name} in {region}"
         if len(totals) == 1:
             if any("ssd" in found and found["ssd"] is None for _, found in complete):
                 self._without_ssd.add(name)
             return totals.pop()
         if totals:
             self._contested.add(name)
-        for machine, found in zip(ways, prices, strict=True):
+        for machine, found in zip(machine_forms, prices, strict=True):
             missing = [part for part, usd in found.items() if usd is None and part != "ssd"]
             # A part shared with other series does not prove that this machine is offered in the region.
             if missing and any(
@@ -441,7 +441,7 @@ def _in_force(pricing: object, at: datetime) -> tuple[datetime | None, Mapping[s
         for start, entry in zip(starts, entries, strict=True)
         if start == latest
     ]
-    if any(one != newest[0] for one in newest):
+    if any(sku != newest[0] for sku in newest):
         raise NoPrice("price.one_time")
     if not isinstance(newest[0], Mapping):
         raise NoPrice("price.lacks", "tieredRates")

@@ -75,11 +75,11 @@ def _conditions(value: object) -> dict[str, Condition]:
     if not isinstance(value, Mapping):
         raise ValueError("a table: field = value, a list of values, or { not = ... }")
     found: dict[str, Condition] = {}
-    for name, one in value.items():
-        wanted = not isinstance(one, Mapping)
-        if isinstance(one, Mapping) and set(one) != {"not"}:
+    for name, condition in value.items():
+        wanted = not isinstance(condition, Mapping)
+        if isinstance(condition, Mapping) and set(condition) != {"not"}:
             raise ValueError("a table: field = value, a list of values, or { not = ... }")
-        texts = one["not"] if isinstance(one, Mapping) else one
+        texts = condition["not"] if isinstance(condition, Mapping) else condition
         texts = texts if isinstance(texts, list | tuple) else [texts]
         if not all(isinstance(text, str | int | float) for text in texts):
             raise ValueError("a table: field = value, a list of values, or { not = ... }")
@@ -96,9 +96,11 @@ def _body(value: object) -> object:
 
 
 def _whole_numbers(value: object) -> dict[str, int]:
-    if not isinstance(value, Mapping) or not all(type(one) is int and one >= 0 for one in value.values()):
+    if not isinstance(value, Mapping) or not all(
+        type(number) is int and number >= 0 for number in value.values()
+    ):
         raise ValueError("a table: word = whole number of at least 0")
-    return {str(name): one for name, one in value.items()}
+    return {str(name): number for name, number in value.items()}
 
 
 class HttpOptions(Options):
@@ -378,9 +380,9 @@ def _fill_variables(table: Mapping[str, str], transport: Transport) -> dict[str,
 def _filled_in(value: Any, transport: Transport) -> Any:
     """Fill environment variables into the texts of a JSON value."""
     if isinstance(value, Mapping):
-        return {name: _filled_in(one, transport) for name, one in value.items()}
+        return {name: _filled_in(element, transport) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_filled_in(one, transport) for one in value]
+        return [_filled_in(element, transport) for element in value]
     if isinstance(value, str):
         return _VARIABLE.sub(lambda match: _from_environment(match[1], transport), value)
     return value
@@ -515,7 +517,7 @@ class _Rows:
                 groups.setdefault(tuple(row.get(name) for name in _IDENTITY), []).append((row, number, raw))
         for same in groups.values():
             settled += _settle_market(same, options)
-        return sorted(settled, key=lambda one: int(one[1]["line"]))
+        return sorted(settled, key=lambda entry: int(entry[1]["line"]))
 
 
 def _number(row: Row, options: HttpOptions) -> Decimal | None:
@@ -538,7 +540,7 @@ def _settle_market(same: Sequence[tuple[Row, Decimal, str]], options: HttpOption
     if options.several == "reject":
         words = because("record.disagrees", len(same))
         return [rejection(int(row["line"]), raw, words) for row, _, raw in same]
-    ordered = sorted(same, key=lambda one: (one[1], _row_content(one[0])))
+    ordered = sorted(same, key=lambda entry: (entry[1], _row_content(entry[0])))
     if options.several != "sum":
         return [(options.kind, ordered[0 if options.several == "lowest" else -1][0])]
     total = {**ordered[0][0], "available": str(sum(number for _, number, _ in same))}
@@ -554,7 +556,7 @@ def _row_content(row: Row) -> str:
 def _page(
     options: HttpOptions,
     found: _Rows,
-    asked: FetchRequest,
+    request: FetchRequest,
     transport: Transport,
     *,
     token: str | None,
@@ -563,15 +565,15 @@ def _page(
     constants = {
         "source": options.source,
         "file": options.source,
-        "observed_at": asked.observed_at(transport.server_date),
+        "observed_at": request.observed_at(transport.server_date),
     }
     rows = found.settled(options)
     memory = None
     if options.kind == "availability":
-        constants |= {"gap_seconds": int(asked.every.total_seconds())}
+        constants |= {"gap_seconds": int(request.every.total_seconds())}
     if options.absent == "zero":
         listed = {_name(row) for kind, row in rows if kind == "availability"}
-        known = set(asked.mark(WHOLE).memory)
+        known = set(request.mark(WHOLE).memory)
         if not notes:  # if the answer was cut off, the absence of a market proves nothing
             rows += [("availability", _nothing(name, options)) for name in sorted(known - listed)]
         memory = tuple(sorted(known | listed))
@@ -612,7 +614,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
             values[name] = field[1:]
             continue
         names = _PLACEHOLDER.findall(field)
-        parts = {one: _found_at(entry, one, options) for one in names or [field]}
+        parts = {column: _found_at(entry, column, options) for column in names or [field]}
         if any(isinstance(part, list | Mapping) for part in parts.values()):
             return rejection(line, raw, because("record.nested", name))
         if any(part is None or part == "" for part in parts.values()):

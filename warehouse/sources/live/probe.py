@@ -107,19 +107,19 @@ class Probe(LiveSource[ProbeOptions]):
     example = Example(options={"command": ["python3", "-c", "print(3)"], "markets": ["own/r1/z1/h100"]})
 
     def pages(
-        self, options: ProbeOptions, asked: FetchRequest, transport: Transport
+        self, options: ProbeOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield the answer of each market; a failing probe yields `PartFailed`, and the other markets continue."""
         for market in map(Market.parse, options.markets):
-            if asked.is_done(market.key):
+            if request.is_done(market.key):
                 continue
             transport.requests += 1
             try:
-                row = _answer(options, market, asked)
+                row = _answer(options, market, request)
             except FetchError as error:
                 yield PartFailed(part=market.key, reason=str(transport.printable(error)))
             else:
-                batches = pack(_rows(row), _constants(options, market, asked))
+                batches = pack(_rows(row), _constants(options, market, request))
                 yield FetchedPage(part=market.key, batches=tuple(batches))
 
 
@@ -192,9 +192,9 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, end: float, seconds: flo
     return bytes(read[child.stdout]), bytes(read[child.stderr])
 
 
-def _answer(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[str, Any]:
+def _answer(options: ProbeOptions, market: Market, request: FetchRequest) -> dict[str, Any]:
     """Return the probe's answer for a market; raises `FetchError` for a failure or an invalid answer."""
-    question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
+    question = json.dumps({"market": market.key, "at": request.at.isoformat()})
     command = (
         (*options.command, market.key)
         if options.command
@@ -229,7 +229,7 @@ def _read(text: str) -> dict[str, Any]:
     return found
 
 
-def _constants(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[str, Any]:
+def _constants(options: ProbeOptions, market: Market, request: FetchRequest) -> dict[str, Any]:
     return {
         "source": options.source,
         "provider": market.provider,
@@ -237,9 +237,9 @@ def _constants(options: ProbeOptions, market: Market, asked: FetchRequest) -> di
         "zone": market.zone,
         "instance_type": market.instance_type,
         "product": "Linux/UNIX",
-        "observed_at": asked.at,
+        "observed_at": request.at,
         "capacity": options.capacity or None,
-        "gap_seconds": int(asked.every.total_seconds()),
+        "gap_seconds": int(request.every.total_seconds()),
         "kind": options.kind,
         "truncated": False,
         "file": f"{options.source}:{market.key}",

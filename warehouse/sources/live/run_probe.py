@@ -21,14 +21,14 @@ def main(arguments: list[str]) -> int:
     """Return exit code 0 with the answer on standard output, or 2 with the reason on standard error."""
     sys.path.insert(0, os.getcwd())
     module, _, function = arguments[0].partition(":")
-    asked = json.load(sys.stdin)
+    parameters = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         try:
             probe = getattr(importlib.import_module(module), function)
         except (ImportError, AttributeError) as error:
             print(f"no probe {arguments[0]}: {error}", file=sys.stderr)
             return 2
-        answer = json.dumps(probe(**asked))
+        answer = json.dumps(probe(**parameters))
     print(answer)
     return 0
 

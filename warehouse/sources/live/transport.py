@@ -306,12 +306,12 @@ class Transport:
             body=answer.body, content_type=answer.headers.get("content-type", ""), url=printable_url(url)
         )
 
-    def exchange(self, method: str, url: str, **asked: Any) -> Exchange:
+    def exchange(self, method: str, url: str, **parameters: Any) -> Exchange:
         """Send a single request and return its answer of any status; raises `FetchError` after ``seconds``.
 
         Raises `SettingsError` without the extra ``http``.
 
-        ``asked``: httpx's arguments for parameters, headers and body. For a status other than 200,
+        ``parameters``: httpx's arguments for parameters, headers and body. For a status other than 200,
         only the start of the body is read, for the reason. The request runs in a separate thread: a
         slow name server or proxy, or a server that sends a byte now and then, keeps every single
         wait short, so only a clock outside the request can end it.
@@ -325,7 +325,7 @@ class Transport:
 
         def request() -> None:
             with kept, _as_fetch_error(url, self.seconds):
-                answers.append(self._exchange(line, method, url, asked))
+                answers.append(self._exchange(line, method, url, parameters))
             line.ended()
 
         worker = Thread(target=request, name="request", daemon=True)
@@ -345,10 +345,10 @@ class Transport:
         self.note_date(answers[0].headers.get("date"))
         return answers[0]
 
-    def _exchange(self, line: _Line, method: str, url: str, asked: Mapping[str, Any]) -> Exchange:
+    def _exchange(self, line: _Line, method: str, url: str, parameters: Mapping[str, Any]) -> Exchange:
         import httpx
 
-        with line.client.stream(method, url, extensions={"trace": line.note}, **asked) as response:
+        with line.client.stream(method, url, extensions={"trace": line.note}, **parameters) as response:
             good = response.status_code == _OK
             parts: list[bytes] = []
             # A refusal is reported with as much of its reason as arrives.

@@ -122,22 +122,22 @@ class VastOffers(LiveSource[VastOptions]):
         )
 
     def pages(
-        self, options: VastOptions, asked: FetchRequest, transport: Transport
+        self, options: VastOptions, request: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
         """Yield a page with all prices and counts; raises `FetchError` without a key or when a search fails."""
-        if asked.is_done(WHOLE):
+        if request.is_done(WHOLE):
             return
         headers = {"Authorization": f"Bearer {_key(transport)}"}
         bids = _search(options, transport, headers, kind="bid")
         asks = _search(options, transport, headers, kind="on-demand")
         truncated = len(bids) >= options.limit
-        at = asked.observed_at(transport.server_date)
+        at = request.observed_at(transport.server_date)
         bid = _usable(bids, "min_bid", options, at)
         standard = _usable(asks, "dph_base", options, at)
         places = _by_place(bid.offers)
         # For types without memory in their name the card is ambiguous, so their absence does not
         # mean 0 offers.
-        known = {_place(text) for text in asked.mark(WHOLE).memory if "GB_x" in text}
+        known = {_place(text) for text in request.mark(WHOLE).memory if "GB_x" in text}
         rows = [
             *bid.rejected,
             *standard.rejected,
@@ -149,7 +149,7 @@ class VastOffers(LiveSource[VastOptions]):
             "provider": "vast.ai",
             "zone": "all",
             "observed_at": at,
-            "gap_seconds": int(asked.every.total_seconds()),
+            "gap_seconds": int(request.every.total_seconds()),
             "kind": "offers",
             "file": options.source,
             "line": 0,

@@ -1,4 +1,4 @@
-"""Distributions of a count on 0..n-1 (named `law` in the code): conversion to and from quantiles and exceedance probabilities."""
+"""Distributions of a count on 0..n-1: conversion to and from quantiles and exceedance probabilities."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def indicator(values: np.ndarray, states: int) -> np.ndarray:
     return np.asarray((values[..., None] == np.arange(states)).astype(float))
 
 
-def at_least(law: np.ndarray) -> np.ndarray:
+def at_least(distribution: np.ndarray) -> np.ndarray:
     """Return P(count >= n) for n = 1..states-1 from distributions (..., states), shape (..., states - 1)."""
-    return np.asarray(1.0 - np.cumsum(law, axis=-1)[..., :-1])
+    return np.asarray(1.0 - np.cumsum(distribution, axis=-1)[..., :-1])
 
 
-def law_of(least: np.ndarray) -> np.ndarray:
+def distribution_of(least: np.ndarray) -> np.ndarray:
     """Return distributions (..., states) from P(count >= n), n = 1..states-1, after making them non-increasing in n."""
     falling = np.minimum.accumulate(least, axis=-1)
     bounds = np.concatenate(
@@ -41,7 +41,7 @@ def exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return np.where(known, (values[..., None] >= thresholds).astype(float), np.nan)
 
 
-def quantiles_of(law: np.ndarray) -> np.ndarray:
+def quantiles_of(distribution: np.ndarray) -> np.ndarray:
     """Return quantiles at `LEVELS` of distributions (..., states), shape (..., 19).
 
     A quantile is the smallest value whose cumulative probability reaches the level.
@@ -49,7 +49,7 @@ def quantiles_of(law: np.ndarray) -> np.ndarray:
     >>> quantiles_of(np.array([0.4, 0.0, 0.6]))[[6, 7, 8]].tolist()
     [0.0, 0.0, 2.0]
     """
-    cumulative = np.cumsum(law, axis=-1)
+    cumulative = np.cumsum(distribution, axis=-1)
     # For each level, the number of values that do not reach it is the index of the first value that does.
     missed = cumulative[..., :-1, None] < LEVELS - 1e-9
     return np.asarray(missed.sum(axis=-2), dtype=float)
@@ -64,9 +64,14 @@ def interpolation(steps: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(steps, nodes, unit) for unit in np.eye(nodes.size)], axis=1)
 
 
-def outlook_of(law: np.ndarray, reasons: tuple[str, ...]) -> Outlook:
-    """Return an outlook with the quantiles and mean of the distributions ``law`` (m, h, states)."""
-    return Outlook(quantiles=quantiles_of(law), mean=law @ np.arange(law.shape[-1]), reasons=reasons, law=law)
+def outlook_of(distribution: np.ndarray, reasons: tuple[str, ...]) -> Outlook:
+    """Return an outlook with the quantiles and mean of the distributions ``distribution`` (m, h, states)."""
+    return Outlook(
+        quantiles=quantiles_of(distribution),
+        mean=distribution @ np.arange(distribution.shape[-1]),
+        reasons=reasons,
+        distribution=distribution,
+    )
 
 
 # ---
