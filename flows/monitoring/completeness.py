@@ -430,7 +430,7 @@ def span_text(span: pd.Timedelta) -> str:
 
 def _runs_at(facts: Facts, stage: str, slots: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Return status and reason of a stage from the ledger in each slot, "" where the ledger has no entry."""
-    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot").reindex(slots).fillna("")
+    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot").reindex(slots).astype(object).fillna("")
     return runs["status"].to_numpy(dtype=object), runs["reason"].to_numpy(dtype=object)
 
 
@@ -508,7 +508,7 @@ def forecast_states(facts: Facts) -> States:
     omitted = _left_out(facts, "market")
     sentences = omitted[omitted["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
     places = pd.MultiIndex.from_arrays([own["market"] + "@" + own["source"], own["slot"]])
-    left = sentences.reindex(places).fillna("").to_numpy(dtype=object)
+    left = sentences.reindex(places).astype(object).fillna("").to_numpy(dtype=object)
     found = _first_case(
         [
             (gap, "stale", ""),
@@ -615,7 +615,7 @@ def _placed(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]
         slots[name] = slots[name].fillna(slots[f"{name}_first"])
     omitted = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
     sentences = omitted.set_index(["subject", "slot"])["left_out"]
-    left = sentences.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).fillna("")
+    left = sentences.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).astype(object).fillna("")
     return slots, left.to_numpy(dtype=object)
 
 
