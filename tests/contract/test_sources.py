@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError
-from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     NOT_UTF8,
@@ -62,6 +63,23 @@ def test_the_registry_names_every_source_by_its_own_name():
         assert source.options
         assert all(isinstance(text, str) and len(text) > 10 for text in source.options.values())
         assert "source" in source.options
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content"), [entry for entry in FILES if entry.values[0] in list(SOURCES)]
+)
+def test_a_file_without_its_source_is_refused_with_the_command_that_reads_it(tmp_path, name, file, content):
+    path = put(tmp_path, file, content)
+    for place in (path, tmp_path):
+        with pytest.raises(InputError) as raised:
+            check_source(str(place))
+        assert f"`slackwater ingest {name} {quote(str(place))}`" in str(raised.value)
+
+
+def test_a_file_that_no_source_reads_and_a_missing_file_are_unknown_sources(tmp_path):
+    for place in (put(tmp_path, "a.bin", WRONG["binary"]), tmp_path / "missing.csv"):
+        with pytest.raises(InputError, match="ingest --list"):
+            check_source(str(place))
 
 
 @pytest.mark.parametrize(("name", "file", "content"), FILES)

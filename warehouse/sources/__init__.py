@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.errors import InputError, SourceFileError
 from slackwater.warehouse.plugins import Registry
 
 if TYPE_CHECKING:
@@ -43,10 +45,26 @@ __all__ = ["LIVE_SOURCES", "SOURCES"]
 
 
 def check_source(name: str) -> None:
-    """Raise `InputError` with the known names if no file source has this name."""
-    if name not in SOURCES:
-        raise InputError(
-            f"source {name!r}",
-            expected=f"one of {', '.join(sorted(SOURCES.known()))}",
-            remedy="see `slackwater ingest --list`",
-        )
+    """Raise `InputError` if no file source has this name; for a file in place of the name it says which sources read it."""
+    if name in SOURCES:
+        return
+    path = Path(name)
+    commands = [f"`slackwater ingest {source} {quote(name)}`" for source in SOURCES if _reads(source, path)]
+    raise InputError(
+        f"file {name!r} without its source" if path.exists() else f"source {name!r}",
+        expected=f"one of {', '.join(sorted(SOURCES.known()))}",
+        remedy=" or ".join(commands) or "see `slackwater ingest --list`",
+    )
+
+
+def _reads(source: str, path: Path) -> bool:
+    """Return whether a source reads a file, or a file of a folder."""
+    from slackwater.warehouse.sources.files.reading import FileSource
+
+    reader = SOURCES[source]
+    if not path.exists() or not isinstance(reader, FileSource):
+        return False
+    try:
+        return bool(reader.files([path])) if path.is_dir() else reader.recognised(path)
+    except (SourceFileError, OSError):
+        return False
