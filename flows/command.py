@@ -412,17 +412,14 @@ class QueryAt(Query):
         This is ``--at`` and False, or the time of the newest observation and True. Raises `MarketError` on a warehouse
         without observations.
         """
-        from slackwater.warehouse.errors import MarketError
+        from slackwater.warehouse.errors import no_observations
         from slackwater.warehouse.observations import observed_span
 
         if self.time is not None:
             return self.time, False
         _, last = observed_span(store)
         if last is None:
-            raise MarketError(
-                "the warehouse has no observations",
-                remedy="add observations with `slackwater run` or `slackwater ingest`",
-            )
+            raise no_observations()
         return last, True
 
 
@@ -726,7 +723,9 @@ def _refused(error: CycloptsError) -> str:
     """Return a refused command line in a sentence without its full stop."""
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected {', '.join(map(repr, error.unused_tokens or []))}; expected no further argument"
-    return " ".join(str(error).split()).rstrip(".")
+    return (
+        " ".join(str(error).split()).partition(" Available commands:")[0].rstrip(".")
+    )  # the help has all of them
 
 
 def _function(path: str) -> Callable[..., Any]:

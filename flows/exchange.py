@@ -193,7 +193,7 @@ def markets(
     from slackwater.flows.following import step_of
     from slackwater.flows.ledger.jobs import stored_jobs
     from slackwater.warehouse.asof import contradicting_sources
-    from slackwater.warehouse.errors import MarketError
+    from slackwater.warehouse.errors import READ_SOME, MarketError
 
     if job is not None:
         if patterns:
@@ -229,6 +229,8 @@ def markets(
             expected="part of the name or source of a market, or a shell pattern such as aws/*/*/p4d.24xlarge",
             remedy="`slackwater markets` lists them",
         )
+    if not known:
+        notes.append(READ_SOME)
     title = f"Markets ({len(rows):,} of {known:,})" if patterns else "Markets"
     table = Table(title, rows, MARKET_COLUMNS, most=MOST_LISTED, more=FEWER)
     return Answer(title="Markets", value=value, blocks=[table], notes=notes)

@@ -10,7 +10,7 @@ from typing import Any
 
 from slackwater.warehouse.documents import VALID_JOB, names_file, read_toml
 from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
-from slackwater.warehouse.sources import check_source
+from slackwater.warehouse.sources import SOURCES, check_source
 
 #: Time parameters -> option names.
 TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline"}
@@ -36,8 +36,9 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
             check_written(text, TIMES[name])
         if name in TOML_FILES and isinstance(text, Path):
             read_toml(text, TOML_FILES[name], expected="valid TOML")
-    if command == "ingest" and arguments.get("source"):
+    if command == "ingest" and arguments.get("source") and not arguments["list_sources"]:
         check_source(arguments["source"])
+        _check_files(arguments["source"], arguments["paths"])
     if models := [*filter(None, [arguments.get("model")]), *(arguments.get("models") or ())]:
         _check_predictors(models)
     if arguments.get("policy"):
@@ -60,6 +61,16 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     if isinstance(market, str) and session is not None and command in BY_MARKET:
         _check_market(market, session)
     _check_forms(command, arguments)
+
+
+def _check_files(source: str, paths: Sequence[Path]) -> None:
+    """Raise `InputError` if a source that reads files gets none."""
+    if not paths and SOURCES[source].has_files:
+        raise InputError(
+            f"no file of the source {source!r} given",
+            expected="files, folders, or - for standard input",
+            remedy=f"`slackwater ingest {source} FILE`",
+        )
 
 
 def _check_predictors(names: Sequence[object]) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 
 class SlackwaterError(Exception):
@@ -92,6 +93,15 @@ def unknown_job(name: str, known: Sequence[str]) -> JobError:
         expected=f"a known job ({', '.join(known[:5]) or 'none'})",
         remedy="`slackwater job list`",
     )
+
+
+#: The commands that put observations into a warehouse.
+READ_SOME: Final = "read a price history with `slackwater ingest`, or simulate markets with `slackwater run`"
+
+
+def no_observations() -> MarketError:
+    """Return the error for a warehouse without observations."""
+    return MarketError("the warehouse has no observations", remedy=READ_SOME)
 
 
 def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> MarketError:

@@ -21,7 +21,7 @@ from slackwater.forecasting.predictor import Outlook, Panel
 from slackwater.forecasting.quantiles import Forecast, Variable
 from slackwater.forecasting.series import Series, series_of, slot_at
 from slackwater.warehouse.asof import HELD_CONSTANT
-from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.errors import MarketError, no_observations
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from slackwater.warehouse.issued import read_vintages, vintage_times
 from slackwater.warehouse.observations import list_markets
@@ -99,9 +99,11 @@ def measured_panels(
     Raises `MarketError` if no market matches or no series can be tested, with the reasons.
     """
     rows = [row for row in rows_of(list_markets(store)) if choice.matches(row)]
+    if not rows and not choice.market:
+        raise no_observations()
     if not rows:
         raise MarketError(
-            f"no market matches {choice.market!r}" if choice.market else "the warehouse has no observations",
+            f"no market matches {choice.market!r}",
             expected="a glob on provider/region/zone/instance_type",
             remedy="`slackwater markets` lists the known ones",
         )

@@ -27,7 +27,14 @@ def feeds(*, session: Query = Query()) -> Answer:
         with session.reading() as store:
             last = last_fetches(store)
     rows = [_row(name, feed, last.get(name)) for name, feed in _all_feeds(session.config, last)]
-    return Answer(title="Live feeds", value={"feeds": rows}, blocks=[Table("Live feeds", rows, COLUMNS)])
+    notes = (
+        []
+        if rows
+        else ["[[feeds]] in slackwater.toml names a live source; docs/live-sources.md has an example of each"]
+    )
+    return Answer(
+        title="Live feeds", value={"feeds": rows}, blocks=[Table("Live feeds", rows, COLUMNS)], notes=notes
+    )
 
 
 def _all_feeds(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:

@@ -463,6 +463,10 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     blocks: list[Block] = [*notes, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
+    elif not known:
+        blocks.append(
+            Notes(["`slackwater init --job` writes a job file, and `slackwater job add FILE` adds the job"])
+        )
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
 
 

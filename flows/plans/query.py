@@ -26,7 +26,7 @@ from slackwater.flows.turn.markets.places import (
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import names_file
-from slackwater.warehouse.errors import MarketError, SlackwaterError
+from slackwater.warehouse.errors import SlackwaterError, no_observations
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets, observed_sources
 from slackwater.warehouse.store.connection import Store
@@ -70,14 +70,8 @@ def observed_markets(store: Store) -> list[dict[str, Any]]:
     """Return the listing of markets; raises `MarketError` on a warehouse without observations."""
     rows = rows_of(list_markets(store))
     if not rows:
-        raise _no_observations()
+        raise no_observations()
     return rows
-
-
-def _no_observations() -> MarketError:
-    return MarketError(
-        "the warehouse has no observations", remedy="read some with `slackwater ingest` or `slackwater run`"
-    )
 
 
 def usual_moment(
@@ -197,7 +191,7 @@ def named_moment(
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
     if not observed_sources(store):  # before a name that is unknown for the same reason
-        raise _no_observations()
+        raise no_observations()
     if names_file(job):
         request = read_request(Path(job))
         stored = next((job for job in stored_jobs(store) if _is_same(request, job)), None)

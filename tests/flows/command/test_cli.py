@@ -93,6 +93,7 @@ def test_a_user_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, words, 
     ("words", "part"),
     [
         (("plan", "no-such-job"), "no observations"),
+        (("accuracy",), "no observations; read a price history with `slackwater ingest`"),
         (("report",), "no run"),
         (("job", "show", "no-such-job"), "no-such-job"),
     ],
@@ -103,6 +104,27 @@ def test_an_empty_warehouse_is_told_from_none(tmp_path, monkeypatch, words, part
     code, _, err = call(*words)
     assert code == 2
     assert part in err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("markets",), "read a price history with `slackwater ingest`"),
+        (("job", "list"), "`slackwater init --job` writes a job file"),
+        (("feeds",), "[[feeds]] in slackwater.toml names a live source"),
+    ],
+)
+def test_an_empty_list_names_the_next_step(tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    open_store("slackwater.duckdb").close()
+    code, out, _ = call(*words)
+    assert code == 0
+    assert part in " ".join(out.split())
+
+
+def test_an_unknown_command_is_named_alone():
+    code, _, err = call("foo")
+    assert (code, err) == (2, 'slackwater: Unknown command "foo"; see `slackwater --help`\n')
 
 
 def test_a_damaged_warehouse_is_named(tmp_path):

@@ -48,6 +48,8 @@ REFUSED = [
     (("accuracy", "--model", "nix"), "predictor 'nix'"),
     (("ingest", "nix", "broken.toml"), "source 'nix'"),
     (("ingest", "aws", "nix.json"), "no file or folder nix.json"),
+    (("ingest", "aws"), "no file of the source 'aws' given; expected files, folders, or -"),
+    (("ingest", "broken.toml"), "file 'broken.toml' without its source"),
     (
         ("forecast", "--market", "aws/x/y/z"),
         "market 'aws/x/y/z' has no observations; expected a market that was ingested",
