@@ -65,12 +65,12 @@ def words() -> str:
             *_words_section(
                 "Forecast errors of a turn",
                 "`accuracy` of `slackwater run --json`, and the page of a turn.",
-                _typed_dict_words(forms.TurnError),
+                _form_words("TurnError"),
             ),
             *_words_section(
                 "The accuracy report",
                 "`slackwater accuracy`: by market, by class of markets, and pooled over all.",
-                {**_typed_dict_words(forms.MarketMeasures), **_typed_dict_words(forms.ClassMeasures)},
+                _form_words("MarketMeasures", "ClassMeasures"),
             ),
             *_alarms(),
         ]
@@ -90,10 +90,12 @@ def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
     return {name: (one.label if one.heading else "", one.words) for name, one in fields.items()}
 
 
-def _typed_dict_words(form: Any) -> dict[str, tuple[str, str]]:
-    """Return heading and description of the keys of a `TypedDict`; raises `KeyError` for a key without one."""
-    keys: Mapping[str, Mapping[str, Any]] = forms.schema_of(form)["properties"]
-    return {name: (HEADINGS.get(name, ""), one["description"]) for name, one in keys.items()}
+def _form_words(*names: str) -> dict[str, tuple[str, str]]:
+    """Return heading and description of the keys of forms; raises `ValueError` for a key without a description."""
+    fields = {key: field for name in names for key, field in forms.form(name).items()}
+    if bare := [key for key, field in fields.items() if not field.words]:
+        raise ValueError(f"{bare[0]} has no description")
+    return {key: (HEADINGS.get(key, ""), field.words) for key, field in fields.items()}
 
 
 def _words_section(heading: str, about: str, rows: Mapping[str, tuple[str, str]]) -> Iterator[str]:
