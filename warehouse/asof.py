@@ -39,9 +39,6 @@ from slackwater.warehouse.sources.contract import Conventions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
 
-# ---
-# Choice of the series of a market: sources by trust, products by preference, using known rows only (M1.2).
-
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
 GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal gaps (M1.3)

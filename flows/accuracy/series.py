@@ -27,9 +27,6 @@ from slackwater.warehouse.issued import read_vintages, vintage_times
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# The series on which accuracy is measured: every measured variable of every market and source, as panels (M1.2, M6.5).
-
 VARIABLES: tuple[Variable, ...] = ("count", "price")
 #: Minimum number and share of observed slots in either half of a series.
 LEAST_SLOTS = 48

@@ -30,9 +30,6 @@ from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
-# ---
-# The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
-
 _DAY = pd.Timedelta(days=1)
 SIMULATED: Final = "simulated:"  # Prefix of the sources of simulated markets
 

@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from slackwater.flows.renting.command import RentalRequest
 
 
-# ---
-# Job types in a TOML file, and the `JobType` values built from them (M8.1).
-
 EXAMPLE = "see examples/types.toml"
 Width = Annotated[float, Field(ge=1, le=1e6)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e9)]

@@ -63,9 +63,6 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# Markets of the warehouse that a request could run on: known GPUs, recent observations (M9.1, M1.2).
-
 
 def followed_of(offer: Offer) -> FollowedMarket:
     """Return the market of an offer as turns follow it."""

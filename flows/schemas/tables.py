@@ -186,10 +186,6 @@ def _words_of(*measures: str) -> dict[str, str]:
     return {name: declared[name].words for name in measures}
 
 
-# ---
-# The views as sources of dbt.
-
-
 def dbt_sources() -> str:
     """Return the views as sources of dbt (YAML): descriptions, and a test for every key."""
     lines = [

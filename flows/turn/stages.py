@@ -40,9 +40,6 @@ from slackwater.warehouse.times import steady_seconds
 
 SCORED_TOGETHER = 24  # Number of ended jobs whose outcomes are stored together: half a minute of work
 
-# ---
-# Stages of ascending turns of one warehouse, computed together: a live turn is one, a backfill many.
-
 
 def forecast_turns(
     turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES

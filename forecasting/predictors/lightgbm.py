@@ -47,9 +47,6 @@ from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.amounts import plural
 
-# ---
-# Estimations shared by several predictors: computed once per panel and process (ours).
-
 T = TypeVar("T")
 
 
@@ -88,9 +85,6 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
     description = np.frombuffer(repr(words).encode(), dtype=np.uint8)
     return (description, series.values, series.companion, series.upper, series.newest, series.within)
 
-
-# ---
-# LightGBM for counts: trees over all markets of a source correct the odds of "at least n" (M6.2).
 
 # ---
 # Features of the count model: one row per slot and threshold n, for the event "at least n" (M6.2).
@@ -374,9 +368,6 @@ def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np
     share = np.where(right == left, 1.0, (every - thresholds[left]) / gap)
     return np.asarray(least[..., left] * (1.0 - share) + least[..., right] * share)
 
-
-# ---
-# LightGBM for prices: whether, in which direction and how far the price moves, from all markets of a source (M6.2).
 
 # ---
 # Features of the price model for a pair of origin and step, and the training pairs (M6.2).

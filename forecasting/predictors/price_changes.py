@@ -156,9 +156,6 @@ def _moved(level: np.ndarray, width: int) -> np.ndarray:
 
 
 # ---
-# Price model: a renewal process of changes with the times and sizes of the next changes (M6.2, ours).
-
-# ---
 # Distribution of the next changes given the last: a kernel estimate over the changes of a panel (M6.2).
 #
 # Today's spot prices mostly continue in the direction and at the pace of their last changes; auction prices jump and return. Both

@@ -34,9 +34,6 @@ from slackwater.optimization.replay.run import catch_up, checked
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import why_raised
 
-# ---
-# Allocation of spot: a pure function of the value of each job with fewer instances.
-
 ROUNDING = 1e-9  # Share of the value at stake by which an allocation must exceed another to replace it
 ROUNDS = 20  # Maximal number of rounds in which every multi-market job is reassigned to its best market
 

@@ -33,9 +33,6 @@ from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.history import History, Market
 
-# ---
-# Markets in which a request could run: the GPUs of their instances and their recent spot data (M9.1, M1.2).
-
 EACH_KIND = 2  # Number of markets per GPU model and GPUs per instance that are examined in detail
 
 
