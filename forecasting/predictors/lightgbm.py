@@ -619,7 +619,7 @@ class FittedBoostedPrice:
         pairs = known_pairs(self.process, series, state, origins, steps)
         chances = np.exp(pairs.ways + np.asarray(way.predict(pairs.rows, raw_score=True, num_threads=1)))
         chances /= chances.sum(axis=1, keepdims=True)
-        against, onwards = (self._sizes(pairs, one) for one in (AGAINST, ONWARDS))
+        against, onwards = (self._sizes(pairs, direction) for direction in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
         change = distribution_quantiles(
             falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),
