@@ -22,10 +22,11 @@ from slackwater.optimization.moving.definition import MarketsView, in_one_market
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.ahead import PolicyPlan, Present, simulate_ahead
-from slackwater.optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
+from slackwater.optimization.replay.run import Case, PlanMemo, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import world_terms
+from slackwater.studies.replays import replay_batch, replay_pool
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
@@ -138,7 +139,7 @@ def look_ahead() -> float:
 
 def cold(*, empty: bool) -> float:
     """Return wall seconds of a new process that replays the pool once, including imports."""
-    code = "from benchmarks.replay import case; from slackwater.optimization.replay.run import replay_batch; "
+    code = "from benchmarks.replay import case; from slackwater.studies.replays import replay_batch; "
     code += (
         "from slackwater.optimization.policies.pool import load_pool; replay_batch([case(0)], load_pool())"
     )

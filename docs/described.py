@@ -65,12 +65,12 @@ def words() -> str:
             *_words_section(
                 "Forecast errors of a turn",
                 "`accuracy` of `slackwater run --json`, and the page of a turn.",
-                _typed_dict_words(forms.TurnError),
+                _form_words("TurnError"),
             ),
             *_words_section(
                 "The accuracy report",
                 "`slackwater accuracy`: by market, by class of markets, and pooled over all.",
-                {**_typed_dict_words(forms.MarketMeasures), **_typed_dict_words(forms.ClassMeasures)},
+                _form_words("MarketMeasures", "ClassMeasures"),
             ),
             *_alarms(),
         ]
@@ -87,13 +87,15 @@ def _alarms() -> Iterator[str]:
 
 
 def _field_words(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
-    return {name: (one.label if one.heading else "", one.words) for name, one in fields.items()}
+    return {name: (field.label if field.heading else "", field.words) for name, field in fields.items()}
 
 
-def _typed_dict_words(form: Any) -> dict[str, tuple[str, str]]:
-    """Return heading and description of the keys of a `TypedDict`; raises `KeyError` for a key without one."""
-    keys: Mapping[str, Mapping[str, Any]] = forms.schema_of(form)["properties"]
-    return {name: (HEADINGS.get(name, ""), one["description"]) for name, one in keys.items()}
+def _form_words(*names: str) -> dict[str, tuple[str, str]]:
+    """Return heading and description of the keys of forms; raises `ValueError` for a key without a description."""
+    fields = {key: field for name in names for key, field in forms.form(name).items()}
+    if bare := [key for key, field in fields.items() if not field.words]:
+        raise ValueError(f"{bare[0]} has no description")
+    return {key: (HEADINGS.get(key, ""), field.words) for key, field in fields.items()}
 
 
 def _words_section(heading: str, about: str, rows: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -189,16 +191,16 @@ def schema() -> str:
         for heading, some in (("Views", tables.VIEWS), ("Tables", TABLES)):
             relations = tables.relations(some)
             lines += [f"## {heading}", "", *_index(relations), ""]
-            for name, one in relations.items():
-                lines += _relation_section(store, name, one)
+            for name, relation in relations.items():
+                lines += _relation_section(store, name, relation)
         return "\n".join(lines)
 
 
 def _index(some: Mapping[str, tables.Relation]) -> Iterator[str]:
     yield from ("| name | key of a row | joins |", "| --- | --- | --- |")
-    for name, one in some.items():
+    for name, relation in some.items():
         joins = ", ".join(f"[{needed}](#{needed})" for needed in _joins(name))
-        yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in one.key)} | {joins} |"
+        yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in relation.key)} | {joins} |"
 
 
 def _joins(name: str) -> list[str]:
@@ -208,10 +210,10 @@ def _joins(name: str) -> list[str]:
     return []
 
 
-def _relation_section(store: Store, name: str, one: tables.Relation) -> Iterator[str]:
+def _relation_section(store: Store, name: str, relation: tables.Relation) -> Iterator[str]:
     kinds: dict[str, Any] = {str(row[0]): row[1] for row in store.execute(f"DESCRIBE {name}")}
-    yield from (f"### {name}", "", one.words, "", "| column | type | meaning |", "| --- | --- | --- |")
-    for column, words in one.columns.items():
+    yield from (f"### {name}", "", relation.words, "", "| column | type | meaning |", "| --- | --- | --- |")
+    for column, words in relation.columns.items():
         kind = str(kinds[column]).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
         yield f"| `{column}` | {kind} | {words.replace('|', '/')} |"
     yield ""

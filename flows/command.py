@@ -514,7 +514,7 @@ def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
 class Answer:
     """Result of a command.
 
-    ``value`` is the JSON object; objects for other programs have a form in `slackwater.flows.schemas.forms`. ``about`` (a line),
+    ``value`` is the JSON object; objects for other programs have a form in ``flows/schemas/data/forms.toml``. ``about`` (a line),
     ``banner``, ``blocks`` and ``notes`` are displayed in this order. The blocks ``shown`` were already printed by
     `Output.show`; a page contains them before ``blocks``. ``page`` returns a different page, if set (a text is HTML).
     ``exit_code`` is the exit code of the program.

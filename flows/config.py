@@ -130,10 +130,6 @@ class Sink(Section):
         return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
-# ---
-# Live feeds.
-
-
 class Feed(Section):
     """Live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, the interval between fetches, and options of the source."""
 
@@ -167,10 +163,6 @@ class Feed(Section):
         return self
 
 
-# ---
-# Drivers of `slackwater act`.
-
-
 class DriverSettings(Section):
     """Driver of `slackwater act`, ``[[drivers]]`` in ``slackwater.toml``: where the instances of some jobs are launched."""
 
@@ -178,10 +170,6 @@ class DriverSettings(Section):
     kind: str = Field(description="kind of driver, or module:Name of a package")
     jobs: tuple[str, ...] = setting(("*",), "jobs, by shell patterns; a job has the first driver that fits")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the kind")
-
-
-# ---
-# On-demand prices given by the user.
 
 
 class OnDemandSettings(Section):
@@ -203,10 +191,6 @@ class OnDemandSettings(Section):
                 f"market {self.market!r}: expected usd = PRICE or on_demand = false, and not both"
             )
         return self
-
-
-# ---
-# Bounds of plausible observations; rows beyond them are stored as rejected.
 
 
 class BoundSettings(Section):

@@ -29,9 +29,6 @@ from slackwater.warehouse.plugins import has_extra, lacks_extra
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import steady_seconds
 
-# ---
-# Names of the files of decisions.
-
 #: File names valid on every file system; longer names and names with other characters are shortened and marked.
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _MARK = re.compile(r"-[0-9a-f]{12}")  # End of marked names; unmarked names must not end like this

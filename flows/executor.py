@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from slackwater.flows.payload import packed, results_of, run_packed
-from slackwater.optimization.fan import Fan, end_with, in_turn, use_elsewhere
+from slackwater.optimization.fan import Fan, end_with, in_turn
 from slackwater.warehouse.errors import SettingsError, WorkerError
 from slackwater.warehouse.plugins import require_extra
 
@@ -179,13 +179,6 @@ def _client(executor: Executor) -> Client:
             ) from error
     atexit.register(client.close)
     return client
-
-
-def use_chosen_executor() -> None:
-    """Let replays of studies run on the Dask cluster that the environment selects, if it selects one."""
-    executor = chosen_executor()
-    if executor.kind == "dask":
-        use_elsewhere(_in_parcels(_DaskSubmit(executor), executor.workers, (), whole=False))
 
 
 def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:

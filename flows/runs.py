@@ -186,7 +186,7 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
         given = _parameters()
         try:
             if "start" in given:
-                times = [utc_time(_time(given[one])) for one in ("start", "end")]
+                times = [utc_time(_time(given[key])) for key in ("start", "end")]
             elif slots:
                 file = None if given.get("settings") is None else Path(given["settings"])
                 if is_deployed():

@@ -39,9 +39,6 @@ from slackwater.warehouse.sources.contract import Conventions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
 
-# ---
-# Choice of the series of a market: sources by trust, products by preference, using known rows only (M1.2).
-
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
 GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal gaps (M1.3)
@@ -1047,15 +1044,15 @@ class MovingReader(Reader):
     def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, for all times of the span at once."""
         unread = self._not_known(markets)
-        fitting = [one for one in unread if self._fits(one[1])]
+        fitting = [pair for pair in unread if self._fits(pair[1])]
         ages = {grid.price_age() for _, grid in fitting}
         for age in ages:
             lacking = {market for market, grid in fitting if grid.price_age() == age}
-            self._fetch_times([one for one in lacking if (one, age) not in self._at_times], age)
+            self._fetch_times([market for market in lacking if (market, age) not in self._at_times], age)
         rest = []
         for market, grid in unread:
             found = self._at_times.get((market, grid.price_age())) if self._fits(grid) else None
-            if found is None or any(one.sid in self._late for own in found.values() for one in own):
+            if found is None or any(row.sid in self._late for own in found.values() for row in own):
                 rest.append((market, grid))
             else:
                 self._known[market, grid] = found.get(grid.last_us, [])

@@ -1,4 +1,4 @@
-"""Columns of observations, declared once: a `Column` for each column of a source's rows.
+"""Columns of observations, declared once, in ``data/columns.toml``: a `Column` for each column of a source's rows.
 
 The frames of sources, the columns recognised in tables, the casting and checking of rows, the
 reasons for rejecting them, the tables and views of the warehouse and their descriptions follow from
@@ -9,13 +9,15 @@ warehouse whose tables differ from the declaration is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from string import Template
+from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
 from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
+from slackwater.warehouse.documents import read_data
 
 Kind = Literal["price", "availability"]
 Type = Literal["text", "time", "number", "whole", "flag", "word"]
@@ -95,6 +97,11 @@ class Column:
     words: str
     view_words: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for an unknown kind, role or type."""
+        if not {*self.kinds} <= {*BOTH} or self.role not in get_args(Role) or self.type not in get_args(Type):
+            raise ValueError(f"column {self.name}: {self.kinds}, role {self.role}, type {self.type}")
+
     @property
     def alias(self) -> str:
         """Name of the cast value in the SQL that checks rows."""
@@ -118,17 +125,6 @@ class Reason:
     by_value: bool = False
 
 
-def _escape_braces(pattern: str) -> str:
-    """Return a regular expression for use in a `Check`, whose braces mark parameters."""
-    return pattern.replace("{", "{{").replace("}", "}}")
-
-
-def _of_words(code: str, pattern: str, words: str) -> Check:
-    return Check(
-        code=code, words=words, test=f"NOT regexp_full_match({{value}}, '(?i){_escape_braces(pattern)}')"
-    )
-
-
 #: Maximum length of a name in characters; the names of all known providers are much shorter.
 LONGEST_NAME: Final = 200
 #: Regular expression for control and formatting characters and line ends.
@@ -136,383 +132,45 @@ UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Kinds of counts: launch tests, running instances, listed offers; a placement score is not a count
 #: of instances.
 COUNT_KINDS: Final = ("probe", "held", "offers", "score")
-#: Regular expressions for accepted modes, units and currencies: a spot price in USD per instance-hour.
-_SPOT = (
-    "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
-    "|true|yes|t|y|1"  # of a column such as is_spot
-)
-_INSTANCE_HOUR = (
-    "((usd|us)?[ _$]*(per|/)?[ _]*)?(1[ _]*)?((instance|vm|machine|node|server)s?)?[ _/-]*"
-    "(per[ _]*)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
-)
-_US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
-
-_WHOLE = "({value} IS NOT NULL AND isfinite({value}) AND {value} = floor({value}) AND {value} >= 0)"
-_NOT_TIME = Check(
-    code="not_time", words="is not a time", test="NOT {empty} AND ({value} IS NULL OR NOT isfinite({value}))"
-)
-_NO_ZONE = Check(
-    code="no_zone", words="names no time zone", test="coalesce({zoneless}, FALSE)", needs="no_zone"
-)
 FUTURE: Final = "future"  # Code of the reason for rows dated after they were read
-_FUTURE = Check(
-    code=FUTURE,
-    words="is in the future",
-    more=", more than {1} after it was read",
-    parameter="'{ahead}'",
-    test="{value} > CAST('{latest}' AS TIMESTAMPTZ)",
-    needs="clock",
-)
-_NOT_WHOLE = Check(
-    code="not_whole", words="is not a whole number >= 0", test=f"NOT {{absent}} AND NOT {_WHOLE}"
-)
-_TOO_MANY = Check(
-    code="too_many",
-    words=f"is more than {LARGEST_COUNT:,} instances",
-    test=f"{{value}} > {LARGEST_COUNT} AND NOT isnan({{value}})",
-)
-# Names are shown on terminals and used in paths and by other programs.
-_NAMED = (
-    Check(
-        code="unprintable",
-        words="contains a character that cannot be printed",
-        test=f"regexp_matches({{value}}, '{_escape_braces(UNPRINTABLE)}')",
-    ),
-    Check(code="long", words=f"is longer than {LONGEST_NAME}", test=f"length({{value}}) > {LONGEST_NAME}"),
-)
-# "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
-_OF_A_MARKET = (
-    Check(code="separator", words="contains / or @", test="contains({value}, '/') OR contains({value}, '@')"),
-    *_NAMED,
-)
+_CONSTANTS: Final = {
+    "LONGEST_NAME": LONGEST_NAME,
+    "LARGEST_COUNT": LARGEST_COUNT,
+    "COUNT_LIMIT": f"{LARGEST_COUNT:,}",
+    "SHORTEST_GAP": SHORTEST_GAP,
+    "LONGEST_GAP": LONGEST_GAP,
+    "COUNT_KINDS": ", ".join(COUNT_KINDS),
+    "COUNT_KINDS_SQL": ", ".join(map(repr, COUNT_KINDS)),
+}
 
 
-def _missing(name: str, test: str = "{empty}") -> Check:
-    return Check(code="missing", sentence=f"no {name}", test=test)
+def _declared() -> tuple[Column, ...]:
+    """Return the columns of ``data/columns.toml``."""
+    data = read_data(__package__, "columns")
+    patterns = data["patterns"] | {"UNPRINTABLE": UNPRINTABLE}
+    # The braces of a pattern are no parameters of a `Check`.
+    escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in patterns.items()}
+    constants = _CONSTANTS | escaped
 
+    def check(row: Mapping[str, Any] | str) -> Check:
+        if isinstance(row, str):
+            return check(data["checks"][row])
+        filled: dict[str, Any] = {
+            key: Template(value).substitute(constants) if isinstance(value, str) else value
+            for key, value in row.items()
+        }
+        return Check(**filled)
 
-def _identity(name: str, *names: str, words: str) -> Column:
-    return Column(
-        name=name,
-        kinds=BOTH,
-        role="identity",
-        type="text",
-        nullable=False,
-        names=(name, *names),
-        checks=(_missing(name, "{value} IS NULL"), *(_NAMED if name == "source" else _OF_A_MARKET)),
-        words=words,
-    )
+    def column(row: Mapping[str, Any]) -> Column:
+        lists = {key: tuple(row.get(key, default)) for key, default in (("kinds", BOTH), ("names", ()))}
+        aside = {"set_aside": check(row["set_aside"])} if "set_aside" in row else {}
+        return Column(**{**row, **lists, **aside, "checks": tuple(map(check, row.get("checks", ())))})
 
+    return tuple(map(column, data["columns"]))
 
-#: On-demand price of the row, else the lowest list price of the type; null if neither is known.
-_LOWEST_ON_DEMAND = "CASE WHEN (isfinite({value}) AND {value} > 0) THEN {value} ELSE lowest_listed_usd END"
-_ON_DEMAND_OR_LISTED = "CASE WHEN (isfinite({value}) AND {value} > 0) THEN {value} ELSE listed_usd END"
 
 #: Every column of the rows of sources, in their order, which is also the order of checks, tables and views.
-COLUMNS: Final[tuple[Column, ...]] = (
-    _identity("source", words="Source of the observations of the market"),
-    _identity("provider", "cloud", "cloud_provider", "vendor", words="Cloud provider"),
-    _identity("region", "region_name", "region_code", words="Region of the provider"),
-    _identity("zone", "availability_zone", "az", words="Zone of the region"),
-    _identity(
-        "instance_type", "machine_type", "vm_size", "arm_sku_name", "instance", words="Type of the instances"
-    ),
-    Column(
-        name="product",
-        kinds=("price",),
-        role="identity",
-        type="text",
-        names=("product", "product_description", "os", "operating_system", "platform"),
-        checks=_NAMED,
-        words="Product that the price applies to, as named by the provider",
-    ),
-    Column(
-        name="observed_at",
-        kinds=BOTH,
-        role="time",
-        type="time",
-        nullable=False,
-        names=("timestamp", "observed_at", "time", "datetime", "date", "ts"),
-        checks=(
-            _missing("observed_at"),
-            Check(code="not_time", words="is not a time", test="{value} IS NULL OR NOT isfinite({value})"),
-            Check(
-                code="outside",
-                words="is outside 1900..2200",
-                # Compared as times: extracting the year is slower.
-                test="{value} < CAST('1900-01-01' AS TIMESTAMPTZ) "
-                "OR {value} >= CAST('2201-01-01' AS TIMESTAMPTZ)",
-            ),
-            _NO_ZONE,
-            _FUTURE,
-        ),
-        words="Time of the observation, UTC",
-    ),
-    Column(
-        name="price_usd",
-        kinds=("price",),
-        role="value",
-        type="number",
-        unit="USD per instance-hour",
-        nullable=False,
-        names=(
-            "spot_price_usd_per_hour",
-            "spot_price",
-            "spot_price_usd",
-            "spot_usd_per_hour",
-            "spot_usd",
-            "price_usd",
-        ),
-        checks=(
-            _missing("price_usd"),
-            Check(code="not_number", words="is not a number", test="{value} IS NULL"),
-            Check(code="not_finite", words="is not finite", test="NOT isfinite({value})"),
-            Check(code="negative", words="is negative", test="{value} < 0"),
-            Check(code="placeholder", words="is a placeholder, not a price", test="{value} = 0"),
-        ),
-        words="Spot price",
-    ),
-    Column(
-        name="on_demand_usd",
-        kinds=("price",),
-        role="compared",
-        type="number",
-        unit="USD per instance-hour",
-        names=(
-            "on_demand_price_usd_per_hour",
-            "on_demand_price",
-            "on_demand_price_usd",
-            "on_demand_usd_per_hour",
-            "on_demand_usd",
-            "on_demand",
-            "list_price",
-        ),
-        checks=(
-            Check(
-                code="far_above",
-                words="is far above on-demand",
-                more=": more than {1}",
-                parameter="concat('{times:g} times ', listed_usd)",
-                test="{value} > {times!r} * listed_usd AND isfinite({value})",
-                needs="list_price",
-            ),
-            Check(
-                code="far_above",
-                column="price_usd",
-                words="is far above on-demand",
-                more=": more than {1}",
-                parameter=f"concat('{{times:g}} times ', {_ON_DEMAND_OR_LISTED})",
-                test=f"{{price_usd}} > {{times!r}} * ({_ON_DEMAND_OR_LISTED})",
-                needs="list_price",
-            ),
-            Check(
-                code="far_below",
-                column="price_usd",
-                words="is far below on-demand",
-                more=": less than {1}",
-                parameter=f"concat('1/{{times:g}} of ', {_LOWEST_ON_DEMAND})",
-                test=f"{{price_usd}} * {{times!r}} < {_LOWEST_ON_DEMAND}",
-                needs="list_price",
-            ),
-        ),
-        usable="isfinite({value}) AND {value} > 0",
-        set_aside=Check(
-            code="not_price",
-            words="is not a price",
-            more=": set aside, the spot price is kept",
-            test="NOT {absent} AND NOT coalesce(isfinite({value}) AND {value} > 0, FALSE)",
-        ),
-        words="On-demand price given by the same source",
-    ),
-    Column(
-        name="available",
-        kinds=("availability",),
-        role="value",
-        type="whole",
-        nullable=False,
-        names=("available", "available_instances", "instances_available", "available_count"),
-        checks=(_missing("available", "{absent}"), _NOT_WHOLE, _TOO_MANY),
-        words="Available instances, or a placement score (kind `score`)",
-        view_words="Available instances",
-    ),
-    Column(
-        name="capacity",
-        kinds=("availability",),
-        role="compared",
-        type="whole",
-        names=("capacity_probed", "capacity", "requested", "instances_requested"),
-        checks=(
-            _NOT_WHOLE,
-            _TOO_MANY,
-            Check(
-                code="above_capacity",
-                column="available",
-                words="is above the capacity",
-                more=" {1}",
-                parameter="{shown}",
-                test="isfinite({value}) AND {available} > {value}",
-            ),
-        ),
-        words="Largest count that the probe can return",
-    ),
-    Column(
-        name="gap_seconds",
-        kinds=("availability",),
-        role="described",
-        type="number",
-        unit="seconds",
-        names=("gap_seconds", "interval_seconds"),
-        checks=(
-            Check(
-                code="not_positive",
-                words="is not a positive number",
-                test="NOT {absent} AND ({value} IS NULL OR NOT isfinite({value}) OR {value} <= 0)",
-            ),
-            Check(
-                code="not_gap",
-                words="is not within a second and a year",
-                test=f"{{value}} NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP} AND NOT isnan({{value}})",
-            ),
-        ),
-        words="Nominal sampling interval of the source",
-    ),
-    Column(
-        name="kind",
-        kinds=("availability",),
-        role="described",
-        type="word",
-        names=("kind",),
-        checks=(
-            Check(
-                code="none_of",
-                words=f"is none of {', '.join(COUNT_KINDS)}",
-                test=f"{{value}} NOT IN ({', '.join(map(repr, COUNT_KINDS))})",
-                by_value=True,
-            ),
-        ),
-        words="`probe`, `held`, `offers`, or `score`, a placement score instead of a count",
-        view_words="`probe`, `held` or `offers`",
-    ),
-    Column(
-        name="truncated",
-        kinds=("availability",),
-        role="compared",
-        type="flag",
-        names=("truncated",),
-        checks=(
-            Check(code="not_flag", words="is not true or false", test="NOT {empty} AND {value} IS NULL"),
-        ),
-        words="Whether the probe stopped at its capacity, so that more instances may have been available",
-    ),
-    Column(
-        name="mode",
-        kinds=BOTH,
-        role="judged",
-        type="text",
-        names=(
-            "mode",
-            "pricing_model",
-            "price_type",
-            "purchase_option",
-            "purchasing_option",
-            "capacity_type",
-            "rental_type",
-            "lifecycle",
-            "usage_type",
-            "term_type",
-            "provisioning_model",
-            "market_type",
-            "instance_lifecycle",
-            "is_spot",
-            "is_preemptible",
-            "preemptible",
-            "is_interruptible",
-            "interruptible",
-        ),
-        checks=(_of_words("not_spot", _SPOT, "is no spot instance"),),
-        words="How the instance is bought",
-    ),
-    Column(
-        name="unit",
-        kinds=("price",),
-        role="judged",
-        type="text",
-        names=(
-            "unit",
-            "price_unit",
-            "unit_of_measure",
-            "pricing_unit",
-            "price_basis",
-            "pricing_basis",
-            "price_per",
-            "priced_per",
-            "billing_unit",
-            "billing_interval",
-        ),
-        checks=(_of_words("not_hourly", _INSTANCE_HOUR, "is not per instance and hour"),),
-        words="Unit of the price",
-    ),
-    Column(
-        name="currency",
-        kinds=("price",),
-        role="judged",
-        type="text",
-        names=("currency", "currency_code", "price_currency", "billing_currency"),
-        checks=(_of_words("not_usd", _US_DOLLAR, "is not USD"),),
-        words="Currency of the price",
-    ),
-    Column(
-        name="valid_from",
-        kinds=("price",),
-        role="judged",
-        type="time",
-        names=("valid_from", "effective_from", "effective_date", "effective_start_date"),
-        checks=(
-            Check(code="not_time", words="is not a time", test="NOT {empty} AND {value} IS NULL"),
-            Check(
-                code="not_yet",
-                words="is after the time of the price",
-                more=": not yet in force",
-                test="{value} > observed_at",
-            ),
-        ),
-        words="Start of the validity of the price",
-    ),
-    Column(
-        name="valid_until",
-        kinds=("price",),
-        role="judged",
-        type="time",
-        names=("valid_until", "valid_to", "effective_until", "effective_to", "effective_end_date"),
-        checks=(
-            Check(code="not_time", words="is not a time", test="NOT {empty} AND {value} IS NULL"),
-            Check(
-                code="no_longer",
-                words="is not after the time of the price",
-                more=": no longer in force",
-                test="{value} <= observed_at",
-            ),
-        ),
-        words="End of the validity of the price",
-    ),
-    Column(
-        name="known_at",
-        kinds=BOTH,
-        role="time",
-        type="time",
-        names=("known_at",),
-        checks=(
-            _NOT_TIME,
-            Check(code="early", words="is before observed_at", test="{value} < observed_at"),
-            _NO_ZONE,
-            _FUTURE,
-        ),
-        words="Time at which the row became known, UTC; computations as of an earlier time do not read it (M1.2)",
-    ),
-    Column(name="file", kinds=BOTH, role="place", type="text", words="File of the row"),
-    Column(name="line", kinds=BOTH, role="place", type="whole", words="Line of the file"),
-)
-
+COLUMNS: Final = _declared()
 COLUMN: Final = {column.name: column for column in COLUMNS}
 
 
@@ -571,60 +229,7 @@ def _conflict(column: Column) -> str:
 
 
 #: Sentences of the reasons that sources of the product state, by code; {0}, {1} and {2} are what was found.
-STATED: Final[dict[str, str]] = {
-    "line.empty": "empty line",
-    "line.not_utf8": "bytes that are not UTF-8",
-    "line.half_character": "{0} has half a character in it",
-    "line.not_json": "not JSON ({0})",
-    "line.not_object": "not a JSON object",
-    "line.fields": "{0} fields where {1} were expected",
-    "line.open_quote": "a quote opened in line {0} runs over {1} lines",
-    "line.not_count": "not `date, time, count`",
-    "line.not_event": "not `milliseconds,add|remove,node`",
-    "record.not_price": "no record of a spot price",
-    "record.lacks": "record without {0}",
-    "record.lacks_count": "no count of {0} in {1}",
-    "record.not_row": "not a row with fields",
-    "record.not_offer": "not an offer",
-    "record.not_item": "not an item of the price list",
-    "record.not_record": "not a record",
-    "record.not_score": "not a score",
-    "record.not_sku": "not a SKU",
-    "record.nested": "{0} is a list or an object",
-    "record.disagrees": "{0} rows of one market that differ (the option several states how they count)",
-    "record.no_instance": "price of GPUs without the instance that has them",
-    "record.ambiguous_type": "no {0} of an instance type that has several: {1}",
-    "zone.unknown": "unknown zone {0} {1}",
-    "zone.other_cloud": "zone {0} is neither an AWS nor a Google Cloud zone",
-    "answer.more_pages": "NextToken: more pages follow; ask again without --max-items",
-    "probe.interrupted": "the probe round ended with status {0}",
-    "probe.no_result": "zone probed without a result",
-    "size.not_number": "size {0} is not a number followed by x",
-    "count.not_whole": "count is not a whole number",
-    "value.not_number": "{0} is not a number",
-    "value.not_price": "{0} is not a price",
-    "value.placeholder": "{0} 0 is a placeholder, not a price",
-    "value.not_time": "{0} is not a time in ISO 8601 with an offset",
-    "value.not_seconds": "{0} is not a time in seconds since 1970",
-    "value.not_megabytes": "{0} is no size in MB",
-    "value.unparsed": "not a date or number ({0})",
-    "value.unexpected": "{0} {1}, expected {2}",
-    "event.too_late": "event more than a year after the start",
-    "event.added_twice": "event adds a node that is there",
-    "event.removed_twice": "event removes a node that is not there",
-    "offer.other_site": "row from {0}: prices are per instance, not an interruptible offer of Vast.ai",
-    "offer.sizes": "expected 1 to {0} GPUs and at least 0 offers, found {1}",
-    "offer.unmatched": "on-demand offer without an interruptible offer of the same day, country and size",
-    "offer.contradicts": "on-demand offer contradicts another of the same fetch",
-    "offer.repeats": "on-demand offer repeats line {0}",
-    "offer.older": "on-demand offer fetched before line {0}",
-    "offer.differs": "{0} offers of one id that differ",
-    "price.several": "{0} prices of one {1}: {2}",
-    "price.lacks": "no {0}",
-    "price.several_times": "several prices, one of them without effectiveTime",
-    "price.one_time": "several prices of one effectiveTime",
-    "price.one_tier": "several prices of one tier",
-}  # fmt: skip
+STATED: Final[dict[str, str]] = read_data(__package__, "columns")["reasons"]
 _PARAMETER: Final = re.compile(r"\(\{\d\}\)|\{\d\}")
 
 

@@ -50,9 +50,6 @@ from slackwater.warehouse.store.schema import (
 )
 from slackwater.warehouse.times import moment
 
-# ---
-# Export to Parquet files in a folder, which is created completely or not at all.
-
 
 def export_store(
     store: Store,

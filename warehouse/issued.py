@@ -17,9 +17,6 @@ from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.schema import TABLES
 from slackwater.warehouse.times import microseconds, moment, utc_index
 
-# ---
-# Rows of any table: written once, never overwritten, read back by column.
-
 #: Table -> its natural key: a row with the key of a stored row is repeated, even if other columns differ.
 NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     name: rule.key for name, rule in TABLES.items() if not rule.id and not rule.needs

@@ -27,9 +27,6 @@ from slackwater.warehouse.issued import read_vintages, vintage_times
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# The series on which accuracy is measured: every measured variable of every market and source, as panels (M1.2, M6.5).
-
 VARIABLES: tuple[Variable, ...] = ("count", "price")
 #: Minimum number and share of observed slots in either half of a series.
 LEAST_SLOTS = 48
@@ -305,7 +302,7 @@ def _block(
     variable, horizon = series.variable, issued.horizon
     wanted = set(issued.origins[place[0]][place[1]].tolist())
     at = {slot_at(forecast.issued_at, series.step) - series.first_slot: forecast for forecast in forecasts}
-    there = sorted(spot for spot, one in at.items() if spot in wanted and one.horizon >= horizon)
+    there = sorted(spot for spot, forecast in at.items() if spot in wanted and forecast.horizon >= horizon)
     if not there:
         return None
     own = [at[spot] for spot in there]
@@ -315,8 +312,11 @@ def _block(
         which=place[1],
         origins=np.array(there, dtype=np.int64),
         outlook=Outlook(
-            quantiles=np.stack([one.quantiles(variable)[:horizon] for one in own]),
-            mean=np.stack([one.mean(variable)[:horizon] for one in own]),
-            reasons=tuple(one.price_fallback if variable == "price" else one.count_fallback for one in own),
+            quantiles=np.stack([forecast.quantiles(variable)[:horizon] for forecast in own]),
+            mean=np.stack([forecast.mean(variable)[:horizon] for forecast in own]),
+            reasons=tuple(
+                forecast.price_fallback if variable == "price" else forecast.count_fallback
+                for forecast in own
+            ),
         ),
     )

@@ -30,7 +30,7 @@ from slackwater.forecasting.origins import (
 from slackwater.forecasting.predictor import Outlook
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.optimization.replay.run import spread
+from slackwater.optimization.fan import spread
 from slackwater.warehouse.errors import DamagedStoreError, InputError
 from slackwater.warehouse.times import microseconds
 

@@ -27,8 +27,7 @@ def backfill(
         int | None, Field(description="Minutes between slots; by default every slot.")
     ] = None,
     reprocess: Annotated[
-        Reprocess,
-        Field(description="Stages that are made: never tried, those and failed ones, or every one."),
+        Reprocess, Field(description="Stages that are made: never tried, never tried or failed, or all.")
     ] = "missing",
     backwards: Annotated[bool, Field(description="Whether the newest slots come first.")] = False,
     stages: Annotated[

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from slackwater.flows.config import Settings
     from slackwater.flows.engine.turns import Show
 
-# ---
-# Prefect's environment, set before Prefect is imported.
-
 #: Prefect must not start its own server, which would accept any client
 #: (`slackwater.flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
 #: with a write per event a flow stalled for a minute after 1,000 tasks. If SQLite is locked the

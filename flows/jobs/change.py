@@ -32,9 +32,6 @@ from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.warehouse.errors import InputError, JobError
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# The requested terms as a placed request.
-
 
 def with_terms(request: JobRequest, terms: Mapping[str, Any]) -> JobRequest:
     """Return a placed request with new values of some keys (such as ``workload.amount``); raises `JobError` for invalid values."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
@@ -191,7 +191,7 @@ def document(decision: Mapping[str, Any]) -> dict[str, Any]:
     if lacking := [
         name
         for name, value in row.items()
-        if value is None and name in DECISION and type(None) not in get_args(DECISION[name].kind)
+        if value is None and name in DECISION and not DECISION[name].nullable
     ]:
         raise InputError(
             f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",

@@ -12,9 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
-
-from typing_extensions import TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
@@ -39,14 +37,15 @@ HINDSIGHT: Final = "optimum in the slot model"  # Name of the hindsight optimum 
 class Field(Column):
     """A field of a row: its type, its meaning (``words``), and the column that shows it.
 
-    ``limits`` are further keys of its JSON Schema. ``value`` computes it from the state of a job and its
+    ``kind`` is the name of its type (`slackwater.flows.schemas.forms`), "?" after it allows None; ``limits`` are further
+    keys of its JSON Schema. ``value`` computes it from the state of a job and its
     decision; without it, the code that builds the row adds the value. A decision stored before the field was
     introduced has None, so the ``kind`` of a new field allows None. ``column`` marks fields with a separate
     column in the table of decisions; all others are stored in the column ``details``. A field with a
     ``heading`` is shown in the tables named by ``shown``, further to the right with a higher ``place``.
     """
 
-    kind: Any
+    kind: str
     words: str
     heading: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +53,11 @@ class Field(Column):
     column: bool = False
     shown: tuple[str, ...] = (TABLE, JOB)
     place: int = 0
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be None."""
+        return self.kind.endswith("?")
 
 
 def columns_of(
@@ -67,64 +71,12 @@ def columns_of(
         and where in field.shown
         and (
             rows is None
-            or type(None) not in get_args(field.kind)
+            or not field.nullable
             or field.format is risk
             or any(row.get(name) is not None for row in rows)
         )
     ]
     return {name: fields[name] for name in sorted(shown, key=lambda name: fields[name].place)}
-
-
-#: Limits as keys of a JSON Schema.
-TIME: Final = {"format": "date-time"}
-NOT_NEGATIVE: Final = {"minimum": 0}
-POSITIVE: Final = {"exclusiveMinimum": 0}
-SHARE: Final = {"minimum": 0, "maximum": 1}
-
-
-class Keys:
-    """Further keys of the JSON Schema of an annotated type; pydantic calls the method by its name."""
-
-    def __init__(self, **keys: Any) -> None:
-        self.keys = keys
-
-    def __get_pydantic_json_schema__(
-        self, core: Any, handler: Callable[[Any], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Return the schema of the type with these keys."""
-        return {**handler(core), **self.keys}
-
-
-Time = Annotated[str, Keys(**TIME)]
-Count = Annotated[int, Keys(**NOT_NEGATIVE)]
-
-
-class MarketParts(TypedDict):
-    """A market in its parts."""
-
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
-
-
-class PlannedSlot(TypedDict):
-    """Planned instances of a later slot."""
-
-    slot: Time
-    on_demand: Count
-    spot: Count
-
-
-def row_type(fields: Mapping[str, Field]) -> Any:
-    """Return the type of rows with these fields, for pydantic."""
-    kinds = {
-        name: Annotated[
-            field.kind, Keys(**field.limits, **({"description": field.words} if field.words else {}))
-        ]
-        for name, field in fields.items()
-    }
-    return TypedDict("Row", kinds)  # type: ignore[operator]
 
 
 WORRYING, LIKELY = 0.1, 0.5  # Probabilities of missing the deadline from which a decision is marked
@@ -414,21 +366,6 @@ def zone_of(market: str | None) -> str:
 # ---
 # The tables of fields, each a row of ``data/fields.csv``.
 
-#: Types of fields, by the name in the column ``type``, with their limits. "?" after the name allows None; "one of a, b" is a text.
-_TYPES: Final[dict[str, tuple[Any, Mapping[str, Any]]]] = {
-    "text": (str, {}),
-    "time": (str, TIME),
-    "flag": (bool, {}),
-    "whole": (int, {}),
-    "count": (int, NOT_NEGATIVE),
-    "number": (float, {}),
-    "amount": (float, NOT_NEGATIVE),
-    "positive": (float, POSITIVE),
-    "share": (float, SHARE),
-    "texts": (list[str], {}),
-    "market": (MarketParts, {}),
-    "slots": (list[PlannedSlot], {}),
-}
 _FORMATS: Final = {"": auto, "usd": usd, "percent": percent, "risk": risk, "zone_of": zone_of}
 
 
@@ -439,8 +376,8 @@ def read_fields(
     rows = csv.DictReader(read_text(__package__, "data/fields.csv").splitlines())
     return {
         row["field"]: Field(
-            kind=kind,
-            limits=json.loads(row["limits"]) if row["limits"] else limits,
+            kind=row["type"],
+            limits=json.loads(row["limits"] or "{}"),
             words=row["words"],
             column=bool(row["stored"]),
             heading=row["heading"],
@@ -456,15 +393,7 @@ def read_fields(
         )
         for row in rows
         if row["table"] == table
-        for kind, limits in [_type_of(row["type"])]
     }
-
-
-def _type_of(name: str) -> tuple[Any, Mapping[str, Any]]:
-    plain = name.removesuffix("?")
-    choices = plain.removeprefix("one of ")
-    kind, limits = (Literal[tuple(choices.split(", "))], {}) if choices != plain else _TYPES[plain]
-    return (kind | None if plain != name else kind), limits
 
 
 def _abnormal(value: Any) -> str:

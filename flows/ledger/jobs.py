@@ -16,9 +16,6 @@ from slackwater.warehouse.issued import write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
 
-# ---
-# Stored jobs: placed requests, each with its origin and the time it was added.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJob:

@@ -30,9 +30,6 @@ from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
-# ---
-# The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
-
 _DAY = pd.Timedelta(days=1)
 SIMULATED: Final = "simulated:"  # Prefix of the sources of simulated markets
 
@@ -271,8 +268,8 @@ def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
 def impossible_prices(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the recent prices that are not positive, or above a multiple of on-demand."""
     limit = facts.rules.price_times_on_demand
-    for one, row in _prices(facts):
-        subject = f"{one.subject} price"
+    for promise, row in _prices(facts):
+        subject = f"{promise.subject} price"
         if pd.notna(row["lowest"]) and row["lowest"] <= 0:
             text = f"a price of {row['lowest']:g} USD per hour; expected more than 0; check the units of the source"
             yield Finding(subject=subject, since=facts.at, text=text)
@@ -286,13 +283,13 @@ def impossible_prices(facts: AlarmFacts) -> Iterator[Finding]:
 
 def price_jumps(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the recent price changes that are far larger than any before (our rule), in logarithms."""
-    for one, row in _prices(facts):
+    for promise, row in _prices(facts):
         if pd.isna(row["jump"]) or row["past_changes"] < facts.rules.jump_least:
             continue
         if row["jump"] <= facts.rules.jump_factor * row["past_jump"]:
             continue
         yield Finding(
-            subject=f"{one.subject} price",
+            subject=f"{promise.subject} price",
             since=_time(row["jump_us"]),
             text=f"the price went from {row['jump_from']:g} to {row['jump_to']:g} USD per hour at once, a factor of "
             f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} earlier changes was "

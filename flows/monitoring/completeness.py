@@ -27,9 +27,6 @@ from slackwater.warehouse.sources.contract import known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
-# ---
-# Freshness: newest observation of each market and source, when the next is expected, and how late it is (M1.3).
-
 FRESHNESS_COLUMNS: Final = (
     "market", "source", "kind", "newest", "age", "every", "expected_by", "late_by", "max_age", "stale",
 )  # fmt: skip

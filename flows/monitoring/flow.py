@@ -21,9 +21,6 @@ from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import write_page
 from slackwater.warehouse.store.connection import open_reader, open_store
 
-# ---
-# Alarms as Prefect events, so that automations can react.
-
 RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"  # Names of the events
 
 
@@ -55,10 +52,6 @@ def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
         "text": alarm.text,
         "run": run,
     }
-
-
-# ---
-# The flow ``status``, to be scheduled separately: check, store changed alarms, emit them as events, write the page.
 
 
 @named_flow("status", run_name=run_name("status", slots=False), timeout_seconds=600)

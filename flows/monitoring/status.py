@@ -44,9 +44,6 @@ from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.foreign import unreadable_rows
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# The status of a pipeline as a value, for the command, the page and programs.
-
 #: Exit codes of ``slackwater status`` (2 is a user's error): all well, something is not done, an
 #: alarm is active, both.
 WELL, NOT_ALL_DONE, ALARMED, BOTH = 0, 3, 4, 5

@@ -34,7 +34,6 @@ from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, pe
 from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots
     from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.market.window import MarketWindow
 
@@ -93,7 +92,7 @@ def _unfollowed_words(turn: Turn) -> str:
     return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
 
 
-def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_observed: bool) -> ForecastRow:
+def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_observed: bool) -> dict[str, Any]:
     """Return a forecast as plain values, without counts where availability was not observed."""
     frame = forecast.frame.drop(columns=["fallback"])
     numbers = frame.select_dtypes("float").columns
@@ -161,7 +160,7 @@ def replayed(
     policy: str,
     start: pd.Timestamp | None,
     model: str | None,
-) -> list[ReplayedSlots]:
+) -> list[dict[str, Any]]:
     """Simulate one policy, or ``all``, for a job on the records of its markets; rows by descending utility.
 
     ``market`` is as in `placed_in`. Raises `MarketError` if the job starts after the records, ends
@@ -257,7 +256,7 @@ def _with_forecasts(
 
 def replayed_row(
     scored: Scored, i: int, request: JobRequest, places: Sequence[FollowedMarket], planner: str
-) -> ReplayedSlots:
+) -> dict[str, Any]:
     """Return a simulated policy as plain values: cost, utility, finish, hindsight bracket, and its instances by slot.
 
     ``market`` and ``source`` are those of the home of the job, or of the first of its markets where
@@ -272,7 +271,7 @@ def replayed_row(
     certain = ended.availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
     gpus = {own.gpus for own in ended.job.runs}
-    found: ReplayedSlots = {
+    found: dict[str, Any] = {
         "job": run.name,
         "market": places[0].market.key,
         "source": places[0].source,
@@ -326,7 +325,7 @@ def replayed_row(
     return found
 
 
-def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> ReplayedSlot:
+def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> dict[str, Any]:
     """Return the instances held in the slot at ``at``, with its price and count; ``window`` None: no instances."""
     seen = window is not None and bool(window.observed[t])
     return {

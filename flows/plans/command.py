@@ -47,15 +47,17 @@ def forecast(
                "count_80": "80 % of counts"}  # fmt: skip
     tables = [
         Table(
-            f"{followed.key} by {one.predictor} at {utc(one.issued_at)}"
-            + (f" (fallback: {one.fallback})" if one.fallback else "")
+            f"{followed.key} by {issued.predictor} at {utc(issued.issued_at)}"
+            + (f" (fallback: {issued.fallback})" if issued.fallback else "")
             + ("" if observed else "; availability not observed, so no count forecast"),
-            _shown_steps(one),
+            _shown_steps(issued),
             columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
         )
-        for followed, one, observed in sorted(made, key=lambda own: own[1].predictor != config.planner)
+        for followed, issued, observed in sorted(made, key=lambda own: own[1].predictor != config.planner)
     ]
-    return Answer(title="Forecasts", value={"forecasts": [forecast_row(*one) for one in made]}, blocks=tables)
+    return Answer(
+        title="Forecasts", value={"forecasts": [forecast_row(*issued) for issued in made]}, blocks=tables
+    )
 
 
 def _shown_steps(forecast: Any) -> list[dict[str, Any]]:

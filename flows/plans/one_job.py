@@ -120,9 +120,9 @@ def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
     rows = stored_decisions(store, {"slot": pd.Timestamp(row["slot"])}, order_by=["job"])
     where = (row["market"], row["source"])
     return [
-        str(one["job"])
-        for _, one in rows
-        if (one["market"], one["source"]) == where and one["job"] in known - {row["job"]}
+        str(decision["job"])
+        for _, decision in rows
+        if (decision["market"], decision["source"]) == where and decision["job"] in known - {row["job"]}
     ]
 
 

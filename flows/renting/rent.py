@@ -59,11 +59,7 @@ from slackwater.warehouse.inputs import InputModel
 
 if TYPE_CHECKING:
     from slackwater.flows.renting.command import RentalRequest
-    from slackwater.flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
 
-
-# ---
-# Job types in a TOML file, and the `JobType` values built from them (M8.1).
 
 EXAMPLE = "see examples/types.toml"
 Width = Annotated[float, Field(ge=1, le=1e6)]
@@ -300,7 +296,7 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
     }
 
 
-def _type_row(rental: TypeRental) -> RentedType:
+def _type_row(rental: TypeRental) -> dict[str, Any]:
     return {
         "type": rental.kind.name,
         "rate_per_hour": rental.kind.rate_per_hour,
@@ -406,13 +402,13 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     return {"policy": name, "note": f"groups of {best[1]}, the best size", **_simulate_plans(best[0])}
 
 
-def frontier_rows(renting: Renting) -> list[FrontierPoint]:
+def frontier_rows(renting: Renting) -> list[dict[str, Any]]:
     """Return response time and cost of delay by budget, for the optimum and for equal widths, from just above the load."""
     least = renting.least_budget
     furthest = max(FURTHEST * least, 1.5 * renting.budget)
     rows = []
     for found in budget_frontier(renting, np.geomspace(NEAREST * least, furthest, POINTS).tolist()):
-        row: FrontierPoint = {
+        row: dict[str, Any] = {
             "budget": found.budget,
             "response_hours": found.response_hours,
             "loss_per_hour": found.loss_per_hour,
@@ -427,7 +423,7 @@ def frontier_rows(renting: Renting) -> list[FrontierPoint]:
     return rows
 
 
-def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
+def sensitivity_rows(renting: Renting) -> list[dict[str, Any]]:
     """Return results at other arrival rates, of all types and of each type; null if the budget does not cover the load."""
     return [
         {
@@ -441,9 +437,9 @@ def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
     ]
 
 
-def elasticity_rows(renting: Renting) -> list[Elasticity]:
+def elasticity_rows(renting: Renting) -> list[dict[str, Any]]:
     """Return the change of response time and of cost of delay, in percent, for 1 % more arrivals."""
-    rows: list[Elasticity] = []
+    rows: list[dict[str, Any]] = []
     for only in _scopes(renting):
         response, loss = elasticity(renting, only=only)
         rows.append({"arrivals_of": only or "all types", "response": response, "loss": loss})

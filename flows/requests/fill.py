@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pandas as pd
 
@@ -62,22 +62,6 @@ from slackwater.warehouse.errors import InputError, MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
-
-if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import (
-        Configuration,
-        Expectation,
-        OnDemandAlone,
-        ReplayedSlot,
-        RunnerUp,
-        Validity,
-        Verdict,
-        Width,
-    )
-
-
-# ---
-# Markets of the warehouse that a request could run on: known GPUs, recent observations (M9.1, M1.2).
 
 
 def followed_of(offer: Offer) -> FollowedMarket:
@@ -374,7 +358,7 @@ def _synthetic(winner: Planned) -> list[str]:
     return [*(["the market is SIMULATED"] if simulated else []), *winner.history.assumptions]
 
 
-def _configuration(candidate: Candidate) -> Configuration:
+def _configuration(candidate: Candidate) -> dict[str, Any]:
     terms, offer = candidate.terms, candidate.offer
     return {
         "model": terms.model_name,
@@ -395,9 +379,9 @@ def _configuration(candidate: Candidate) -> Configuration:
     }
 
 
-def _validity(knowledge: Knowledge, candidate: Candidate) -> Validity:
+def _validity(knowledge: Knowledge, candidate: Candidate) -> dict[str, Any]:
     """Return the validity of the narrowest width, where memory is scarcest, and of the widest."""
-    rows: dict[str, Verdict] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name, width in (("narrowest", candidate.widths[0]), ("widest", candidate.widths[-1])):
         if width.configuration is not None:
             verdict = knowledge.validity(width.configuration)
@@ -409,10 +393,10 @@ def _validity(knowledge: Knowledge, candidate: Candidate) -> Validity:
                 "limit_gb": verdict.limit_gb,
                 "reason": verdict.reason,
             }
-    return cast("Validity", rows)
+    return rows
 
 
-def _width_row(candidate: Candidate, place: int) -> Width:
+def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
     width = candidate.widths[place]
     return {
         "instances": width.instances,
@@ -444,7 +428,7 @@ def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
-def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDemandAlone:
+def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
     return {
         "instances": alone.instances,
         "cost_usd": alone.cost_usd,
@@ -453,7 +437,7 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDe
     }
 
 
-def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> Expectation:
+def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> dict[str, Any]:
     return {
         "cost_usd": expected.cost_usd,
         "cost_p10_usd": expected.cost_p10_usd,
@@ -463,7 +447,7 @@ def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> E
     }
 
 
-def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
+def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     """Return a runner-up as plain values."""
     candidate = loser.screened.candidate
     widest, planned = candidate.widths[-1], loser.planned
@@ -686,7 +670,7 @@ def _outcome_row(
     }
 
 
-def _slots(scored: Scored, step: pd.Timedelta) -> list[ReplayedSlot]:
+def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
     (window,) = scored.ended.windows
     held = scored.outcomes[0].allocations
     return [

@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args, get_origin
+from typing import Final
 
-from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
+from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
 from slackwater.warehouse.documents import read_sql
@@ -129,13 +129,15 @@ def _decision_field_sql(name: str, field: Field) -> str:
 
 
 def _sql_type(field: Field) -> str:
-    kinds = [kind for kind in (get_args(field.kind) or (field.kind,)) if kind is not type(None)]
-    plain = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
-    if get_origin(kinds[0] if kinds else field.kind) is Literal or get_origin(field.kind) is Literal:
-        return "VARCHAR"
-    if get_origin(field.kind) is list or kinds[0] not in plain:
-        return "JSON"
-    return "TIMESTAMPTZ" if field.limits.get("format") == TIME["format"] else plain[kinds[0]]
+    kind = field.kind.removesuffix("?")
+    return "VARCHAR" if kind.startswith("one of ") else _SQL_TYPES.get(kind, "JSON")
+
+
+_SQL_TYPES: Final = {
+    **dict.fromkeys(("number", "amount", "positive", "share"), "DOUBLE"),
+    **dict.fromkeys(("whole", "count"), "BIGINT"),
+    **{"text": "VARCHAR", "time": "TIMESTAMPTZ", "flag": "BOOLEAN"},
+}
 
 
 def _declared() -> dict[str, dict[str, str]]:
@@ -180,12 +182,8 @@ def _fields(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
 
 
 def _words_of(*measures: str) -> dict[str, str]:
-    declared = forms.schema_of(forms.MarketMeasures)["properties"]
-    return {name: declared[name]["description"] for name in measures}
-
-
-# ---
-# The views as sources of dbt.
+    declared = forms.form("MarketMeasures")
+    return {name: declared[name].words for name in measures}
 
 
 def dbt_sources() -> str:

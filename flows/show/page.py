@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-# ---
-# Colours, fonts and sizes: custom properties of the style sheet, and the configuration of charts.
-
 #: Colours by name, as (light theme, dark theme). Series use the palette of Okabe and Ito, which
 #: colour-blind readers can distinguish.
 COLOURS: Final[dict[str, tuple[str, str]]] = {

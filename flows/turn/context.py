@@ -18,10 +18,6 @@ from slackwater.flows.turn.markets.histories import Reads
 from slackwater.optimization.fan import Fan, in_turn
 from slackwater.warehouse.store.connection import Store
 
-# ---
-# Input of every stage: the warehouse, the logical time, the settings, cached reads, and the parallel map.
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Counts = dict[str, dict[str, int]]  # Number of rows by source and by result (added, repeated or rejected)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pandas as pd
 
@@ -38,13 +38,7 @@ from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.amounts import duration, percent, plural
 from slackwater.warehouse.times import steady_seconds
 
-if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import Ingested, TurnAnswer
-
 SCORED_TOGETHER = 24  # Number of ended jobs whose outcomes are stored together: half a minute of work
-
-# ---
-# Stages of ascending turns of one warehouse, computed together: a live turn is one, a backfill many.
 
 
 def forecast_turns(
@@ -265,12 +259,12 @@ class TurnResult(TurnProgress):
     at: pd.Timestamp
     accuracy: list[dict[str, Any]]
 
-    def answer(self) -> TurnAnswer:
+    def answer(self) -> dict[str, Any]:
         """Return the object that ``slackwater run --json`` prints."""
-        answer: TurnAnswer = {
+        answer: dict[str, Any] = {
             "at": self.at.isoformat(),
             "run": self.run_id,
-            "ingested": cast("dict[str, Ingested]", self.ingested),
+            "ingested": self.ingested,
             "accuracy": self.accuracy,
             "forecast_errors": list(self.errors),
             "decisions": list(self.decisions),

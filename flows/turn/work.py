@@ -65,7 +65,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     known = _add_jobs(turn, followed_markets, origin="user")
     chosen = choose_markets(turn, most=turn.settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
-    chosen = [one for one in chosen if one[0] in readable]
+    chosen = [place for place in chosen if place[0] in readable]
     seen = _visible(turn, known)
     if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]

@@ -303,7 +303,7 @@ def decided_table(data: Mapping[str, Any]) -> Table:
     shares = {utc(row["slot"]): row["share_done"] for row in data["slots"]}
     rows = [{**row, "work_done": shares.get(utc(row["slot"]))} for row in reversed(data["decisions"])]
     done = Field(
-        kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
+        kind="number", words="Of the job, at the start of the slot.", heading="work done", format=percent
     )
     title = "Every decision for this job, the newest first"
     return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB, rows), cards=True)

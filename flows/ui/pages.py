@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# ---
-# The front page: overall verdict, instances for the next slot, and jobs at risk.
-
 #: Runs on the front page, and the age of the newest turn, in slots, from which it is reported as late.
 SHOWN_RUNS: Final = 12
 LATE_SLOTS: Final = 2

@@ -20,9 +20,6 @@ from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows
 
-# ---
-# The completeness map: the state of every market, stage and slot, and a list of the problems.
-
 LISTED: Final = ("failed", "missing", "stale")  # States that are listed as problems
 MOST_STRETCHES: Final = 200  # Maximum number of listed problems, newest first
 

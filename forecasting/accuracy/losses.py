@@ -344,10 +344,6 @@ SCORE_COLUMNS = [
 ]  # fmt: skip
 
 
-# ---
-# Sums over moving windows in a fixed order, compiled.
-
-
 @njit(cache=True, nogil=True)
 def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return sums and counts, (ends, steps, losses), of the known elements of ``losses`` (origins, steps, losses), NaN if missing.

@@ -32,9 +32,6 @@ from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import ForecastError
 
-# ---
-# Blocks of forecasts are reduced to sums immediately, so that a backtest of any length fits in memory (M6.5).
-
 SUMMED = ("n", *REPORTED)  # Quantities summed over origins, in this order
 #: Losses stored for every origin, in this order: those compared with last value over the same origins.
 KEPT = ("pinball", "mae", "reference")

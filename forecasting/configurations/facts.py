@@ -16,9 +16,6 @@ from scipy.optimize import minimize
 from slackwater.warehouse.errors import InputError, nearest
 
 # ---
-# Data known before any measurement, and the value types of configurations (M9).
-
-# ---
 # Models and GPUs: shapes, parameter counts, peak figures (from data files).
 
 #: A model that is not in the file is named with its parameters in billions: ``our-model@7.2b``.
@@ -218,9 +215,6 @@ class Validity:
     decided_by: str
     outside: tuple[str, ...]
 
-
-# ---
-# Demand of a configuration: FLOPs, bytes, tokens and peak memory of a step per GPU (M9.2, M9.3, ours).
 
 # ---
 # Peak memory of a fine-tuning step per GPU from the model's shape; constants calibrated on published labels (M9.3, ours).

@@ -14,9 +14,6 @@ import pandas as pd
 from slackwater.forecasting.configurations.facts import Configuration, architecture, gpu
 from slackwater.warehouse.errors import InputError, SourceFileError
 
-# ---
-# Measured fine-tuning runs: reading, exclusions and their reasons (M9.2).
-
 RUNS_FILE: Final = "ft_throughput.csv"
 #: Columns that identify a configuration: repeats of a configuration are never on both sides of a split.
 IDENTITY: Final = (

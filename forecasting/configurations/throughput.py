@@ -17,9 +17,6 @@ from slackwater.forecasting.configurations import throughput as process
 from slackwater.forecasting.configurations.facts import Configuration, Features, Predicted, features
 from slackwater.forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
-# ---
-# Physical model of a training step: expected throughput from peak figures and a few constants (M9.2, ours).
-
 #: Starting values (logarithms): share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
 #: sharpness of the overlap minus one, fixed milliseconds per layer on one GPU, and the additional ones on several GPUs.
 _START: Final = (-0.8, -1.0, -0.85, 0.8, -1.0, -0.7, 2.0, 1.0)

@@ -377,7 +377,7 @@ class FittedStackedCount:
             alike = origins[series.upper[origins] == states - 1]
             if states not in known:
                 known[states] = self._standing(panel, which, alike)
-            weights, past, own = (one[np.searchsorted(alike, part)] for one in known[states])
+            weights, past, own = (values[np.searchsorted(alike, part)] for values in known[states])
             nodes = interpolation(steps, NODES)
             places = series.newest[part]
             distributions = self._distributions(panel, which, places, steps, states)

@@ -47,9 +47,6 @@ from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.amounts import plural
 
-# ---
-# Estimations shared by several predictors: computed once per panel and process (ours).
-
 T = TypeVar("T")
 
 
@@ -88,9 +85,6 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
     description = np.frombuffer(repr(words).encode(), dtype=np.uint8)
     return (description, series.values, series.companion, series.upper, series.newest, series.within)
 
-
-# ---
-# LightGBM for counts: trees over all markets of a source correct the odds of "at least n" (M6.2).
 
 # ---
 # Features of the count model: one row per slot and threshold n, for the event "at least n" (M6.2).
@@ -376,9 +370,6 @@ def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np
 
 
 # ---
-# LightGBM for prices: whether, in which direction and how far the price moves, from all markets of a source (M6.2).
-
-# ---
 # Features of the price model for a pair of origin and step, and the training pairs (M6.2).
 
 #: Steps ahead used for training; the trees interpolate between them.
@@ -628,7 +619,7 @@ class FittedBoostedPrice:
         pairs = known_pairs(self.process, series, state, origins, steps)
         chances = np.exp(pairs.ways + np.asarray(way.predict(pairs.rows, raw_score=True, num_threads=1)))
         chances /= chances.sum(axis=1, keepdims=True)
-        against, onwards = (self._sizes(pairs, one) for one in (AGAINST, ONWARDS))
+        against, onwards = (self._sizes(pairs, direction) for direction in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
         change = distribution_quantiles(
             falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),

@@ -156,9 +156,6 @@ def _moved(level: np.ndarray, width: int) -> np.ndarray:
 
 
 # ---
-# Price model: a renewal process of changes with the times and sizes of the next changes (M6.2, ours).
-
-# ---
 # Distribution of the next changes given the last: a kernel estimate over the changes of a panel (M6.2).
 #
 # Today's spot prices mostly continue in the direction and at the pace of their last changes; auction prices jump and return. Both
@@ -313,7 +310,7 @@ class ChangeProcess:
     def fit(self, panel: Panel) -> FittedChangeProcess:
         """Estimate hazards from the ages with and without a change, and the distribution of the next changes."""
         pairs = [(series, price_state(series)) for series in panel.series]
-        markets = [(one, state) for one, state in pairs if state.when.size > 1]
+        markets = [(series, state) for series, state in pairs if state.when.size > 1]
         nothing = np.zeros(EDGES.size + 1)
         if sum(state.when.size for _, state in markets) < FEWEST_CHANGES:
             return FittedChangeProcess(usual=_INTERVALS[1], rate=nothing, own={}, sizes=())
@@ -321,11 +318,11 @@ class ChangeProcess:
         spans = np.concatenate([np.diff(state.when) for _, state in markets])
         usual = float(np.clip(np.mean(spans), *_INTERVALS))
         exposure, events, own = nothing.copy(), nothing.copy(), {}
-        for one, state in markets:
-            risk = _at_risk(one, state, usual, end)
+        for series, state in markets:
+            risk = _at_risk(series, state, usual, end)
             exposure += np.bincount(risk.bin, risk.weight / risk.interval, EDGES.size + 1)
             events += np.bincount(risk.bin, risk.weight * risk.changed, EDGES.size + 1)
-            own[one.key] = Ages(
+            own[series.key] = Ages(
                 exposure=np.bincount(risk.age, risk.weight, OLDEST + 1),
                 events=np.bincount(risk.age, risk.weight * risk.changed, OLDEST + 1),
             )
@@ -333,7 +330,7 @@ class ChangeProcess:
         rate = (events + PRIOR_BIN * overall) / (exposure + PRIOR_BIN)
         half = HALF_LIFE / panel.series[0].step
         seen = [successors(markets, n, end, half) for n in range(1, MOST_CHANGES + 1)]
-        sizes = tuple(size_distribution(one) for one in seen if one is not None)
+        sizes = tuple(size_distribution(found) for found in seen if found is not None)
         return FittedChangeProcess(usual=usual, rate=rate, own=own, sizes=sizes)
 
 

@@ -34,9 +34,6 @@ from slackwater.optimization.replay.run import catch_up, checked
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import why_raised
 
-# ---
-# Allocation of spot: a pure function of the value of each job with fewer instances.
-
 ROUNDING = 1e-9  # Share of the value at stake by which an allocation must exceed another to replace it
 ROUNDS = 20  # Maximal number of rounds in which every multi-market job is reassigned to its best market
 
@@ -156,8 +153,8 @@ def _share_among(
 ) -> tuple[list[Claim], dict[str, float]]:
     by_slack = in_order(ordered, there)
     by_price, prices = at_prices(ordered, there, by_slack)
-    worth, other = (sum(one.value_usd for one in claims) for claims in (by_price, by_slack))
-    stake = sum(one.wish.value_usd - one.claims[0].value_usd for one in ordered)
+    worth, other = (sum(claim.value_usd for claim in claims) for claims in (by_price, by_slack))
+    stake = sum(contender.wish.value_usd - contender.claims[0].value_usd for contender in ordered)
     if worth > other + ROUNDING * stake:
         return by_price, prices
     return by_slack, {}

@@ -28,10 +28,6 @@ WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]  # Units of
 UNIT_WORDS = {"gpu_hours": "GPU-hour", "instance_hours": "instance-hour", "slots": "slot"}
 
 
-# ---
-# GPU model and number of GPUs of an instance type.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
     """GPUs of an instance type: number, model as in the measured runs, and memory of a single GPU (None: unknown)."""

@@ -9,9 +9,6 @@ import numpy as np
 
 from slackwater.warehouse.errors import SettingsError
 
-# ---
-# Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).
-
 ROUNDING = 1e-9  # Rounding tolerance of s(1) = 1
 
 

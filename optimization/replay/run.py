@@ -1,20 +1,16 @@
-"""Replay of policies on a known market (M2.4-M2.6), many in order or in several processes with equal results (M5.1)."""
+"""Replay of policies on a known market (M2.4-M2.6)."""
 
 from __future__ import annotations
 
 import math
 import operator
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from slackwater.optimization.belief.launches import Launches
-from slackwater.optimization.fan import Fan, elsewhere, end_with
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Allocation,
@@ -32,7 +28,7 @@ from slackwater.optimization.policies.committed_horizon import Solve, solve_by_l
 from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.window.plan import HorizonProblem, Outcome, Plan, spot_alone
-from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SettingsError
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError
 from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
@@ -309,29 +305,6 @@ def replay(
     return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
 
 
-def replay_pool(
-    policies: Sequence[Policy[Any]],
-    job: Job,
-    window: MarketWindow,
-    *,
-    forecasts: Forecasts | None = None,
-    memo: PlanMemo | None = None,
-    record: Record | None = None,
-) -> list[Outcome]:
-    """Run `replay` for every policy on a job; each horizon program is solved only once, with the same results (M5.1).
-
-    ``memo`` reuses plans from another replay of the same job (on any market, since plans are identified by
-    content), and tables from a replay of the same job, market and forecasts.
-    """
-    memo = memo or PlanMemo()
-    (market,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
-    outcomes = []
-    for policy in policies:
-        shared = with_shared_plans(policy, memo)
-        outcomes.append(run_from(shared, shared.start(job), job, market, (0, Progress())))
-    return outcomes
-
-
 def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     """Return the state of ``policy`` after deciding in each of the past ``views``, which contain the real job states."""
     state = policy.start(job)
@@ -403,19 +376,9 @@ def _checked_start(job: Job, start: tuple[int, Progress]) -> tuple[int, Progress
     return slot, progress
 
 
-Item = TypeVar("Item")
-Shared = TypeVar("Shared")
-Result = TypeVar("Result")
-
-#: Chunks of items per process: enough that no process idles long at the end, few enough that the
-#: transfer costs little.
-PARCELS_A_PROCESS = 8
-LEAST_PARCELS = 32  # Least number of parcels for an executor elsewhere
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job on a market, as `replay_pool` takes it; ``launches`` are believed instead of the record in the world (M13)."""
+    """A job on a market, as `see` takes it; ``launches`` are believed instead of the record in the world (M13)."""
 
     job: Job
     window: MarketWindow
@@ -427,107 +390,3 @@ class Case:
     def parts(self) -> tuple[Job, MarketWindow, Forecasts | None, Record | None, Launches | None]:
         """The arguments of `see`."""
         return self.job, self.window, self.forecasts, self.record, self.launches
-
-
-def replay_batch(
-    cases: Sequence[Case],
-    policies: Sequence[Policy[Any]],
-    *,
-    processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[list[Outcome]]:
-    """Return the outcomes of every policy on every case, a list per case, both in the given order.
-
-    The results are those of `replay_pool` for each case, for any number of ``processes``; horizon
-    programs are shared within a case. ``progress(done, total)`` counts cases. Raises the errors of
-    `replay_pool`, and `SettingsError` for fewer than 1 process.
-    """
-    return list(spread(replay_case, cases, tuple(policies), processes=processes, progress=progress))
-
-
-def replay_case(case: Case, policies: Sequence[Policy[Any]]) -> list[Outcome]:
-    """Return the outcomes of every policy on a case."""
-    return replay_pool(policies, case.job, case.window, forecasts=case.forecasts, record=case.record)
-
-
-def spread(
-    work: Callable[[Item, Shared], Result],
-    items: Sequence[Item],
-    shared: Shared,
-    *,
-    processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Result]:
-    """Yield ``work(item, shared)`` for every item in order, computed in this process, in several, or elsewhere.
-
-    With an executor elsewhere (`slackwater.optimization.fan.use_elsewhere`) ``processes`` is the
-    number of parcels at least. Processes are spawned, so ``work`` must be a module-level function; each process imports it and
-    receives ``shared`` once. The first error of ``work`` is raised here and no further item is
-    started. ``progress(done, total)`` is called in this process. Raises `SettingsError` for fewer
-    than 1 process.
-    """
-    if processes < 1:
-        raise SettingsError(f"{processes} processes", expected="at least one")
-    if len(items) > 1 and (fan := elsewhere()) is not None:
-        return _with_progress(_run_on_cluster(fan, work, items, shared, processes), len(items), progress)
-    if processes == 1 or len(items) < 2:
-        return _with_progress((work(item, shared) for item in items), len(items), progress)
-    return _with_progress(_run_in_processes(work, items, shared, processes), len(items), progress)
-
-
-def _run_on_cluster(
-    fan: Fan, work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
-) -> Iterator[Result]:
-    """Yield the results of ``work`` for every item, computed by ``fan`` in parcels."""
-    size = math.ceil(len(items) / max(LEAST_PARCELS, processes * PARCELS_A_PROCESS))
-    calls = [
-        {"work": work, "items": list(items[i : i + size]), "shared": shared}
-        for i in range(0, len(items), size)
-    ]
-    for results in fan(_apply_all, calls):
-        yield from results
-
-
-def _apply_all(work: Callable[[Any, Any], Any], items: Sequence[Any], shared: Any) -> list[Any]:
-    return [work(item, shared) for item in items]
-
-
-def _run_in_processes(
-    work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
-) -> Iterator[Result]:
-    # Spawned, not forked: a fork copies none of the caller's threads (a progress bar, the engine)
-    # and may inherit their locks.
-    with ProcessPoolExecutor(
-        max_workers=min(processes, len(items)),
-        mp_context=get_context("spawn"),
-        initializer=_begin,
-        initargs=(os.getpid(), work, shared),
-    ) as pool:
-        try:
-            yield from pool.map(
-                _apply, items, chunksize=math.ceil(len(items) / (processes * PARCELS_A_PROCESS))
-            )
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _with_progress(
-    results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Result]:
-    for done, result in enumerate(results, start=1):
-        if progress is not None:
-            progress(done, total)
-        yield result
-
-
-_WORK: list[Any] = []  # In a spawned process: the function for every item, and the shared argument
-
-
-def _begin(parent: int, work: Callable[[Any, Any], Any], shared: Any) -> None:
-    _WORK[:] = [work, shared]
-    end_with(parent)
-
-
-def _apply(item: Any) -> Any:
-    work, shared = _WORK
-    return work(item, shared)

@@ -33,9 +33,6 @@ from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.history import History, Market
 
-# ---
-# Markets in which a request could run: the GPUs of their instances and their recent spot data (M9.1, M1.2).
-
 EACH_KIND = 2  # Number of markets per GPU model and GPUs per instance that are examined in detail
 
 
@@ -546,13 +543,13 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
     text gives the reason.
     """
     asked = [
-        one.configuration(n, one.rounds(n)[-1])
-        for one in terms
-        for n in range(1, MOST_GPUS // one.gpus + 1)
-        if one.rounds(n) and number_gpus in (None, n * one.gpus)
+        term.configuration(n, term.rounds(n)[-1])
+        for term in terms
+        for n in range(1, MOST_GPUS // term.gpus + 1)
+        if term.rounds(n) and number_gpus in (None, n * term.gpus)
     ]
     if not asked and terms and number_gpus is not None:
-        largest = max(one.batch_size for one in terms)
+        largest = max(term.batch_size for term in terms)
         return (
             f"{number_gpus} GPUs were asked for, and a batch of {largest} has a sample for {largest} at most"
         )
@@ -577,5 +574,7 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
             )
     if near:
         return min(near)[2]
-    reasons: Mapping[str, None] = dict.fromkeys(knowledge.validity(one).reason for one in asked)
+    reasons: Mapping[str, None] = dict.fromkeys(
+        knowledge.validity(configuration).reason for configuration in asked
+    )
     return "; ".join(list(reasons)[:3]) or "no number of GPUs asked for is a whole number of instances"

@@ -262,7 +262,7 @@ RULES = {
     "cost": f"the least expected cost {_AMONG}earlier finish",
     "time": f"the earliest expected finish {_AMONG}lower cost",
 }
-MOST_TOLD = 8  # Maximal number of rejected configurations that are shown
+MOST_LOSERS = 8  # Maximal number of rejected configurations that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,17 +336,22 @@ def losers_of(
     step: pd.Timedelta,
 ) -> list[Loser]:
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
-    rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(completed, one))
+    rest = sorted((plan for plan in planned if plan is not winner), key=lambda plan: _order(completed, plan))
     losers = [
-        Loser(screened=one.screened, planned=one, why=_why(completed, winner, one, step)) for one in rest
+        Loser(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step)) for plan in rest
     ]
-    reported = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
-    for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
-        kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
+    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus) for plan in planned}
+    for candidate in sorted(
+        screened,
+        key=lambda candidate: (not candidate.in_time, candidate.alone_low.late_by, candidate.cost_usd),
+    ):
+        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus)
         if kind not in reported:
             reported.add(kind)
-            losers.append(Loser(screened=one, planned=None, why=_why_not_planned(winner, one, step)))
-    return losers[:MOST_TOLD]
+            losers.append(
+                Loser(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
+            )
+    return losers[:MOST_LOSERS]
 
 
 def _why(completed: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:

@@ -30,7 +30,7 @@ from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.policies.contract import Policy, View, plans_in_world
 from slackwater.optimization.policies.pace import always_worth_finishing
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, spread
+from slackwater.optimization.replay.run import PlanMemo
 from slackwater.optimization.replay.score import (
     EndedJob,
     ended_in_world,
@@ -53,6 +53,7 @@ from slackwater.studies.experiments.material import (
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.selection import write_prior
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import day_blocks, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.studies.world_bound import bound_in_world

@@ -15,10 +15,10 @@ import pandas as pd
 from slackwater.optimization.belief.archetypes import ALL, archetypes
 from slackwater.optimization.belief.launches import UNKNOWN, known_states, states_between
 from slackwater.optimization.belief.mixture import Mixture
-from slackwater.optimization.replay.run import spread
 from slackwater.studies.experiments.material import COUNT_COLUMNS, count_tapes, read_table
 from slackwater.studies.experiments.world import market_of, most_instances
 from slackwater.studies.experiments.world_jobs import RECORD_SLOTS
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape
 

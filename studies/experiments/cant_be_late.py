@@ -16,11 +16,12 @@ from slackwater.forecasting.accuracy.intervals import interval_words
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, replay_pool
+from slackwater.optimization.replay.run import PlanMemo
 from slackwater.optimization.replay.score import hindsight
 from slackwater.studies.audit import audit_outcome
 from slackwater.studies.experiments.material import COUNT_COLUMNS, read_table
 from slackwater.studies.experiments.study import StudyOptions
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.single_instance import (
     DEADLINE_HOURS,
     DEFAULT,

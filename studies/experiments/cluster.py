@@ -18,7 +18,6 @@ from slackwater.flows.show.charts import Axis, lines
 from slackwater.forecasting.accuracy.intervals import interval_words
 from slackwater.forecasting.configurations.facts import Configuration, Predicted, Validity
 from slackwater.forecasting.configurations.runs import RUNS_FILE, read_runs
-from slackwater.optimization.replay.run import spread
 from slackwater.studies.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
 from slackwater.studies.cluster.simulation import (
     Attempt,
@@ -50,6 +49,7 @@ from slackwater.studies.cluster.stream import (
 )
 from slackwater.studies.experiments.material import Progress
 from slackwater.studies.experiments.study import StudyOptions
+from slackwater.studies.replays import spread
 from slackwater.warehouse.errors import InputError
 
 # ---

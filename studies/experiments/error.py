@@ -16,7 +16,7 @@ from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.reactive import Ahanp
-from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.run import PlanMemo
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.perturbation import (
@@ -29,6 +29,7 @@ from slackwater.studies.experiments.perturbation import (
 )
 from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
+from slackwater.studies.replays import replay_pool, spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 

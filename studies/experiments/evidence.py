@@ -18,7 +18,7 @@ from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide
-from slackwater.optimization.replay.run import PlanMemo, see, spread
+from slackwater.optimization.replay.run import PlanMemo, see
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.optimization.world.terms import on_demand_alone, world_terms
 from slackwater.studies.experiments.belief_calibration import (
@@ -34,6 +34,7 @@ from slackwater.studies.experiments.belief_calibration import (
 from slackwater.studies.experiments.study import StudyOptions, quick_look, with_bounds
 from slackwater.studies.experiments.world import Kind, Stretch, stretches, world_case
 from slackwater.studies.experiments.world_jobs import DEADLINES, RECORD_SLOTS
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.warehouse.history import Market
 

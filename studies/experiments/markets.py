@@ -32,7 +32,7 @@ from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.replay.run import Case, spread
+from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.readings import market_readings, readings_inside
@@ -42,6 +42,7 @@ from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import headroom_captured, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.studies.world_bound import bound_in_world

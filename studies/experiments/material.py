@@ -18,11 +18,11 @@ from slackwater.forecasting.predictors import FLOOR, make_predictor
 from slackwater.forecasting.quantiles import Variable
 from slackwater.optimization.market.window import PointForecast, Quantiles, of_quantiles
 from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.replay.run import replay_pool, spread
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.plan import Outcome
 from slackwater.studies.audit import audit_outcome
+from slackwater.studies.replays import replay_pool, spread
 from slackwater.studies.trials.comparison import day_blocks
 from slackwater.studies.trials.scenarios import (
     Draw,

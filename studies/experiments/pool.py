@@ -16,7 +16,7 @@ from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_wo
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
-from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.run import PlanMemo
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.experiments.charts import heat
@@ -31,6 +31,7 @@ from slackwater.studies.experiments.material import (
 )
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, with_bounds
 from slackwater.studies.policies import PUBLISHED_IDEAS, published_policies
+from slackwater.studies.replays import replay_pool, spread
 from slackwater.studies.rounds import select_over
 from slackwater.studies.trials.comparison import (
     Comparison,

@@ -15,13 +15,13 @@ from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
-from slackwater.optimization.replay.run import spread
 from slackwater.optimization.selection.contract import normalised, utility_bounds
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.error import NONE, PERFECT, POLICIES, JobForecasts, replay_models
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, quick_look
 from slackwater.studies.learners import BANDITS
+from slackwater.studies.replays import spread
 from slackwater.studies.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of

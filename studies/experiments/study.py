@@ -24,9 +24,7 @@ class StudyOptions(Output):
         With SLACKWATER_RUNNER=dask replays run on the cluster instead.
         """
         from slackwater.flows.accuracy.units import cores
-        from slackwater.flows.executor import use_chosen_executor
 
-        use_chosen_executor()
         return asked or (1 if self.fast else cores())
 
 

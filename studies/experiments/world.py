@@ -18,7 +18,7 @@ from slackwater.forecasting.accuracy.intervals import interval_words
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import Case, PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.run import Case, PlanMemo
 from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.studies.experiments.material import (
@@ -41,6 +41,7 @@ from slackwater.studies.experiments.world_markets import (
     run_markets,
     trips_of,
 )
+from slackwater.studies.replays import replay_pool, spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape, aligned, peers_of, starts
 from slackwater.warehouse.errors import MarketError

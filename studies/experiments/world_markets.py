@@ -18,12 +18,13 @@ from slackwater.optimization.moving.policies import Failover, GreedySpot, MeanFi
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.reserve import Reserve
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.replay.run import Case, spread
+from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import on_demand_only_in_world
 from slackwater.optimization.world.readings import market_readings, readings_inside
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.studies.experiments.material import World
 from slackwater.studies.experiments.world_jobs import DEADLINES, FORMS, LOADS, RECORD_SLOTS, TIMES, hard_job
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 
 #: Policies by the names of the report: greedy first, the plan last.

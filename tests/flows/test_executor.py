@@ -4,15 +4,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from slackwater.flows import executor as executor_module
 from slackwater.flows.executor import ADDRESS, Executor, executor_fan
 from slackwater.flows.payload import packed, results_of, run_packed
-from slackwater.optimization.fan import use_elsewhere
-from slackwater.optimization.replay.run import spread
+from slackwater.studies import replays
 from slackwater.warehouse.errors import WorkerError
 
 #: Modules that a scheduler must not import: of the program, and heavy.
@@ -60,16 +59,16 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
         fan(squared, [{"number": 2}])
 
 
-def test_replays_run_on_the_executor_elsewhere(monkeypatch):
+def test_replays_of_studies_run_on_the_cluster(monkeypatch):
     seen = []
 
     def fan(function, calls):
         seen.append(len(calls))
         return [function(**call) for call in calls]
 
-    monkeypatch.setattr("slackwater.optimization.fan._ELSEWHERE", [])
-    use_elsewhere(fan)
-    assert list(spread(scaled, range(100), 3)) == [3 * one for one in range(100)]
+    monkeypatch.setattr(replays, "chosen_executor", lambda: Executor(kind="dask"))
+    monkeypatch.setattr(replays, "executor_fan", lambda executor: nullcontext(fan))
+    assert list(replays.spread(scaled, range(100), 3)) == [3 * one for one in range(100)]
     assert seen == [25]
 
 

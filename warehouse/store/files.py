@@ -25,9 +25,6 @@ from slackwater.warehouse.errors import (
     StoreLockedError,
 )
 
-# ---
-# The files of a warehouse: their states, safe copying, and errors for damaged files.
-
 _PIECE = 1 << 26
 POINTER = "current.json"  # File of a shared folder that names its newest export
 

@@ -123,7 +123,7 @@ def _check_columns(connection: duckdb.DuckDBPyConnection) -> None:
     if found:
         raise SchemaError(
             found[0],
-            expected="tables with the columns of warehouse/columns.py",
+            expected="tables with the columns of warehouse/data/columns.toml",
             remedy="add a step to warehouse/store/sql that alters the table, or correct the declaration",
         )
 

@@ -91,10 +91,10 @@ class KubernetesDriver:
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the calls of ``kubectl``."""
         deleted, kept = self._parts(order)
-        names = {workload_name(one.job, one.market, one.kind) for one in held}
+        names = {workload_name(instance.job, instance.market, instance.kind) for instance in held}
         calls = [shlex.join(self._words(*self._deletion([name]))) for name in deleted if name in names]
         return calls + [
-            f"{shlex.join(self._words(*APPLY))} <<< {shlex.quote(json.dumps(one))}" for one in kept
+            f"{shlex.join(self._words(*APPLY))} <<< {shlex.quote(json.dumps(workload))}" for workload in kept
         ]
 
     def _parts(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:

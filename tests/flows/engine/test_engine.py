@@ -24,8 +24,9 @@ from slackwater.flows.engine.run import no_heartbeat, run_turn
 from slackwater.flows.executor import Executor
 from slackwater.flows.runs import artifact_key
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import Case, replay_batch, replay_case
+from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.studies.replays import replay_batch, replay_case
 from slackwater.warehouse.errors import InputError, MarketError
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader

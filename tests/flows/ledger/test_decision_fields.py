@@ -26,7 +26,7 @@ from slackwater.warehouse.issued import read_rows, write_rows
 
 #: Declaration of an additional field.
 WATER = Field(
-    kind=float | None,
+    kind="number?",
     limits={"minimum": 0},
     words="Energy that the instances take in the slot.",
     value=lambda job, made: 1.25 * made.allocation.total,

@@ -146,7 +146,7 @@ def test_every_table_and_column_of_a_file_has_its_words(warehouse):
 
 
 def test_a_field_more_of_a_decision_is_a_column_with_its_words(monkeypatch):
-    field = Field(kind=float | None, words="Energy of the slot.", heading="energy", unit="kWh")
+    field = Field(kind="number?", words="Energy of the slot.", heading="energy", unit="kWh")
     monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
     made = tables.sql()
     assert "TRY_CAST(TRY_CAST(details AS JSON) ->> '$.energy_kwh' AS DOUBLE) AS energy_kwh" in made

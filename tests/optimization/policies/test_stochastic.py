@@ -23,7 +23,6 @@ from slackwater.optimization.replay.run import (
     PlanMemo,
     catch_up,
     replay,
-    replay_pool,
     run_from,
     see,
     step,
@@ -32,6 +31,7 @@ from slackwater.optimization.replay.run import (
 from slackwater.optimization.window.plan import EndRule
 from slackwater.optimization.window.twin import solve_window
 from slackwater.studies.audit import audit_outcome
+from slackwater.studies.replays import replay_pool
 from slackwater.warehouse.errors import JobError, SettingsError
 
 NAN = float("nan")

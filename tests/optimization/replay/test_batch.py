@@ -11,8 +11,9 @@ from make import make_job, make_record, make_window
 
 from slackwater.optimization import Allocation, Job
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import Case, replay, replay_batch, spread
+from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.studies.replays import replay_batch, spread
 from slackwater.warehouse.errors import MarketError, SettingsError
 
 POLICIES = [

@@ -11,7 +11,7 @@ from make import make_job, make_window
 
 from slackwater.optimization import PointForecast
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import Case, replay, replay_pool
+from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.replay.score import (
     leaderboard,
     ledger_frame,
@@ -20,6 +20,7 @@ from slackwater.optimization.replay.score import (
     with_perfect_forecasts,
 )
 from slackwater.optimization.selection.contract import even_weights, update, utility_bounds
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.trials.scenarios import on_demand_only_cost
 from slackwater.warehouse.errors import SettingsError
 

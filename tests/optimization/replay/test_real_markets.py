@@ -12,10 +12,11 @@ from open_data import DATA
 
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
-from slackwater.optimization.replay.run import replay, replay_pool
+from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.studies.audit import audit_outcome
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.trials.scenarios import on_demand_only_cost
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")

@@ -20,12 +20,12 @@ from slackwater.optimization.replay.run import (
     catch_up,
     in_force,
     replay,
-    replay_pool,
     see,
     with_shared_plans,
 )
 from slackwater.optimization.replay.score import hindsight, perfect_forecasts
 from slackwater.studies.audit import audit_outcome
+from slackwater.studies.replays import replay_pool
 from slackwater.warehouse.errors import JobError, MarketError, PolicyError
 
 

@@ -14,7 +14,7 @@ from slackwater.flows.config import Settings
 from slackwater.forecasting.origins import forecast
 from slackwater.optimization.policies.committed_horizon import Commit
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.run import replay, spread
+from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.experiments.material import (
@@ -42,6 +42,7 @@ from slackwater.studies.experiments.pool import (
     run_variants,
     variant_rows,
 )
+from slackwater.studies.replays import spread
 from slackwater.studies.trials.scenarios import Grid, Tape, on_demand_only_cost, peers_of, scenario_of
 from slackwater.warehouse.errors import SettingsError
 

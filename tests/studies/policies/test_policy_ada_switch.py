@@ -12,9 +12,10 @@ from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import replay, replay_pool, see
+from slackwater.optimization.replay.run import replay, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.policies.ada_switch import ROBUST, AdaSwitch, worth_after
+from slackwater.studies.replays import replay_pool
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS, HISTORY = 16, 60

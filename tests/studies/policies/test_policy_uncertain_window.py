@@ -13,9 +13,10 @@ from make import make_job, make_window
 from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import replay, replay_pool, see
+from slackwater.optimization.replay.run import replay, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.policies.uncertain_window import UncertainWindow, balanced_window
+from slackwater.studies.replays import replay_pool
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14

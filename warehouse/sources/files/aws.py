@@ -425,7 +425,7 @@ def _table_batches(
     zones = columns["zone"].dictionary_encode()
     regions = pa.array([region_in(zone.strip()) for zone in zones.dictionary.to_pylist()], pa.string())
     region = regions.take(zones.indices)
-    currencies = [currency_of(one or "") for one in regions.to_pylist()]
+    currencies = [currency_of(region or "") for region in regions.to_pylist()]
     if set(currencies) - {"USD"}:
         columns = {"currency": pa.array(currencies, pa.string()).take(zones.indices), **columns}
     table = pa.table({**columns, "region": region, "line": lines})

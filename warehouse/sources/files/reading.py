@@ -1,4 +1,7 @@
-"""Shared parts of file readers: text, JSON and CSV with the line of every row, and the regions of zones."""
+"""Shared parts of file readers: text, JSON and CSV with the line of every row, and the regions of zones.
+
+Files may be plain or compressed. Errors name the line where a file becomes unreadable.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,6 @@ from slackwater.warehouse.sources.contract import (
     read_options,
     rejected_batch,
 )
-
-# ---
-# Shared parts of file readers: a base class, and text, JSON and delimited files with the line of every row.
-#
-# Files may be plain or compressed. Errors name the line where a file becomes unreadable.
 
 #: A file without a usable row in its first lines is refused after this many rejected rows.
 HOPELESS_ROWS = 10_000

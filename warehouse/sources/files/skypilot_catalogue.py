@@ -164,9 +164,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
             for line, raw, reason in chunk.rejected:
                 yield line, (raw, reason)
             if len(chunk):
-                columns = {one: chunk.columns[theirs].to_pylist() for one, theirs in names.items()}
+                columns = {name: chunk.columns[theirs].to_pylist() for name, theirs in names.items()}
                 for place, line in enumerate(chunk.lines.to_pylist()):
-                    yield line, {one: values[place] for one, values in columns.items()}
+                    yield line, {name: values[place] for name, values in columns.items()}
 
     def _several_memories(self, path: Path) -> set[str]:
         """Return the instance types with lines of more than one GPU memory."""
