@@ -163,7 +163,7 @@ def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
     scale = np.einsum("...ii->...", matrix)[..., None, None] / members
     unit = matrix / np.where(scale > 0, scale, 1.0) + _RIDGE * np.eye(members) * (scale > 0)
     step = -2.0 * _RATE * unit
-    weights = np.ones(matrix.shape[:-1]) * start
+    weights: np.ndarray = np.ones(matrix.shape[:-1]) * start
     for _ in range(_ITERATIONS):
         weights *= np.exp((step @ weights[..., None])[..., 0])
         weights /= weights.sum(axis=-1, keepdims=True)
