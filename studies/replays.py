@@ -37,11 +37,7 @@ def replay_pool(
     """
     memo = memo or PlanMemo()
     (market,) = memo.slot_markets([Case(job=job, window=window, forecasts=forecasts, record=record)])
-    outcomes = []
-    for policy in policies:
-        shared = with_shared_plans(policy, memo)
-        outcomes.append(run_from(shared, shared.start(job), job, market, (0, Progress())))
-    return outcomes
+    return run_from([with_shared_plans(policy, memo) for policy in policies], job, market, (0, Progress()))
 
 
 def replay_batch(

@@ -160,17 +160,14 @@ def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
     The result has shape (..., members). Exponentiated gradient from ``start`` (members,); a zero matrix returns ``start``.
     """
     members = matrix.shape[-1]
-    scale = np.einsum("...ii->...", matrix) / members
-    # With members on the first axes all matrices are processed at once, in a quarter of the time of separate small products.
-    unit = np.moveaxis(matrix, (-2, -1), (0, 1)) / np.where(scale > 0, scale, 1.0)
-    unit = unit + np.multiply.outer(_RIDGE * np.eye(members), scale > 0)
-    weights = np.multiply.outer(start, np.ones_like(scale))
+    scale = np.einsum("...ii->...", matrix)[..., None, None] / members
+    unit = matrix / np.where(scale > 0, scale, 1.0) + _RIDGE * np.eye(members) * (scale > 0)
+    step = -2.0 * _RATE * unit
+    weights: np.ndarray = np.ones(matrix.shape[:-1]) * start
     for _ in range(_ITERATIONS):
-        slope = 2.0 * (unit * weights).sum(axis=1)
-        slope -= (weights * slope).sum(axis=0)
-        weights *= np.exp(-_RATE * slope)
-        weights /= weights.sum(axis=0)
-    return np.ascontiguousarray(np.moveaxis(weights, 0, -1))
+        weights *= np.exp((step @ weights[..., None])[..., 0])
+        weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
 
 
 # ---

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -74,6 +75,7 @@ def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
     return 1.0 - overhead_hours / slot_hours
 
 
+@lru_cache(maxsize=64)
 def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> float:
     """Return the least value in USD, plus `VALUE_MARGIN`, for which M2.6 never gives up while finishing can still pay (ours).
 

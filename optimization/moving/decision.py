@@ -269,7 +269,7 @@ class _Wishes:
     def at(self, slot: int, own: np.ndarray) -> Targets:
         """Return the targets on all paths in a slot: wishes on the paths ``own``, nothing on others."""
         at = slot - self.view.slot - 1
-        known = tuple(part[at, own] for part in self.known)
+        known = tuple(part[at] if len(own) == part.shape[1] else part[at, own] for part in self.known)
         return self.tables.on_paths(slot, self.paths, own, known)
 
 

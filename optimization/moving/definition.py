@@ -26,7 +26,7 @@ from slackwater.optimization.job.definition import (
     rates,
 )
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.kernels.moving import Ground, arrival, ending_at
+from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
 from slackwater.optimization.moving.terms import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
@@ -214,22 +214,20 @@ def _pace(job: MarketsJob, slot_hours: float) -> _Pace:
     ground = job.ground([1.0] * markets, slot_hours)
     work = np.full((markets + 1, most + 1, markets, most + 1), -np.inf)
     for m, run in enumerate(job.runs):
-        sizes = np.arange(run.n_min, run.n_max + 1)
-        gain = rates(run.throughput, run.n_max) * slot_hours
-        for place in range(markets + 1):
-            if place == m:
-                work[m, : run.n_max + 1, m, sizes] = (efficiency_table(run.restart, run.n_max) * gain)[
-                    :, sizes
-                ].T
-                work[m, :, m, 0] = 0.0
-            else:
-                work[place, :, m, sizes] = (arrival(ground, place, m)[sizes] * gain[sizes])[:, None]
+        sizes = slice(run.n_min, run.n_max + 1)
+        gain = (rates(run.throughput, run.n_max) * slot_hours)[sizes]
+        there = work[:, :, m, sizes]
+        there[:markets] = ground.moved[m, sizes] * gain
+        there[markets] = ground.up[m, sizes] * gain
+        there[m] = -np.inf
+        there[m, : run.n_max + 1] = efficiency_table(run.restart, run.n_max)[:, sizes] * gain
+        work[m, :, m, 0] = 0.0
     reach = np.zeros((job.job.deadline_slots + 1, markets + 1, most + 1))
-    unsold = [m for m in range(markets) if job.sold and not job.sold[m]]
+    on_demand = work.copy()
+    on_demand[:, :, [m for m in range(markets) if job.sold and not job.sold[m]], 1:] = -np.inf
     for k in range(1, len(reach)):
-        then = work + reach[k - 1, :markets][None, None]
-        then[:, :, unsold, 1:] = -np.inf
-        reach[k] = np.maximum(then.max(axis=(2, 3)), reach[k - 1, :, 0][:, None])
+        most_work = (on_demand + reach[k - 1, :markets]).max(axis=(2, 3))
+        reach[k] = np.maximum(most_work, reach[k - 1, :, 0][:, None])
     return _Pace(work=work, reach=reach)
 
 

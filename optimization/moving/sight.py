@@ -12,9 +12,8 @@ from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, MultiMarketPolicy, Placement
-from slackwater.optimization.policies.contract import Policy, Running, View
-from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, SlotMarket, legal
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.policies.contract import Running, View
+from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, SlotMarket
 from slackwater.optimization.world.terms import planned_job
 from slackwater.warehouse.errors import MarketError
 
@@ -123,27 +122,22 @@ class Grounds:
             return self.planned
         return self.job, self.seen
 
-    def decide_alone(
+    def view_alone(
         self,
-        policy: Policy[S],
-        state: S,
         progress: Progress,
         slot: int,
         newest: NewestReading,
         *,
         planned: bool,
         running: Running | None = None,
-    ) -> tuple[Allocation, S, View]:
-        """Return `decide` of a policy of one market in the only market of a job without a budget: the replays that are many.
+    ) -> View:
+        """Return the view of a policy in the only market of a job without a budget: the replays that are many.
 
         With ``running`` the policy plans in the world, the job as it is.
         """
         job, (seen,) = self._job_and_markets(slot, planned and running is None)
         view = seen.view(job.runs[0], progress, slot, newest)
-        if running is not None:
-            view = replace(view, running=running)
-        wish, new = policy.decide(state, view)
-        return legal(wish, view, policy.name), new, view
+        return view if running is None else replace(view, running=running)
 
     def decide(
         self,

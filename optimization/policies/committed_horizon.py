@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -143,14 +143,17 @@ class Ahap:
         plans = covering
         if self._plans_now(covering, far):
             plans = (*covering, (view.slot, self._plan(view)))
-        if far:
-            wish = all_spot(view) if view.price <= self.sigma * view.on_demand_usd else HOLD_NOTHING
-        else:
-            wish = self._committed(view, plans)
+        wish = self._far_wish(view) if far else self._committed(view, plans)
         enough = finishing_size(view)
         if enough is not None and wish.total > enough:
             wish = split(view, enough)
         return (least_net(view, wish) if deadline_in_reach(view) else wish), Commitments(plans)
+
+    def choice(self, view: View) -> tuple[Hashable, ...]:
+        """Return the terms of the plans, and whether spot is cheap enough where the job is far enough ahead."""
+        far = view.observed and self._far_ahead(view)
+        terms = self.omega, self.commitment, self.commit, self.end_rule, self.expected
+        return (*terms, far and self._is_cheap(view))
 
     def explain(self, state: Commitments, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot, and the number of plans behind the allocation."""
@@ -199,6 +202,12 @@ class Ahap:
             expected=self.expected(view, end) if end_rule is EndRule.EXPECTED_TO_GO else None,
         )
         return self.solve(problem).allocations[: self.commitment]
+
+    def _far_wish(self, view: View) -> Allocation:
+        return all_spot(view) if self._is_cheap(view) else HOLD_NOTHING
+
+    def _is_cheap(self, view: View) -> bool:
+        return view.price <= self.sigma * view.on_demand_usd
 
     def _far_ahead(self, view: View) -> bool:
         job = view.job

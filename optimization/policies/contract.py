@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -242,6 +242,33 @@ class Believing(Protocol):
     def forgetting(self) -> Forgetting:
         """Forgetting of the Markov chains."""
         ...
+
+
+@runtime_checkable
+class Family(Protocol):
+    """Policy of a family whose members differ in few slots, such as by a price threshold: replays run them as one until then."""
+
+    def choice(self, view: View) -> Hashable:
+        """Return a key: two policies of a class with equal keys in every view so far decide equally there."""
+        ...
+
+
+def families(policies: Sequence[object]) -> list[list[int]]:
+    """Return the indices of the policies: those of each class that is a `Family` together, every other alone."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, policy in enumerate(policies):
+        groups.setdefault(type(policy) if isinstance(policy, Family) else i, []).append(i)
+    return list(groups.values())
+
+
+def parted(policies: Sequence[Any], members: list[int], view: View) -> list[list[int]]:
+    """Return the indices ``members`` of policies of a `Family` in groups that decide equally in ``view``."""
+    if len(members) == 1:
+        return [members]
+    groups: dict[Hashable, list[int]] = {}
+    for i in members:
+        groups.setdefault(policies[i].choice(view), []).append(i)
+    return list(groups.values())
 
 
 @runtime_checkable

@@ -117,10 +117,17 @@ def slot_gain(view: View, n: int) -> float:
 
 def most_in_slot(view: View) -> float:
     """Return the most work that on-demand can do in this slot, or in what is left of it (M12.10)."""
-    if not view.elapsed_hours:
-        return pace(view.job, view.slot_hours).reach[1][view.progress.n_previous]
-    sizes = range(view.job.n_min, view.job.n_max + 1)
-    return max(0.0, *(slot_gain(view, n) for n in sizes))
+    numbers, before, part = pace(view.job, view.slot_hours), view.progress.n_previous, view.elapsed
+    if not part:
+        return numbers.reach[1][before]
+    least = view.job.n_min
+    return max(
+        0.0,
+        *(
+            work - part * gain
+            for work, gain in zip(numbers.work[before][least:], numbers.gain[least:], strict=True)
+        ),
+    )
 
 
 def step(progress: Progress, allocation: Allocation, view: View) -> Progress:

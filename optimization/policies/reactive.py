@@ -59,10 +59,13 @@ class Ahanp:
         """Describe pace, slack and spot of the slot, and the price threshold."""
         return narrate(view, allocation, rule=f"spot is used up to {self.sigma:g} of on-demand")
 
+    def choice(self, view: View) -> bool:
+        """Return whether spot is cheap enough: members of the family differ in nothing else."""
+        return view.price <= self.sigma * view.on_demand_usd
+
     def _wish(self, view: View) -> Allocation:
         job = view.job
-        cheap = view.price <= self.sigma * view.on_demand_usd
-        spot = all_spot(view) if cheap else HOLD_NOTHING
+        spot = all_spot(view) if self.choice(view) else HOLD_NOTHING
         behind = (
             view.progress.done
             < expected_progress(job, view.slot + view.elapsed) - WORK_TOLERANCE * job.workload

@@ -251,7 +251,8 @@ def _run_to_end(
         targets = wishes.at(slot, own)
         if sold:
             safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
-            changed = np.flatnonzero(np.any([a != b for a, b in zip(targets, safe, strict=True)], axis=0))
+            market, on_demand, spot = (a != b for a, b in zip(targets, safe, strict=True))
+            changed = np.flatnonzero(market | on_demand | spot)
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
             for wish, guarded in zip(targets, safe, strict=True):
                 wish[kept] = guarded[kept]

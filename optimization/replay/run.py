@@ -25,7 +25,7 @@ from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.belief import Believed
 from slackwater.optimization.market.window import MarketWindow, PointForecast, Record, SpotCeiling
 from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
-from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
+from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows, families, parted
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.window.plan import HorizonProblem, Outcome, Plan, spot_alone
 from slackwater.warehouse.errors import JobError, MarketError, PolicyError
@@ -302,7 +302,8 @@ def replay(
     allocation (M2.3), `JobError` if the policy may not run the job (M2.7).
     """
     begin = _checked_start(job, start or (0, Progress()))
-    return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
+    (outcome,) = run_from([policy], job, see(job, window, forecasts, record), begin)
+    return outcome
 
 
 def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
@@ -315,20 +316,49 @@ def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     return state
 
 
+@dataclass(slots=True, kw_only=True)
+class _Trajectory:
+    """The slots of the policies ``members`` (indices), which have decided equally so far, up to ``end`` = (slot, progress)."""
+
+    members: list[int]
+    state: Any
+    end: tuple[int, Progress]
+    held: tuple[Allocation, ...] = ()
+
+
 def run_from(
-    policy: Policy[S], state: S, job: Job, market: SlotMarket, start: tuple[int, Progress]
-) -> Outcome:
-    """Run ``policy`` from ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
-    slot, progress = start
-    held: list[Allocation] = []
+    policies: Sequence[Policy[Any]], job: Job, market: SlotMarket, start: tuple[int, Progress]
+) -> list[Outcome]:
+    """Run each policy in its initial state from ``start`` = (slot, progress); a family is run once until its members differ."""
+    outcomes: dict[int, Outcome] = {}
+    for members in families(policies):
+        waiting = [_Trajectory(members=members, state=policies[members[0]].start(job), end=start)]
+        while waiting:
+            trajectory = waiting.pop()
+            waiting += _follow(trajectory, policies, job, market)
+            outcome = settle("", job, trajectory.held, trajectory.end, market)
+            outcomes |= {i: replace(outcome, policy=policies[i].name) for i in trajectory.members}
+    return [outcomes[i] for i in range(len(policies))]
+
+
+def _follow(
+    trajectory: _Trajectory, policies: Sequence[Policy[Any]], job: Job, market: SlotMarket
+) -> Iterator[_Trajectory]:
+    """Run a policy to the end: the loop of M2.4; yield the trajectories of members that decide otherwise, at that slot."""
+    policy, (slot, progress) = policies[trajectory.members[0]], trajectory.end
+    held = [*trajectory.held]
     while slot < job.deadline_slots and not finished(progress.done, job.workload):
         view = market.view(job, progress, slot)
-        wish, state = policy.decide(state, view)
+        trajectory.members, *others = parted(policies, trajectory.members, view)
+        for members in others:
+            end = slot, progress
+            yield _Trajectory(members=members, state=trajectory.state, end=end, held=tuple(held))
+        wish, trajectory.state = policy.decide(trajectory.state, view)
         allocation = checked(wish, view, policy.name)
         progress = step(progress, allocation, view)
         held.append(allocation)
         slot += 1
-    return settle(policy.name, job, tuple(held), (slot, progress), market)
+    trajectory.held, trajectory.end = tuple(held), (slot, progress)
 
 
 def settle(

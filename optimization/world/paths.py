@@ -36,25 +36,26 @@ def later_readings(
     lengths = np.append(seconds if first is None else first, np.full(max(0, slots - 1), seconds))[:slots]
     gaps = np.repeat(lengths / parts, parts)
     ends = run.now + np.append(0.0, gaps.cumsum())
+    times, counts, paid = (table[:, k, :, int(again) :] for k in range(3))
+    known = np.empty((len(sampled), many, 1 + slots * parts))
     for m, market in enumerate(sampled):
         there, now_usd = run.reading_of(m)
-        at, known, paid = table[:, :, m, int(again) :].transpose(1, 0, 2)
-        known[:, 0] = there if market.present is None else market.present
-        known[:, parts::parts] = market.count
+        known[m, :, 0] = there if market.present is None else market.present
+        known[m, :, parts::parts] = market.count
         for k in range(1, parts):
-            known[:, k::parts] = known[:, :-1:parts] if market.within is None else market.within[:, :, k - 1]
-        # Never at the start of the part before, which has its own reading.
-        early = rng.uniform(0.0, 1.0 - 1e-6, (many, slots * parts))
-        early *= gaps
-        early *= known[:, 1:] != known[:, :-1]
-        at[:, 0] = ends[0]
-        np.subtract(ends[1:], early, out=at[:, 1:])
-        paid[:, :parts] = now_usd
-        for k in range(parts):
-            part = paid[:, parts + k :: parts]
-            part[:] = market.price[:, : part.shape[1]]
+            within = known[m, :, :-1:parts] if market.within is None else market.within[:, :, k - 1]
+            known[m, :, k::parts] = within
+        paid[:, m, :parts] = now_usd
+        paid[:, m, parts:] = market.price.repeat(parts, axis=1)[:, : paid.shape[2] - parts]
         if again:
             table[:, 0, m, 0], table[:, 1, m, 0], table[:, 2, m, 0] = run.now, there, now_usd
+    # Never at the start of the part before, which has its own reading.
+    early = rng.uniform(0.0, 1.0 - 1e-6, (len(sampled), many, slots * parts))
+    early *= gaps
+    early *= known[:, :, 1:] != known[:, :, :-1]
+    times[:, :, 0] = ends[0]
+    np.subtract(ends[1:], early.transpose(1, 0, 2), out=times[:, :, 1:])
+    counts[:] = known.transpose(1, 0, 2)
     return table
 
 
@@ -135,8 +136,8 @@ class WorldPaths:
         The others, shape (own,), are the seconds until all of them work, if none is lost, and the work that a loss in this
         second would leave.
         """
-        held, pending, saved = np.split(self._shown[own].T.copy(), [2, 3])
-        return held.astype(np.int64), pending[0], saved[0]
+        shown = self._shown[own]
+        return shown[:, :2].T.astype(np.int64, order="C"), shown[:, 2].copy(), shown[:, 3].copy()
 
     @property
     def paid(self) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,11 +24,11 @@ from slackwater.optimization.moving.definition import (
 )
 from slackwater.optimization.moving.sight import Grounds, always_kept
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy, plans_in_world
+from slackwater.optimization.policies.contract import Policy, families, parted, plans_in_world
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.replay.ahead import progress_at
 from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, with_shared_plans
+from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, legal, with_shared_plans
 from slackwater.optimization.window.plan import WORLD, Model, Outcome
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Readings, Standing, WorldRun
 from slackwater.optimization.world.terms import world_markets
@@ -153,56 +155,87 @@ def replay_in_world(
     decisions = decision_times(
         launcher, job.job.deadline_slots, windows[0].slot_hours * SECONDS_PER_HOUR, case.readings
     )
-    outcomes = []
-    for policy in policies:
+    ahead = guard and launcher is Launcher.SLOTS
+    one = len(windows) == 1 and math.isinf(job.job.budget_usd)
+    outcomes: dict[int, WorldOutcome] = {}
+    for members in families(policies) if one else [[i] for i in range(len(policies))]:
         if grounds is None:
             grounds = case.grounds(memo=memo)
-        ahead = guard and launcher is Launcher.SLOTS and not isinstance(policy, OnDemandOnly)
-        if ahead:
-            grounds.plan_a_slot_ahead()
-        run = WorldRun(markets, case.readings)
-        shared = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
-        targets = _run_policy(shared, grounds, run, decisions, guard=guard, ahead=ahead)
-        outcomes.append(_outcome(policy.name, job, run, targets, windows[0].slot_hours))
-    return outcomes
+        waiting = [_Trajectory(members=members, run=WorldRun(markets, case.readings))]
+        while waiting:
+            trajectory = waiting.pop()
+            waiting += _follow(trajectory, policies, memo, grounds, decisions, guard=guard, ahead=ahead)
+            outcome = _outcome(job, trajectory, windows[0].slot_hours)
+            outcomes |= {i: replace(outcome, policy=policies[i].name) for i in trajectory.members}
+    return [outcomes[i] for i in range(len(policies))]
 
 
-def _run_policy(
-    policy: Policy[Any] | MultiMarketPolicy[Any],
+class _Trajectory:
+    """The run of the policies ``members`` (indices), which have decided equally so far.
+
+    ``step`` is the next decision, ``at`` the state of the run there, and ``targets`` are those at the starts of
+    slots. The policies have ``state``, and had the state ``before`` when they first decided in ``slot``.
+    """
+
+    __slots__ = ("at", "before", "members", "run", "slot", "state", "step", "targets")
+
+    def __init__(self, members: list[int], run: WorldRun) -> None:
+        self.members, self.run, self.at = members, run, run.standing
+        self.step, self.slot, self.targets = 0, -1, list[Placement]()
+        self.before: Any = None
+        self.state: Any = None
+
+    def branch(self, members: list[int]) -> _Trajectory:
+        """Return the same trajectory so far of other policies."""
+        other = copy.copy(self)
+        other.members, other.run, other.targets = members, self.run.copy(), [*self.targets]
+        return other
+
+
+def _follow(
+    trajectory: _Trajectory,
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
+    memo: PlanMemo,
     grounds: Grounds,
-    run: WorldRun,
     decisions: Decisions,
     *,
     guard: bool,
     ahead: bool,
-) -> list[Placement]:
-    """Run a policy up to the deadline or its finish, and return the targets at the starts of slots.
+) -> Iterator[_Trajectory]:
+    """Run a policy up to the deadline or its finish; yield the trajectories of members that decide otherwise, at that decision.
 
     ``ahead``: the policy sees the job as it is planned, due a slot earlier (M12.11). A policy that decides
     again within a slot starts from its state before the slot, so that its state counts slots (M12.10).
     """
+    policy, run = policies[trajectory.members[0]], trajectory.run
+    ahead = ahead and not isinstance(policy, OnDemandOnly)
+    if ahead:
+        grounds.plan_a_slot_ahead()
+    policy = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
     job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
     in_world = plans_in_world(policy) and (len(seen) > 1 or (guard and not budget))
     movable = for_markets(policy, of=len(seen))
-    before = state = movable.start(job) if alone is None else alone.start(job.job)
-    present, targets = -1, list[Placement]()
-    at = run.standing
-    for now, slot, next_at in decisions:
-        if slot != present:
-            before, present = state, slot
+    if not trajectory.step:
+        trajectory.state = movable.start(job) if alone is None else alone.start(job.job)
+    for now, slot, next_at in islice(decisions, trajectory.step, None):
+        if slot != trajectory.slot:
+            trajectory.before, trajectory.slot = trajectory.state, slot
+        before, at = trajectory.before, trajectory.at
         progress = progress_at(job, run, at)
         newest = _newest(run, at, max(0.0, now / SECONDS_PER_HOUR - slot * hours))
         running = run.running(next_at=next_at, guarded=guard and always) if in_world else None
         if alone is not None:
-            wish, state, own = grounds.decide_alone(
-                alone, before, progress, slot, newest[0], planned=ahead, running=running
-            )
+            own = grounds.view_alone(progress, slot, newest[0], planned=ahead, running=running)
+            trajectory.members, *others = parted(policies, trajectory.members, own)
+            yield from map(trajectory.branch, others)
+            wish, trajectory.state = alone.decide(before, own)
+            wish = legal(wish, own, policy.name)
             market, kept = 0, guard and (always or (sold and worth_finishing(own)))
         else:
-            held, state, view = grounds.decide(
+            held, trajectory.state, view = grounds.decide(
                 movable, before, progress, slot, newest, planned=ahead,
                 instances=None if running is None else (run.market, running),
             )  # fmt: skip
@@ -212,12 +245,12 @@ def _run_policy(
                 held, kept = Guard.of(view, run, next_at=next_at).allow(held), False
             wish, market = held.allocation, run.market if held.market is None else held.market
         limit = decisions.deadline if kept else math.inf
-        to, target, at = run.follow(wish, until=next_at, deadline=limit, market=market)
-        if len(targets) <= slot:
-            targets.append(placement(to, target))
+        to, target, trajectory.at = run.follow(wish, until=next_at, deadline=limit, market=market)
+        trajectory.step += 1
+        if len(trajectory.targets) <= slot:
+            trajectory.targets.append(placement(to, target))
         if run.is_finished:
             break
-    return targets
 
 
 def _newest(run: WorldRun, at: Standing, elapsed_hours: float) -> list[NewestReading]:
@@ -228,10 +261,8 @@ def _newest(run: WorldRun, at: Standing, elapsed_hours: float) -> list[NewestRea
     return [NewestReading(usd, available, elapsed_hours) for available, usd in read]
 
 
-def _outcome(
-    policy: str, job: MarketsJob, run: WorldRun, targets: Sequence[Placement], slot_hours: float
-) -> WorldOutcome:
-    several = len(job.runs) > 1
+def _outcome(job: MarketsJob, trajectory: _Trajectory, slot_hours: float) -> WorldOutcome:
+    several, run, targets = len(job.runs) > 1, trajectory.run, trajectory.targets
     slot_seconds = slot_hours * SECONDS_PER_HOUR
     deadline = job.job.deadline_slots * slot_seconds
     run.advance(deadline)
@@ -243,7 +274,7 @@ def _outcome(
     on_demand_usd, spot_usd = run.paid
     on_demand_seconds, spot_seconds = run.instance_seconds
     return WorldOutcome(
-        policy=policy,
+        policy="",
         job=job.job.name,
         allocations=tuple(target.allocation for target in targets),
         progress=work,

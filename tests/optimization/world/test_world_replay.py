@@ -262,6 +262,23 @@ def hostile_record(rng: np.random.Generator, window: MarketWindow, n_max: int) -
     return make_record(price, counts, first=12, slot_hours=0.5)
 
 
+@pytest.mark.parametrize("launcher", Launcher)
+def test_policies_replayed_together_have_the_outcomes_of_each_alone(launcher):
+    """Members of a family run as one until their thresholds part them, also within a slot and twice."""
+    pool = [policy for policy in load_pool() if getattr(policy, "omega", 2) == 2]
+    job = make_job(workload=12.0, deadline_slots=12, n_max=4, mu_up=0.8, mu_down=0.9, value=1e3)
+    distinct = set()
+    for seed in range(3):
+        rng = np.random.default_rng([31, seed])
+        counts = rng.integers(0, 6, (12, 3)).astype(float)
+        window = make_window(rng.uniform(0.2, 1.0, 12), counts[:, 0], slot_hours=0.5)
+        case = world_case(job, window, counts[:, 1:], boot=120.0, restart=240.0, checkpoint=600.0)
+        together = replay_in_world(pool, case, launcher=launcher)
+        assert together == [replay_in_world([policy], case, launcher=launcher)[0] for policy in pool]
+        distinct |= {(seed, replace(found, policy="")) for found in together if "AH" in found.policy}
+    assert len(distinct) > 3 * 3, "no threshold parted the three families"
+
+
 def late_jobs(seed: int, jobs: int) -> list[tuple[int, str, Launcher]]:
     """Return the late of ``jobs`` jobs, each under a policy of the pool or a mixing policy, in turn."""
     pool = load_pool()
