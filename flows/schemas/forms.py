@@ -337,7 +337,9 @@ class BacktestPolicy(TypedDict):
         ),
     ]
     given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Late starts whose job was abandoned.")]
-    saved_usd: Annotated[float | None, Keys(description="Mean saving compared with on-demand only.")]
+    saved_usd: Annotated[
+        float | None, Keys(description="Mean saving compared with on-demand only, over the finished jobs.")
+    ]
     saved_share: Annotated[
         float | None, Keys(description="Mean saving as a share of the cost with on-demand only.")
     ]
@@ -348,6 +350,9 @@ class BacktestPolicy(TypedDict):
         ),
     ]
     saved_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of saved_share.")]
+    mean_utility_usd: Annotated[
+        float | None, Keys(description="Mean value less cost; null for a job without a value.")
+    ]
     spot_share: Share
 
 
@@ -362,6 +367,7 @@ class BacktestRun(TypedDict):
     spot_share: Share
     on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
     hindsight_usd: Annotated[float, Keys(description="Cost of the hindsight optimum in the slot model.")]
+    utility_usd: Annotated[float | None, Keys(description="Value less cost; null for a job without a value.")]
 
 
 class BacktestAnswer(_From):
@@ -663,7 +669,9 @@ class FilledScore(_From):
     deadline: datetime
     outcome: ScoredPolicy
     on_demand_only_usd: float | None
-    saved_share: float | None
+    saved_share: Annotated[
+        float | None, Keys(description="Null if the job was given up, or no on-demand price is known.")
+    ]
     expected_cost_usd: float
     expected_inside: bool
     policies: list[ScoredPolicy]
