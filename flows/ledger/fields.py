@@ -584,7 +584,7 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    An abandoned job has no expected cost.
+    An abandoned job has no expected cost, and a job that is hardly ever finished no expected finish.
     """
     shown = {
         **row,
@@ -594,6 +594,8 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
+    if (given_up := as_number(row.get("given_up_probability"))) is not None and given_up >= UNLIKELY:
+        shown |= {"expected_finish": None}
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
 

@@ -298,7 +298,7 @@ def test_jobs_that_fit_into_the_assumed_count_leave_the_cheapest_market_to_each_
 
 @pytest.mark.parametrize(
     ("home", "region"),
-    [(None, "us-east-1"), ("aws/ap-northeast-1/ap-northeast-1a/p4d.24xlarge", "ap-northeast-1")],
+    [(None, "us-east-1"), ("aws/ap-northeast-1/ap-northeast-1b/p4d.24xlarge", "ap-northeast-1")],
 )
 def test_a_job_that_cannot_resume_runs_in_its_home_or_where_on_demand_is_cheapest(tmp_path, home, region):
     """List prices of $21.96 and $30.10: spot is cheaper in the second region, and not used."""
