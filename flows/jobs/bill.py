@@ -18,7 +18,7 @@ LOSSES = (
 )
 
 #: A slot of a job that ended unfinished: what was paid is compared with nothing.
-NOT_COMPARED = {"on_demand_only_usd": None, "saved_usd": None, "on_demand_only_from": None}
+NOT_COMPARED: dict[str, Any] = {"on_demand_only_usd": None, "saved_usd": None, "on_demand_only_from": None}
 
 
 def bill(

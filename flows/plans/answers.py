@@ -271,6 +271,7 @@ def replayed_row(
     valued = not run.must_finish
     certain = ended.availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
+    saved = saving(outcome.total_cost_usd, alone, is_finished=finish is not None)
     gpus = {own.gpus for own in ended.job.runs}
     found: ReplayedSlots = {
         "job": run.name,
@@ -295,7 +296,8 @@ def replayed_row(
         "on_time": outcome.on_time if certain else None,
         "spot_share": outcome.spot_share,
         "on_demand_only_usd": alone,
-        **saving(outcome.total_cost_usd, alone, is_finished=finish is not None),
+        "saved_usd": saved["saved_usd"],
+        "saved_share": saved["saved_share"],
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,
