@@ -108,7 +108,7 @@ def test_what_is_refused_is_named_and_stores_nothing(server):
     [
         {"at": "noon", "progress": 1.0}, {"at": "2035-01-01T00:00Z", "progress": 1.0}, {"known_at": "x", "progress": 1.0},
         {"progress": 1.0, "progress_share": 0.5}, {"tokens": 5.0}, {}, {"asked": 3}, {"granted": 3, "asked": 2},
-        {"market": "lab/r/z/other", "spot": 1}, {"progress": 1.0, "finished": True}, {"lost": 2},
+        {"market": "lab/r/z/other", "spot": 1}, {"progress": 1.0, "finished": True},
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_keys_of_a_request_and_no_option(server, body):
