@@ -295,7 +295,10 @@ def option(
 
     ``name``: if it differs from the parameter's; ``metavar``: placeholder for the value; ``least`` and ``most``: bounds;
     ``variable``: environment variable used if the option is not given; ``hyphen``: values such as ``-`` are allowed.
+    A ``TIME`` has the rule of M1.4 in its help.
     """
+    if metavar == "TIME":
+        help = f"{help} UTC unless a zone is given."
     more: dict[str, Any] = {"converter": _converted} | ({"env_var": variable} if variable else {})
     if hyphen:
         more["allow_leading_hyphen"] = True
@@ -397,9 +400,7 @@ class Query(Output, Warehouse):
 class QueryAt(Query):
     """Options of `Query`, with a logical time."""
 
-    at: Annotated[
-        str | None, option("Logical time, ISO 8601 (UTC unless a zone is given).", metavar="TIME")
-    ] = None
+    at: Annotated[str | None, option("Logical time, ISO 8601.", metavar="TIME")] = None
 
     @property
     def time(self) -> pd.Timestamp | None:

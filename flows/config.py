@@ -200,10 +200,10 @@ class BoundSettings(Section):
         24.0, "rows dated later than so many hours after their import are rejected", ge=0, le=876_000
     )
     price_times_on_demand: float = setting(
-        1000.0,
-        "prices above so many times on-demand, or below that fraction of it, are rejected",
-        gt=1,
-        le=1e9,
+        20.0, "prices above so many times on-demand are rejected", gt=1, le=1e9
+    )
+    price_share_of_on_demand: float = setting(
+        0.001, "prices below this share of on-demand are rejected", ge=0, lt=1
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:
@@ -216,6 +216,7 @@ class BoundSettings(Section):
             clock=clock,
             future=pd.Timedelta(hours=self.future_hours),
             price_times_on_demand=self.price_times_on_demand,
+            price_share_of_on_demand=self.price_share_of_on_demand,
         )
 
 

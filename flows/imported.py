@@ -67,8 +67,10 @@ _REMEDIES = {
     "conflicts with stored": "the warehouse has another value of that time; the first one stays",
     "is no spot instance": "prices of spot instances only; on-demand prices belong in their own column",
     "is not per instance and hour": "convert the prices to USD per instance and hour",
-    "is far below on-demand": "is the unit right? A price per second or per minute is not per hour",
-    "is far above on-demand": "is the unit right? `[bounds] price_times_on_demand` in slackwater.toml sets the bound",
+    "is far below on-demand": "is the unit right? A price per second or per minute is not per hour; "
+    "`[bounds] price_share_of_on_demand` in slackwater.toml sets the bound",
+    "is far above on-demand": "is the unit right? A price per month or per day is not per hour: divide it by 730 or 24; "
+    "`[bounds] price_times_on_demand` in slackwater.toml sets the bound",
 }
 READ_COLUMNS: dict[str, Column | str] = {
     "market": "market",

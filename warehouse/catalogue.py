@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -16,6 +16,12 @@ from slackwater.warehouse.errors import SettingsError
 
 NOT_SOLD = "not sold"  # Text in the price column for types not sold on demand
 ANYWHERE = "*"  # Region of a row that applies everywhere
+#: Names of machines of N GPUs: of marketplaces (RTX_4090_24GB_x8), of Google Cloud's N1 (+v100x4), and of SkyPilot's catalogue
+#: and accelerators (8x-H200, 8x_H100-SXM_SECURE, gpu_8x_h100_sxm5, gpu-h200-sxm_8gpu-128vcpu, H100:8).
+_NAMED_GPUS = re.compile(
+    r"(?:_|\+[a-z]+\d+)x(\d{1,4})$|^(?:gpu_)?(\d{1,4})x[-_](?=[A-Za-z])|_(\d{1,4})gpu(?=[-_]|$)|^[A-Za-z][^:]*:(\d{1,4})$",
+    re.ASCII,
+)
 SIZES = "_x*"  # Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``
 
 
@@ -139,6 +145,49 @@ def is_named(wanted: str, name: str) -> bool:
     (True, False)
     """
     return fnmatchcase(name.casefold(), f"*{wanted.casefold()}*")
+
+
+def named_gpus(instance_type: str) -> int | None:
+    """Return the GPUs of a machine by its name; None if the name has no number of GPUs."""
+    named = _NAMED_GPUS.search(instance_type)
+    return int(named[named.lastindex or 0]) or None if named else None
+
+
+def _models_in(name: str) -> set[str]:
+    """Return the parts of a name that are written like models of GPUs.
+
+    >>> sorted(_models_in("NVIDIA-H100-SXM5-80GB") | _models_in("gpu_8x_a10g"))
+    ['a10g', 'h100']
+    """
+    return set(re.findall(r"(?<![a-z0-9])g?[a-z]\d{1,4}[a-z]?(?![a-z0-9])", name.casefold()))
+
+
+@cache
+def _gpu_list_prices() -> Mapping[str, float]:
+    """Return the highest list price per GPU of each model."""
+    found: dict[str, float] = {}
+    for row in catalogue():
+        if row.gpu_model is not None and row.gpus and row.on_demand_usd is not None:
+            for model in _models_in(row.gpu_model):
+                found[model] = max(found.get(model, 0.0), row.on_demand_usd / row.gpus)
+    return found
+
+
+#: GPUs of a machine whose number is not known: the most of usual machines.
+_USUAL_GPUS = 8
+
+
+def highest_likely_price(provider: str, instance_type: str) -> float:
+    """Return the highest list price of a type, else of its GPUs at any provider, else of the catalogue.
+
+    >>> highest_likely_price("own", "H100_x2") < highest_likely_price("own", "8x-H100") < highest_likely_price("own", "box")
+    True
+    """
+    listed = highest_list_price(provider, instance_type)
+    if listed is not None:
+        return listed
+    models = [usd for model in _models_in(instance_type) if (usd := _gpu_list_prices().get(model))]
+    return max(models) * (named_gpus(instance_type) or _USUAL_GPUS) if models else highest_of_all()
 
 
 def highest_list_price(provider: str, instance_type: str) -> float | None:

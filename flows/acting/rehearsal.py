@@ -147,7 +147,9 @@ class Rehearsal:
         end = "not finished" if self.finished_at is None else f"finished at {self.finished_at:%H:%M}"
         only = self.on_demand_only_usd
         saved = (
-            "" if not only else f", {1.0 - self.paid_usd / only:.0%} less than on-demand only (${usd(only)})"
+            f", {1.0 - self.paid_usd / only:.0%} less than on-demand only (${usd(only)})"
+            if only and self.finished_at is not None
+            else ""
         )
         return [
             *found,

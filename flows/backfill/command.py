@@ -21,7 +21,7 @@ def backfill(
     start: Annotated[str, option("First slot, ISO 8601.", name="--from", metavar="TIME")],
     end: Annotated[str, option("Last slot.", name="--to", metavar="TIME")],
     step: Annotated[
-        str | None, option("Time between slots, such as 1h (default: every slot).", metavar="TIME")
+        str | None, option("Time between slots, such as 1h (default: every slot).", metavar="DURATION")
     ] = None,
     reprocess: Annotated[
         str,

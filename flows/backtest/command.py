@@ -118,7 +118,7 @@ def backtest_answer(found: Backtest) -> Answer:
     title = f"Backtest of {found.job} on {where}"
     blocks: list[Block] = [
         *_headline(found, rows, starts),
-        _table(rows, mean_best, mean_alone),
+        _table(rows, mean_best, mean_alone if all(best) else None),
         Notes(_notes(found)),
         _figure(found),
         Fold("Every start", [_runs_table(found)]),
@@ -130,16 +130,22 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     """Return the result of the policy that decides now, or of the best policy, in a few sentences."""
     own = next((row for row in rows if row.policy == found.leader), rows[0])
     length = duration(found.deadline_slots * found.step)
-    saved = f"{percent(own.saved_share)} less than on-demand only"
-    if own.saved_share is None:
-        saved = "no on-demand price known to compare with"
+    saved = "no on-demand price known to compare with"
+    if own.saved_share is not None:
+        saved = f"{percent(own.saved_share)} less than on-demand only"
+    elif own.given_up == own.starts:
+        saved = "no saving, as no job was finished"
     if own.saved_low is not None and own.saved_high is not None:
         saved += f" (95 % interval {percent(own.saved_low)} to {percent(own.saved_high)})"
+    if own.given_up and own.saved_share is not None:
+        saved += f" in the {own.starts - own.given_up} of {own.starts} that are finished"
     late = "never late" if not own.late else f"late {own.late} of {own.starts} times"
     cost = f"${usd(own.mean_cost_usd)} on average"
     if own.late is None:
         cost += " if spot is never lost"
         late = "how often it is late is unknown, availability not observed"
+    if own.given_up:
+        late += f", given up {own.given_up} of {own.starts} times"
     gpus = found.gpus_per_instance
     return [
         f"{own.policy}: {cost}, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",
@@ -150,6 +156,7 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
 
 
 def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
+    """Return the summaries and the mean cost of the optimum; ``alone`` None: the optimum has no saving."""
     shown: list[dict[str, Any]] = [asdict(row) | {"interval": _interval(row)} for row in rows]
     shown.append(in_hindsight(best, alone) | {"mean_cost_usd": best})
     columns: dict[str, Column | str] = {
@@ -157,8 +164,16 @@ def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
         "mean_cost_usd": Column(heading="mean cost", unit="$", format=usd),
         "worst_cost_usd": Column(heading="worst", unit="$", format=usd),
         "late": Column(heading="late", words="Starts that missed the deadline."),
+        "given_up": Column(
+            heading="given up", words="Late starts whose job was abandoned: they have no saving."
+        ),
         "saved_share": Column(
-            heading="saved", format=percent, words="Share of the cost of on-demand only, over all starts."
+            heading="saved",
+            format=percent,
+            words="Share of the cost of on-demand only, over the finished jobs.",
+        ),
+        "mean_utility_usd": Column(
+            heading="value less cost", unit="$", format=usd, words="Mean over all starts."
         ),
         "interval": Column(heading="95 % interval", words="Of the share saved, over blocks of starts."),
         "spot_share": Column(
@@ -167,6 +182,10 @@ def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
             words="Share of the instances that were spot, mean over starts.",
         ),
     }
+    if not any(row.given_up for row in rows):
+        columns.pop("given_up")
+    if rows[0].mean_utility_usd is None:
+        columns.pop("mean_utility_usd")
     return Table(
         "Policies, the lowest mean cost first", shown, columns, marked=lambda row: row["policy"] == HINDSIGHT
     )

@@ -44,8 +44,8 @@ class Run:
     """Simulated outcome of a policy at a start: costs in USD, ``finish`` None if the job was given up.
 
     ``hindsight_usd`` is the cost of the optimum in the slot model with the market known in advance,
-    ``on_demand_only_usd`` is None if no on-demand price is known. ``on_time`` is None if spot was
-    used without observed availability.
+    ``on_demand_only_usd`` is None if no on-demand price is known, ``utility_usd`` (value less cost) for a
+    hard deadline. ``on_time`` is None if spot was used without observed availability.
     """
 
     start: pd.Timestamp
@@ -56,6 +56,7 @@ class Run:
     spot_share: float
     on_demand_only_usd: float | None
     hindsight_usd: float
+    utility_usd: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,11 +247,11 @@ def _observed_span(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None
 
 def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
+    if not request.checkpoint.resumable:
+        return ON_DEMAND_ONLY, [OnDemandOnly()]
     if request.may_move:
         leader = read_pool(turn).deciders([turn.at])[0].of(request)[0].name
         return leader, policies_named(turn, request, list(names) or ["all"])
-    if not request.checkpoint.resumable:
-        return ON_DEMAND_ONLY, [OnDemandOnly()]
     leading = deciding_policy(turn)[0]
     pool = policies_named(turn, request, names) or [leading, *map(policy_named, BASELINES)]
     return leading.name, list({policy.name: policy for policy in pool}.values())
@@ -312,6 +313,7 @@ def _runs(scored: Scored) -> Iterator[Run]:
             spot_share=outcome.spot_share,
             on_demand_only_usd=unit,
             hindsight_usd=scored.hindsight_usd,
+            utility_usd=None if ended.run.must_finish else outcome.utility_usd,
         )
 
 
@@ -324,8 +326,9 @@ class Summary:
     """Summary of a policy over all starts; costs in USD, shares relative to the cost of on-demand only.
 
     ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for
-    fewer than `slackwater.forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None without an
-    on-demand price. ``late`` is None if it is unknown for any start whether the job was on time.
+    fewer than `slackwater.forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are over the finished jobs
+    (M12.16), None without one or without an on-demand price. ``late`` is None if it is unknown for any start whether
+    the job was on time.
     """
 
     policy: str
@@ -339,6 +342,7 @@ class Summary:
     saved_share: float | None
     saved_low: float | None
     saved_high: float | None
+    mean_utility_usd: float | None
     spot_share: float
 
 
@@ -352,14 +356,17 @@ def summaries(found: Backtest) -> list[Summary]:
 
 def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
     cost = np.array([run.cost_usd for run in runs])
-    alone = np.array([np.nan if run.on_demand_only_usd is None else run.on_demand_only_usd for run in runs])
-    known = bool(np.isfinite(alone).all())
-    block = np.array([found.block_of(run.start) for run in runs])
-    block -= block.min()
-    paid = np.bincount(block, weights=cost)[:, None]
-    base = np.bincount(block, weights=alone)[:, None]
+    done = [run for run in runs if run.finish is not None]
+    compared = np.array([run.cost_usd for run in done])
+    alone = np.array([np.nan if run.on_demand_only_usd is None else run.on_demand_only_usd for run in done])
+    known = bool(done) and bool(np.isfinite(alone).all())
+    utility = [run.utility_usd for run in runs if run.utility_usd is not None]
     low = high = math.nan
     if known:
+        block = np.array([found.block_of(run.start) for run in done])
+        block -= block.min()
+        paid = np.bincount(block, weights=compared)[:, None]
+        base = np.bincount(block, weights=alone)[:, None]
         low, high = (float(end[0]) for end in block_interval(paid[base[:, 0] > 0], base[base[:, 0] > 0]))
     worst = int(cost.argmax())
     return Summary(
@@ -369,10 +376,11 @@ def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
         worst_cost_usd=float(cost[worst]),
         worst_start=runs[worst].start,
         late=None if any(run.on_time is None for run in runs) else sum(not run.on_time for run in runs),
-        given_up=sum(run.finish is None for run in runs),
-        saved_usd=float((alone - cost).mean()) if known else None,
-        saved_share=float(1.0 - cost.sum() / alone.sum()) if known else None,
+        given_up=len(runs) - len(done),
+        saved_usd=float((alone - compared).mean()) if known else None,
+        saved_share=float(1.0 - compared.sum() / alone.sum()) if known else None,
         saved_low=low if math.isfinite(low) else None,
         saved_high=high if math.isfinite(high) else None,
+        mean_utility_usd=float(np.mean(utility)) if utility else None,
         spot_share=float(np.mean([run.spot_share for run in runs])),
     )

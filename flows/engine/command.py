@@ -79,7 +79,7 @@ def serve(
         str | None,
         option(
             "Time between turns, a multiple of the slot length such as 30min (default: every slot).",
-            metavar="TIME",
+            metavar="DURATION",
         ),
     ] = None,
     port: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
 from slackwater.flows.show.blocks import Block, Column, Table
-from slackwater.flows.show.formats import percent, plural, usd, utc
+from slackwater.flows.show.formats import listed, percent, plural, usd, utc
 
 MOST_SLOTS = 48  # Most slots of a job shown on a terminal, newest first
 #: Note of a bill with lost instances.
@@ -16,6 +16,9 @@ LOSSES = (
     "Lost spot is paid until the loss, where the driver of `slackwater act` states its time, "
     "else until the loss was seen or reported."
 )
+
+#: A slot of a job that ended unfinished: what was paid is compared with nothing.
+NOT_COMPARED: dict[str, Any] = {"on_demand_only_usd": None, "saved_usd": None, "on_demand_only_from": None}
 
 
 def bill(
@@ -28,9 +31,10 @@ def bill(
 
     Instances are those reported, each report until the next, in slots without a report those decided.
     Spot is paid at the observed price of each slot in the market where it ran, else at the price of
-    the decision; on-demand at the price of the decision.
+    the decision; on-demand at the price of the decision. On-demand only is never more than the same
+    instances on demand; jobs that ended unfinished are not compared.
     """
-    from slackwater.flows.ledger.endings import missed_jobs
+    from slackwater.flows.ledger.endings import endings_of, missed_jobs
     from slackwater.flows.ledger.headline import missed_apart
     from slackwater.flows.ledger.jobs import find_job, stored_jobs
     from slackwater.warehouse.issued import read_rows
@@ -42,13 +46,14 @@ def bill(
         lost = store.execute(
             "SELECT 1 FROM reports WHERE lost > 0 AND ($job IS NULL OR job = $job) LIMIT 1", {"job": job}
         )
-        missed, _ = missed_apart(
-            missed_jobs(store, [stored for stored in known if stored.request.name in scored])
-        )
         ended = scored | {
             name for (name,) in store.execute("SELECT job FROM reports WHERE finished OR withdrawn")
         }
-    notes = [*([LOSSES] if lost else []), *_unknown(slots)]
+        endings = endings_of(store, [stored for stored in known if stored.request.name in ended])
+    missed, _ = missed_apart(missed_jobs({name: own for name, own in endings.items() if name in scored}))
+    unfinished = [name for name, ending in endings.items() if ending.is_unfinished]
+    notes = [*([LOSSES] if lost else []), *_unknown(slots), *_compared(slots, unfinished)]
+    slots = [row | NOT_COMPARED if row["job"] in unfinished else row for row in slots]
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
     blocks: list[Block] = [
@@ -69,17 +74,15 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
 
     from slackwater.warehouse.errors import StoreError
 
-    newest = (
-        "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'spot_price_from'"
-    )
+    newest = "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'on_demand_only_from'"
     if not store.execute(newest):
         raise StoreError(
-            f"warehouse {store.name} was last written by an older version, without its costs at observed prices",
+            f"warehouse {store.name} was last written by an older version, with an older comparison with on-demand only",
             remedy="the next writing command, such as `slackwater run`, brings it up to date",
         )
     names = (
         "job", "slot", "slot_end", "market", "markets", "on_demand", "spot", "held_from", "paid_usd", "spot_price_from",
-        "on_demand_only_usd", "saved_usd", "work_share",
+        "on_demand_only_usd", "saved_usd", "work_share", "on_demand_only_from",
     )  # fmt: skip
     rows = store.execute(
         f"SELECT * REPLACE (epoch_us(slot) AS slot, epoch_us(slot_end) AS slot_end) FROM (SELECT {', '.join(names)} FROM job_costs "
@@ -113,6 +116,20 @@ def _unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
     if gaps := sum(_is_gap(*pair) for pair in pairwise(slots)):
         found.append(
             f"Not in the bill: {plural(gaps, 'gap')} between slots, where nothing was decided or reported."
+        )
+    return found
+
+
+def _compared(slots: Sequence[Mapping[str, Any]], unfinished: Collection[str]) -> list[str]:
+    """Return notes on the jobs whose saving is not that of the work in their file (M12.16)."""
+    found = []
+    if lost := sorted({row["job"] for row in slots if row["job"] in unfinished}):
+        usd_lost = sum(row["paid_usd"] or 0.0 for row in slots if row["job"] in lost)
+        found.append(f"Not compared: {listed(lost)} ended unfinished; ${usd(usd_lost)} paid.")
+    if fast := sorted({row["job"] for row in slots if row["on_demand_only_from"] == "instances"} - set(lost)):
+        found.append(
+            f"{listed(fast)} did more work than {'its' if len(fast) == 1 else 'their'} instances do at the throughput of the "
+            "job file: compared with the same instances on demand. Correct the amount of work or the throughput in the file."
         )
     return found
 

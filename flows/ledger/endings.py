@@ -36,6 +36,11 @@ class Ending:
     at: pd.Timestamp | None = None
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether the job ended without all of its work done, and not by its owner's wish."""
+        return self.state in ("missed", "given up")
+
+    @property
     def is_missed(self) -> bool:
         """Whether the deadline passed without the work done, finished later or not."""
         return self.state in ("missed", "late")
@@ -119,16 +124,20 @@ def _finish_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: 
     return Ending(state="missed", share=float(done), measured=False)
 
 
-def missed_jobs(
+def endings_of(
     store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
-) -> list[str]:
-    """Return a sentence for each decided user job that missed its deadline, finished later or not."""
+) -> dict[str, Ending]:
+    """Return the outcome of each decided user job among ``jobs``, which have ended."""
     own = {job.request.name: job for job in jobs if job.origin == "user"}
     decisions = decisions_by_job(store, list(own))
     reports = reports_by_job(store, list(own), known_at=known_at)
-    endings = {
+    return {
         name: ending_of(job, decisions[name], reports[name]) for name, job in own.items() if decisions[name]
     }
+
+
+def missed_jobs(endings: Mapping[str, Ending]) -> list[str]:
+    """Return a sentence for each job that missed its deadline, finished later or not."""
     return [f"{MISSED}job {name} {ending.words()}." for name, ending in endings.items() if ending.is_missed]
 
 

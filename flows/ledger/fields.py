@@ -135,6 +135,8 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     return None if math.isinf(slots) else slots_after(job.live.start, slots, job.live.step).isoformat()
 
 
+#: Probability of missing the deadline from which on an answer states the likely work instead of a finish.
+UNLIKELY: Final = 0.9
 #: Share of paths on which a job is given up, above which its cost is not compared with on-demand only.
 SELDOM: Final = 0.1
 
@@ -194,14 +196,19 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
         on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
     )  # fmt: skip
     late = made.expected.late_probability if made.risk_known else 0.0
-    then = (
-        "the deadline is met only if spot stays available"
-        if late < 0.9
-        else f"in {percent(late)} of cases before the work is done: raise the budget, or stop the job now"
+    limit = f"the budget of ${dollars(job.run.budget_usd)}"
+    begins = f"{limit} does not cover finishing on demand, which costs ${dollars(need)} in total"
+    if late < UNLIKELY:
+        return f"{begins}: only spot runs, and the deadline is met only if spot stays available"
+    done, short = made.expected.work_share, made.expected.over_budget_probability
+    more = made.expected.cost_usd - progress.cost_usd
+    share = done - _share(job, made)
+    enough = (
+        f" (all of it costs about ${dollars(progress.cost_usd + more / share * (1 - _share(job, made)))})"
     )
     return (
-        f"the budget of ${dollars(job.run.budget_usd)} does not cover finishing on demand, which costs ${dollars(need)} in "
-        f"total: only spot runs, until the budget is spent, {'and ' if late < 0.9 else ''}{then}"
+        f"{begins}. Only spot runs, and the job ends unfinished in {percent(late)} of cases, with about {percent(done)} of the "
+        f"work done: raise the budget{enough if short >= UNLIKELY and share > 0 else ''}, or stop the job now"
     )
 
 
@@ -440,6 +447,10 @@ _VALUES: Final[dict[str, Callable[[OpenJob, Decision], Any]]] = {
     "availability_note": _availability_note,
     "evidence": lambda job, made: made.evidence.level,
     "evidence_basis": lambda job, made: str(made.evidence),
+    "given_up_probability": lambda job, made: (
+        round(made.expected.given_up_probability, 4) if made.risk_known else None
+    ),
+    "expected_work_share": lambda job, made: round(made.expected.work_share, 4) if made.risk_known else None,
     "late_probability": _late_probability,
     "deadline": lambda job, made: job.live.deadline.isoformat(),
     "must_finish": lambda job, made: job.run.must_finish,
@@ -502,7 +513,7 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    An abandoned job has no expected cost.
+    An abandoned job has no expected cost, and a job that is hardly ever finished no expected finish.
     """
     shown = {
         **row,
@@ -512,6 +523,8 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
+    if (given_up := as_number(row.get("given_up_probability"))) is not None and given_up >= UNLIKELY:
+        shown |= {"expected_finish": None}
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
 
@@ -667,14 +680,29 @@ BOARD_SHOWN: Final = BOARD | read_fields("board shown")
 OUTCOME: Final = read_fields("outcome")
 
 
+def saving(cost: float, alone: float | None, *, is_finished: bool) -> dict[str, float | None]:
+    """Return saved_usd and saved_share of a job that costs ``cost`` USD, and ``alone`` with on-demand only (M12.16).
+
+    None without an on-demand price, and for a job that was given up: its cost did not buy the work.
+
+    >>> saving(30.0, 40.0, is_finished=True), saving(0.0, 40.0, is_finished=False)["saved_usd"]
+    ({'saved_usd': 10.0, 'saved_share': 0.25}, None)
+    """
+    if alone is None or not is_finished:
+        return {"saved_usd": None, "saved_share": None}
+    return {"saved_usd": alone - cost, "saved_share": 1.0 - cost / alone if alone else None}
+
+
 def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
-    """Return the hindsight optimum as an outcome row; ``alone`` is the cost of on-demand only, None if unknown."""
+    """Return the hindsight optimum as an outcome row; ``alone`` is the cost of on-demand only, None if unknown.
+
+    An optimum that costs nothing gives the job up.
+    """
     return {
         "policy": HINDSIGHT,
         "model": "slot",
         "cost_usd": cost,
-        "saved_usd": None if alone is None else alone - cost,
-        "saved_share": None if not alone else 1.0 - cost / alone,
+        **saving(cost, alone, is_finished=cost > 0.0),
     }
 
 
@@ -729,10 +757,7 @@ def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
         return rows
-    saved = board[0]["mean_saved_usd"]
-    own = in_hindsight(cost, None if saved is None else board[0]["mean_cost_usd"] + saved)
-    means = {"mean_cost_usd": own["cost_usd"], "mean_saved_usd": own["saved_usd"]}
-    return [*rows, {**own, **means, "jobs": board[0]["jobs"]}]
+    return [*rows, {**in_hindsight(cost, None), "mean_cost_usd": cost, "jobs": board[0]["jobs"]}]
 
 
 def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slackwater.flows.ledger.fields import (
+    SELDOM,
+    UNLIKELY,
     WORRYING,
     as_shown,
     assumption,
@@ -176,17 +178,41 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
         if (between := finish_interval(row))
         else ""
     )
-    finish = f"Expected finish {utc(row['expected_finish'])}{between}"
-    if row.get("budget_note") and late is not None and late >= 0.9 and not row.get("expected_finish_p10"):
-        finish = "Not expected to finish within the budget"
-    return [f"{finish}, deadline {utc(row['deadline'])}.", risk_text]
+    finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}."
+    return [_unfinished(row) or finish, risk_text]
+
+
+def _unfinished(row: Mapping[str, Any]) -> str:
+    """Return how likely a job finishes that may be given up, and the work done else; "" for one that is seldom given up.
+
+    >>> row = {"deadline": "2026-11-26T00:00:00+00:00", "given_up_probability": 0.4, "expected_work_share": 0.9,
+    ...        "expected_finish_p10": "2026-11-25T22:08:00+00:00"}
+    >>> print(_unfinished(row))
+    Finishes in 60 % of cases, from 2026-11-25 22:08 UTC on, else ends with about 75 % done; deadline 2026-11-26 00:00 UTC.
+    >>> little = {"given_up_probability": 1.0, "expected_work_share": 0.31, "budget_usd": 100.0, "budget_note": "too little"}
+    >>> print(_unfinished({**row, **little}))
+    Not expected to finish: about 31 % of the work is done within the budget of $100, deadline 2026-11-26 00:00 UTC.
+    """
+    given_up, done = as_number(row.get("given_up_probability")), as_number(row.get("expected_work_share"))
+    if given_up is None or done is None or given_up <= SELDOM:
+        return ""
+    limit = f" within the budget of ${dollars(row['budget_usd'])}" if row.get("budget_note") else ""
+    deadline = f"deadline {utc(row['deadline'])}"
+    if given_up >= UNLIKELY:
+        return f"Not expected to finish: about {percent(done)} of the work is done{limit}, {deadline}."
+    begins = f", from {utc(low)} on" if (low := row.get("expected_finish_p10")) else ""
+    rest = 1.0 - (1.0 - done) / given_up
+    return (
+        f"Finishes{limit} in {percent(1.0 - given_up)} of cases{begins}, else ends with about "
+        f"{percent(rest)} done; {deadline}."
+    )
 
 
 def budget(row: Mapping[str, Any]) -> str:
     """Return the budget, the amount paid so far and the risk of exceeding the budget; "" without a budget.
 
     >>> budget({"budget_usd": 600.0, "paid_usd": 118.2, "over_budget_probability": 0.03})
-    'Budget $600, $118 paid so far, risk of passing it 3.0 %.'
+    'Budget $600, $118 paid so far, risk that it does not pay for all of the work 3.0 %.'
     """
     limit, paid = as_number(row.get("budget_usd")), as_number(row.get("paid_usd"))
     if limit is None:
@@ -194,7 +220,7 @@ def budget(row: Mapping[str, Any]) -> str:
     over = as_number(row.get("over_budget_probability"))
     return (
         f"Budget ${dollars(limit)}, ${dollars(paid or 0.0)} paid so far, "
-        f"risk of passing it {'unknown' if over is None else percent(over)}."
+        f"risk that it does not pay for all of the work {'unknown' if over is None else percent(over)}."
     )
 
 

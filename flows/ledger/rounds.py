@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.ledger.fields import saving
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.selection.contract import Learner, weigh
@@ -210,6 +211,7 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
             "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
             "on_demand_only_usd": [_number(detail["on_demand_only_usd"]) for detail in details],
             "hindsight_usd": [detail.get("hindsight_usd", np.nan) for detail in details],
+            "finish_slots": rows["finish_slots"].to_numpy(dtype=float),
             "on_time": rows["on_time"].to_numpy(dtype=bool),
             "gap_to_hindsight": [detail["gap_to_hindsight"] for detail in details],
             "lost_to_forecast_error": [
@@ -276,8 +278,7 @@ def _outcome(
         "model": details.get("model", SLOT),
         "cost_usd": row["cost_usd"],
         "on_demand_only_usd": alone,
-        "saved_usd": None if alone is None else alone - row["cost_usd"],
-        "saved_share": 1.0 - row["cost_usd"] / alone if alone else None,
+        **saving(row["cost_usd"], alone, is_finished=finished is not None),
         "on_time": bool(row["on_time"]),
         "finish": None if seconds is None else finish_at(job.start, seconds),
         "finish_slots": finished,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
-from slackwater.flows.ledger.fields import chance
+from slackwater.flows.ledger.fields import chance, saving
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.plans.decisions import opened_to_decide
 from slackwater.flows.plans.query import NamedJob
@@ -270,6 +270,7 @@ def replayed_row(
     valued = not run.must_finish
     certain = ended.availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
+    saved = saving(outcome.total_cost_usd, alone, is_finished=finish is not None)
     gpus = {own.gpus for own in ended.job.runs}
     found: dict[str, Any] = {
         "job": run.name,
@@ -294,8 +295,8 @@ def replayed_row(
         "on_time": outcome.on_time if certain else None,
         "spot_share": outcome.spot_share,
         "on_demand_only_usd": alone,
-        "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
-        "saved_share": None if not alone else 1.0 - outcome.total_cost_usd / alone,
+        "saved_usd": saved["saved_usd"],
+        "saved_share": saved["saved_share"],
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from slackwater.flows.following import LEAST_SPAN, FollowedMarket, counted_or_priced, followed_row, step_of
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
-from slackwater.flows.ledger.fields import BASELINES, decision_row, slots_after
+from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
@@ -624,7 +624,9 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         "deadline": ended.start + ended.run.deadline_slots * step,
         "outcome": first,
         "on_demand_only_usd": alone,
-        "saved_share": None if not alone else 1.0 - first["cost_usd"] / alone,
+        "saved_share": saving(first["cost_usd"], alone, is_finished=first["finish"] is not None)[
+            "saved_share"
+        ],
         "expected_cost_usd": expected.cost_usd,
         "expected_inside": expected.cost_p10_usd - 1e-9 <= first["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,

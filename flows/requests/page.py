@@ -210,17 +210,22 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
         "How it came out",
         [
             f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} were expected; "
-            + (
-                "no on-demand price is known; "
-                if score["saved_share"] is None
-                else f"on-demand only costs {usd(score['on_demand_only_usd'])}, saved {percent(score['saved_share'])}; "
-            )
+            + _compared_words(score)
             + f"the {HINDSIGHT} costs {usd(score['hindsight']['cost_usd'])}.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],
         "replay",
     )
+
+
+def _compared_words(score: Mapping[str, Any]) -> str:
+    """Return the comparison of a replay with on-demand only; a job that was given up has no saving."""
+    given_up = "the job was given up; " if score["outcome"]["finish"] is None else ""
+    if score["on_demand_only_usd"] is None:
+        return f"{given_up}no on-demand price is known; "
+    saved = given_up or f"saved {percent(score['saved_share'])}; "
+    return f"on-demand only costs {usd(score['on_demand_only_usd'])}, {saved}"
 
 
 def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:

@@ -259,7 +259,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
     rest = [row for row in rows if row not in top]
     drawn = [
         {
-            "policy": row["policy"], "mean_cost_usd": row["cost_usd"], "mean_saved_usd": row["saved_usd"],
+            "policy": row["policy"], "mean_cost_usd": row["cost_usd"], "mean_on_demand_only_usd": row["on_demand_only_usd"],
             "mean_hindsight_usd": row["hindsight_usd"], "on_time": float(row["on_time"]),
         }
         for row in top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,6 +30,8 @@ MOST_BYTES: Final = 65_536  # Largest body of a report, bytes
 LEAST_TOKEN: Final = 16  # Shortest token that is accepted, characters
 #: Seconds that a report waits for the warehouse.
 WAIT: Final = 10.0
+#: Keys of a report: the options of ``job report``, with underscores.
+KEYS: Final = tuple(field.name for field in fields(GivenReport))
 _REPORT: Final = TypeAdapter(with_config(ConfigDict(extra="forbid"))(GivenReport))
 
 
@@ -95,9 +98,7 @@ class ReportReceiver:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
             found = f"{key}: {first['msg']}" if key else str(first["msg"])
-            return _refusal(
-                422, found, expected=f"some of {', '.join(field.name for field in fields(GivenReport))}"
-            )
+            return _refusal(422, found, expected=f"some of {', '.join(KEYS)}")
         return await run_in_threadpool(self._store, request.path_params["name"], report)
 
     def _store(self, name: str, report: GivenReport) -> Response:
@@ -116,7 +117,27 @@ class ReportReceiver:
 
 
 def _error_response(code: int, error: SlackwaterError, headers: Mapping[str, str] | None = None) -> Response:
-    return _refusal(code, error.found, expected=error.expected, remedy=error.remedy, headers=headers)
+    return _refusal(
+        code,
+        keyed_words(error.found),
+        expected=keyed_words(error.expected),
+        remedy=keyed_words(error.remedy),
+        headers=headers,
+    )
+
+
+def keyed_words(text: str) -> str:
+    """Return a text about options of ``job report`` with the keys of a request in their place.
+
+    >>> keyed_words("--at 'noon'"), keyed_words("say so with --granted N"), keyed_words("use --progress or --progress-share")
+    ("at 'noon'", 'say so with granted N', 'use progress or progress_share')
+    """
+    return re.sub(r"--([a-z]+(?:-[a-z]+)*)", _key, text)
+
+
+def _key(found: re.Match[str]) -> str:
+    key = found[1].replace("-", "_")
+    return key if key in KEYS else found[0]
 
 
 def _refusal(

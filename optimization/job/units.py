@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from slackwater.warehouse.amounts import plural
-from slackwater.warehouse.catalogue import SIZES, catalogue, is_named, rows_of
+from slackwater.warehouse.catalogue import SIZES, catalogue, is_named, named_gpus, rows_of
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest
 
 MOST_INSTANCES, MOST_GPUS = 1024, 8192  # Largest numbers of instances and of GPUs of a job
-#: End of the name of a machine of N GPUs, of marketplaces (RTX_4090_24GB_x8) and of Google Cloud's N1 (+v100x4).
-_NAMED_GPUS = re.compile(r"(?:_|\+[a-z]+\d+)x(\d{1,4})$", re.ASCII)
 PER_GPU = "throughput per GPU"  # Reason, in error messages, why the number of GPUs of an instance is needed
 WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]  # Units of a workload
 #: Units of work in words; other units are printed unchanged.
@@ -105,15 +102,14 @@ def catalogue_gpus(market: Market) -> int | None:
 
     None for another unknown type, and for a type without GPUs.
 
-    >>> names = ("n1-standard-8+p4x2", "RTX_4090_24GB_x8", "own-1")
+    >>> names = ("n1-standard-8+p4x2", "RTX_4090_24GB_x8", "8x-H200", "gpu_4x_a6000", "gpu-h200-sxm_8gpu-128vcpu-1600gb", "own-1")
     >>> [catalogue_gpus(Market.parse(f"own/r/z/{name}")) for name in names]
-    [2, 8, None]
+    [2, 8, 8, 4, 8, None]
     """
     found = gpu_type_of(market)
     if found is not None:
         return found.gpus or None
-    named = _NAMED_GPUS.search(market.instance_type)
-    return int(named[1]) or None if named else None
+    return named_gpus(market.instance_type)
 
 
 def gpus_per_instance(request: JobRequest, market: Market) -> int | None:

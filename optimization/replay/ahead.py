@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress, needed
+from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import LEAST_SEEN, Belief, Believed, MarketPaths, joined
@@ -30,7 +30,7 @@ class Expected:
     from the job's first; a path on which the job is given up counts as gamma d, from which on the value is 0.
     ``finish`` contains every path's finish, shape (paths,), NaN where given up. ``late_probability`` is P(not
     finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability``
-    P(finishing costs more than the budget).
+    P(the budget does not pay for all of the work), and ``work_share`` the mean share of the work done at the end.
     """
 
     paths: int
@@ -44,12 +44,28 @@ class Expected:
     given_up_probability: float
     utility_usd: float
     over_budget_probability: float = 0.0
+    work_share: float = 1.0
 
 
-def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
-    """Return the expected outcome from (paths,): ``cost`` in USD, ``finish`` in slots (NaN: given up), ``utility`` in USD."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Ends of sampled paths, (paths,) each: cost and value in USD, finish in slots (NaN: given up), share of the work done.
+
+    ``spent``: the budget did not pay for another slot before the work was done.
+    """
+
+    cost: np.ndarray
+    finish: np.ndarray
+    value: np.ndarray
+    share: np.ndarray
+    spent: np.ndarray
+
+
+def summary(job: Job, ends: Ends) -> Expected:
+    """Return the expected outcome of a job over the ends of its paths."""
+    cost, finish = ends.cost, ends.finish
     counted = np.where(np.isnan(finish), job.late_limit, finish)
-    over = cost > job.budget_usd
+    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & np.isnan(finish))
     return Expected(
         paths=len(cost),
         cost_usd=float(cost.mean()),
@@ -60,8 +76,9 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
         finish=finish,
         late_probability=float(np.mean((counted > job.deadline_slots) | over)),
         given_up_probability=float(np.isnan(finish).mean()),
-        utility_usd=float(np.mean(utility)),
+        utility_usd=float(np.mean(ends.value - cost)),
         over_budget_probability=float(np.mean(over)),
+        work_share=float(np.mean(ends.share)),
     )
 
 
@@ -214,8 +231,11 @@ def _simulate(
         paths.advance(now.run.now)  # instances that are gone are lost before the decision
     paths.decide(_first_targets(now, [own.present for own in sampled], many))
     wishes = now.planner.wishes(believed, which, paths, sampled)
-    cost, finish, value = _run_to_end(paths, wishes, view, now.run.now - now.elapsed - view.slot * seconds)
-    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
+    prices = np.stack([own.price for own in sampled])
+    return summary(
+        view.job.job,
+        _run_to_end(paths, wishes, view, prices, now.run.now - now.elapsed - view.slot * seconds),
+    )
 
 
 def _first_targets(now: Present, present: Sequence[np.ndarray | None], paths: int) -> Targets:
@@ -233,16 +253,16 @@ def _first_targets(now: Present, present: Sequence[np.ndarray | None], paths: in
 
 
 def _run_to_end(
-    paths: WorldPaths, wishes: Wishes, view: MarketsView, start: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    paths: WorldPaths, wishes: Wishes, view: MarketsView, prices: np.ndarray, start: float
+) -> Ends:
     """Let a policy decide in every slot after that of the view, which is decided, under the exact guard, and end the job (M2.6).
 
-    Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape
-    (paths,). ``start`` is the first second of the job.
+    ``prices`` are those of the later slots, (M, paths, slots); ``start`` is the first second of the job.
     """
     job, slots, seconds = view.job, view.job.job.deadline_slots, view.slot_hours * 3600.0
     ground = job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
     sold, deadline = any(own.on_demand.sold for own in view.views), start + slots * seconds
+    bounded, spent = not sold and not np.isinf(job.job.budget_usd), np.zeros(paths.paths, dtype=bool)
     for slot in range(view.slot + 1, slots):
         paths.advance(start + slot * seconds)
         own = np.flatnonzero(paths.running)
@@ -256,12 +276,31 @@ def _run_to_end(
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
             for wish, guarded in zip(targets, safe, strict=True):
                 wish[kept] = guarded[kept]
+        if bounded:
+            spent |= _pay_from_budget(job, paths, targets, prices[..., slot - view.slot - 1], view.slot_hours)
         paths.decide(targets)
     paths.advance(deadline)
     _end(job, ground, paths)
     finish = finish_in_slots(paths.finish, start, seconds, slots)
     value = [0.0 if np.isnan(at) else job.job.completion_value(at) for at in finish.tolist()]
-    return paths.paid, finish, np.array(value)
+    share = np.where(np.isnan(finish), np.minimum(paths.work / job.job.workload, 1.0), 1.0)
+    return Ends(cost=paths.paid, finish=finish, value=np.array(value), share=share, spent=spent)
+
+
+def _pay_from_budget(
+    job: MarketsJob, paths: WorldPaths, targets: Targets, prices: np.ndarray, slot_hours: float
+) -> np.ndarray:
+    """Reduce the spot of targets to what the rest of the budget pays for in the slot (M2.10).
+
+    Return the paths on which it pays for none. ``prices`` are those of the slot, (M, paths).
+    """
+    market = targets.market
+    left = job.job.budget_usd + ROUNDING_USD - paths.paid
+    most = np.floor(left / (prices[market, np.arange(paths.paths)] * slot_hours))
+    least = np.array([run.n_min for run in job.runs])[market]
+    spot = np.minimum(targets.spot, np.maximum(most, 0.0)).astype(np.int64)
+    targets.spot[:] = np.where(spot >= least, spot, 0)
+    return np.asarray(paths.running & (most < least))
 
 
 def _worth_finishing(

@@ -213,11 +213,16 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A job after its first slots: progress, that at the start of each earlier slot, and its run in the world."""
+    """A job after its first slots: progress, that at the start of each earlier slot, and its run in the world.
+
+    ``unexplained`` is the work reported beyond that of the instances at the throughput of the job,
+    in work units; negative if less was reported.
+    """
 
     progress: Progress
     earlier: Mapping[int, Progress]
     run: WorldRun
+    unexplained: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,19 +301,24 @@ class LiveJob:
             ],
         )
         before: dict[int, Progress] = {}
+        unexplained = 0.0
         for slot in range(slots):
             world.advance(slot * seconds)
+            computed = world.work
             progress = self._at(world, slot, reported)
+            unexplained += progress.done - computed
             if finished(progress.done, self.run.workload):
                 continue
             before[slot] = progress
             self._follow(world, slot)
         world.advance(slots * seconds)
+        computed = world.work
         progress = self._at(world, slots, reported)
+        unexplained += progress.done - computed
         if self.moment is not None and slots == self.slot:
             self._follow(world, slots)
             progress = self._reach(world, self.moment)
-        return Reached(progress=progress, earlier=before, run=world)
+        return Reached(progress=progress, earlier=before, run=world, unexplained=unexplained)
 
     def plans_in_world(self, policy: object) -> bool:
         """Whether a policy plans the job in the world (M4.12): it can, and in one market there is no budget."""
@@ -428,7 +438,10 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known."""
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
+
+        Work reported beyond that of the instances would have been as fast on demand: it costs nothing (M12.16).
+        """
         known = [
             on_demand_alone(
                 world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours),
@@ -437,7 +450,9 @@ class LiveJob:
             for run, seen in zip(self.job.runs, self.seen, strict=True)
             if seen.on_demand.known
         ]
-        return min(known, default=None)
+        if not known or all(report.done is None for report in self.reported):
+            return min(known, default=None)
+        return min(known) * (1.0 - max(0.0, self.reached().unexplained) / self.run.workload)
 
     def shortfall(self, progress: Progress) -> str:
         """Return why the job can finish in time in no market, by its present one, and what would help; "" if it can (M2.7)."""
@@ -691,7 +706,7 @@ def decide(
     paths, as is that of a multi-market policy which knows it (`in_its_markets`). Otherwise the policy is
     lifted to all markets (`for_markets`), and the expected outcome is that of the mean-field policy (M11.9).
     """
-    alone = in_its_markets(policy, len(live.seen))
+    alone = in_its_markets(policy, len(live.seen)) if live.run.resumable else OnDemandOnly()
     if len(live.seen) > 1 or is_multi_market(alone):
         # Imported where it is needed: the kernels of several markets load slowly.
         from slackwater.optimization.moving.adapter import for_markets
@@ -702,7 +717,7 @@ def decide(
         view = view if left is None else view.left(left)
         return decide_by_tables(live, reached, for_markets(policy), view, tables, effort)
     decision = _decide_in_one_market(live, alone, effort, None if left is None else left[0])
-    return decision if alone is policy else replace(decision, policy=policy.name)
+    return decision if alone is policy or not live.run.resumable else replace(decision, policy=policy.name)
 
 
 def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, left: int | None) -> Decision:

@@ -263,19 +263,22 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     """Return the mean results per policy, best first.
 
     Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
-    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (means over the jobs with a
-    known on-demand-only cost, NaN if there are none), mean_hindsight_usd (NaN if that of a job is unknown),
-    on_time (share of jobs finished by d), weight (NaN without ``weights`` or for a policy without a weight).
+    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd (mean over the jobs with a known on-demand-only cost),
+    given_up (number of jobs), mean_saved_usd and saved_share (over the finished jobs with a known on-demand-only
+    cost, NaN if there are none), mean_hindsight_usd (NaN if that of a job is unknown), on_time (share of jobs
+    finished by d), weight (NaN without ``weights`` or for a policy without a weight).
 
     ``rows`` as a table needs only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd,
-    on_time, gap_to_hindsight, and may have hindsight_usd. Raises `SettingsError` without rows.
+    finish_slots (NaN: given up), on_time, gap_to_hindsight, and may have hindsight_usd. Raises `SettingsError` without rows.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:
         raise SettingsError("a leaderboard of no jobs", expected="at least one scored job")
     if "hindsight_usd" not in frame:
         frame = frame.assign(hindsight_usd=np.nan)
-    frame = frame.assign(saved_usd=frame["on_demand_only_usd"] - frame["cost_usd"])
+    given_up = frame["finish_slots"].isna()
+    compared = frame["on_demand_only_usd"].mask(given_up)
+    frame = frame.assign(given_up=given_up, compared_usd=compared, saved_usd=compared - frame["cost_usd"])
     board = (
         frame.groupby("policy", sort=False)
         .agg(
@@ -284,13 +287,16 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
             mean_utility_usd=("utility_usd", "mean"),
             mean_cost_usd=("cost_usd", "mean"),
             mean_on_demand_only_usd=("on_demand_only_usd", "mean"),
+            given_up=("given_up", "sum"),
             mean_saved_usd=("saved_usd", "mean"),
+            saved_share=("compared_usd", "mean"),
             mean_hindsight_usd=("hindsight_usd", lambda column: column.mean(skipna=False)),
             on_time=("on_time", "mean"),
             gap_to_hindsight=("gap_to_hindsight", "mean"),
         )
         .reset_index()
     )
+    board["saved_share"] = board["mean_saved_usd"] / board["saved_share"]
     probability = dict(zip(weights.names, weights.probability.tolist(), strict=True)) if weights else {}
     board["weight"] = [probability.get(name, float("nan")) for name in board["policy"]]
     return board.sort_values("mean_utility", ascending=False, kind="stable", ignore_index=True)

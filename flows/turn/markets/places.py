@@ -36,6 +36,7 @@ from slackwater.optimization.job.units import (
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.asof import first_known_us, not_known_yet
+from slackwater.warehouse.catalogue import list_price
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
 from slackwater.warehouse.history import WHOLE, History, Market
 from slackwater.warehouse.observations import list_markets
@@ -101,7 +102,8 @@ def places_of(
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
     With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
-    ``notify`` is called with a message if markets are left out.
+    ``notify`` is called with a message if markets are left out. A job that cannot resume has a single market: its home,
+    else the cheapest on demand, by list price where none was observed (M2.7).
 
     Candidates are the markets with counts when the job began, in later turns too;
     if no matching market has counts, those with a price (`counted_or_priced`). So a market that a decision
@@ -148,7 +150,15 @@ def places_of(
     held = gpu_type_of(found[0].market)
     widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
     most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
-    if len(fitting) > most:
+    if not request.checkpoint.resumable and len(fitting) > 1:
+        if home is None:
+            fitting.sort(key=lambda place: _cheapest(best[place.market.key], request, place.at))
+        most = 1
+        notify(
+            f"job {request.name}: cannot resume from a checkpoint, so it runs on demand in a single market, "
+            f"{'its home' if home is not None else f'the cheapest of {len(fitting)}'}, {fitting[0].market.key}"
+        )
+    elif len(fitting) > most:
         notify(
             f"job {request.name}: of {len(fitting)} markets that fit, it is decided among "
             f"{'its home and ' if home is not None else ''}{plural(most - (home is not None), 'market')} that "
@@ -337,11 +347,19 @@ def _types_by_price(
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
-def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float, str]:
-    """Return a sort key: on-demand price per unit of work, most counts first, name."""
-    price = float(row["on_demand_usd"])
+def _cheapest(
+    row: Mapping[str, Any], request: JobRequest, listed_at: pd.Timestamp | None = None
+) -> tuple[float, float, str]:
+    """Return a sort key: on-demand price per unit of work, most counts first, name.
+
+    A price that was not observed is the list price ``listed_at`` a time (None: unknown).
+    """
+    price, market = float(row["on_demand_usd"]), Market.parse(str(row["market"]))
+    if np.isnan(price) and listed_at is not None:
+        known = list_price(market.provider, market.region, market.instance_type, listed_at.to_pydatetime())
+        price = np.nan if known is None or known.usd is None else known.usd
     with suppress(JobError):  # `check_types` raises this error for the markets that are used
-        price /= run_on(request, Market.parse(str(row["market"])))[2].rate(1)
+        price /= run_on(request, market)[2].rate(1)
     return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
 
 

@@ -114,7 +114,7 @@ def report(
     return Answer(
         title="Report",
         value={"report": str(path)},
-        blocks=[Verbatim(f"report: {path}")],
+        blocks=[] if path == session.html else [Verbatim(f"report: {path}")],
         page=lambda: report_page(data),
     )
 

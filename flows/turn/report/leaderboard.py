@@ -114,17 +114,14 @@ def _board_rows(
         return []
     board = leaderboard(outcomes, group.rounds.newest(group.learner))
     (model,) = set(outcomes["model"])
-    board = board.assign(
-        saved_share=board["mean_saved_usd"] / board["mean_on_demand_only_usd"],
-        weight=board["weight"].fillna(0.0),
-    )
+    board = board.assign(weight=board["weight"].fillna(0.0))
     found = []
     for row in rows_of(board):
         on_time = reported.by_policy.get(row["policy"], ())
         measures = {
             name: None if pd.isna(row[name]) else round(float(row[name]), n) for name, n in DIGITS.items()
         }
-        jobs = {"jobs": int(row["jobs"]), "reported_jobs": len(on_time)}
+        jobs = {"jobs": int(row["jobs"]), "given_up": int(row["given_up"]), "reported_jobs": len(on_time)}
         share = {"reported_on_time": round(sum(on_time) / len(on_time), 4) if on_time else None}
         found.append({"policy": row["policy"], "model": model, **jobs, **measures, **share})
     return [{name: row[name] for name in BOARD} for row in found]
@@ -132,7 +129,8 @@ def _board_rows(
 
 #: Decimal places of the measures of the leaderboard.
 DIGITS: Final = {
-    "mean_utility": 6, "mean_utility_usd": 4, "mean_cost_usd": 4, "mean_saved_usd": 4, "saved_share": 6,
+    "mean_utility": 6, "mean_utility_usd": 4, "mean_cost_usd": 4, "mean_on_demand_only_usd": 4,
+    "mean_saved_usd": 4, "saved_share": 6,
     "mean_hindsight_usd": 4, "on_time": 4, "gap_to_hindsight": 6, "weight": 6,
 }  # fmt: skip
 
@@ -162,14 +160,18 @@ def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _cost_words(row: Mapping[str, Any]) -> str:
     """Return the cost of a policy per job compared with on-demand only and, if known, with hindsight."""
-    known = row["mean_hindsight_usd"]
+    known, given_up = row["mean_hindsight_usd"], row["given_up"]
+    saved = (
+        ""
+        if row["mean_saved_usd"] is None
+        else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only"
+        + (f" in the {row['jobs'] - given_up} that it finishes" if given_up else "")
+        + ", "
+    )
     return (
         f"{row['policy']}, {usd(row['mean_cost_usd'])} USD a job, "
-        + (
-            "no on-demand price known, "
-            if row["mean_saved_usd"] is None
-            else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only, "
-        )
+        + ("no on-demand price known, " if row["mean_on_demand_only_usd"] is None else saved)
+        + (f"given up {given_up} of {row['jobs']}, " if given_up else "")
         + f"on time in {percent(row['on_time'])} of the replays"
         + ("" if known is None else f"; {HINDSIGHT} {usd(known)} USD")
     )
@@ -301,7 +303,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         return [dots(points, [point["label"] for point in points], x=along, bound=bound, kinds=kinds)]
 
     line = "" if bound is None else f" The dashed green line is the {HINDSIGHT}, {usd(bound)} USD."
-    alone = [_value(row, "mean_cost_usd") + _value(row, "mean_saved_usd") for row in rows[:1]]
+    alone = [_value(row, "mean_on_demand_only_usd") for row in rows[:1]]
     comparison = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
     return Figure(
         specs=draw, label="Cost of a job by policy", title="Cost of a job, USD", width=620,

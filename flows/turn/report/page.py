@@ -12,7 +12,7 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
-from slackwater.flows.ledger.endings import missed_jobs
+from slackwater.flows.ledger.endings import endings_of, missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
 from slackwater.flows.ledger.headline import answers, lateness, missed_apart, overview
 from slackwater.flows.ledger.jobs import find_job
@@ -100,7 +100,7 @@ def read_report(
         ingested=ingested,
         panels=drawn,
         notes=[
-            *turn.read(missed_jobs, ended, known_at=turn.at),
+            *missed_jobs(turn.read(endings_of, ended, known_at=turn.at)),
             *left_out,
             *turn.read(example_notes, decisions),
             *turn.read(undecided_notes, turn.at),

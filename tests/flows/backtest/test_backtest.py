@@ -1,5 +1,7 @@
 """Test `slackwater backtest`: compare policies over many start times of a stored record."""
 
+from types import SimpleNamespace
+
 import jsonschema
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from make import job_text, work
 from page_kit import charts_of
 from tidy_folder import write_tidy
 
+from slackwater.flows.backtest.run import Run, _summary
 from slackwater.flows.schemas.forms import schema
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
@@ -162,3 +165,22 @@ def test_a_job_of_several_markets_is_simulated_over_all_of_them(folder):
     assert found["starts"] == 2
     assert found["model"] == "world"
     assert all(run["on_time"] for run in found["runs"])
+
+
+def test_a_start_that_is_given_up_has_no_saving():
+    """$60 and $40 of $100 in two starts, and a third that is given up for $5: 50 % saved in the finished jobs."""
+    day, start = pd.Timedelta("1D"), pd.Timestamp("2026-03-01T00:00Z")
+    runs = [
+        Run(
+            start=start + k * day, policy="UP", cost_usd=cost, on_time=finished, spot_share=1.0, on_demand_only_usd=100.0,
+            finish=start + (k + 0.5) * day if finished else None, hindsight_usd=30.0, utility_usd=value - cost,
+        )
+        for k, (cost, finished, value) in enumerate([(60.0, True, 90.0), (40.0, True, 90.0), (5.0, False, 0.0)])
+    ]  # fmt: skip
+    blocks = SimpleNamespace(block_of=lambda at: (at - start) // day)
+    row = _summary("UP", runs, blocks)
+    assert (row.starts, row.late, row.given_up, row.mean_cost_usd) == (3, 1, 1, 35.0)
+    assert (row.saved_usd, row.saved_share) == pytest.approx((50.0, 0.5))
+    assert row.mean_utility_usd == pytest.approx((30.0 + 50.0 - 5.0) / 3)
+    none = _summary("UP", runs[2:], blocks)
+    assert (none.saved_usd, none.saved_share, none.saved_low) == (None, None, None)

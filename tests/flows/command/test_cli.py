@@ -48,6 +48,23 @@ def test_every_command_is_there_and_documented():
 
 
 @pytest.mark.parametrize(
+    ("words", "times"),
+    [
+        (("job", "report"), 2), (("job", "change"), 2), (("plan",), 1), (("backtest",), 3), (("status",), 3), (("ui",), 1),
+        (("ingest",), 2), (("backfill",), 3), (("replay",), 2),
+    ],
+)  # fmt: skip
+def test_every_time_that_a_person_gives_has_the_rule_of_its_zone_in_the_help(words, times):
+    out = call(*words, "--help").said
+    described = out.partition("[OPTIONS]")[2]
+    assert (
+        described.count("UTC unless a zone is given")
+        == len(re.findall(r"--[a-z-]+ TIME", described))
+        == times
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "part"),
     [
         (("nonsense",), "nonsense"),

@@ -22,7 +22,7 @@ def decision(job, slot, on_demand, spot, share, price=1.0, **more):
     return {
         "job": job, "slot": slot.isoformat(), "slot_end": (slot + STEP).isoformat(), "market": "lab/r/z/x", "source": "lab",
         "policy": "UP", "reason": "because", "step_minutes": 30.0, "on_demand": on_demand, "spot": spot,
-        "progress_share": share, "on_demand_only_usd": 80.0, "on_demand_usd_per_hour": 4.0, "spot_usd_per_hour": price,
+        "progress_share": share, "on_demand_only_usd": 20.0, "on_demand_usd_per_hour": 4.0, "spot_usd_per_hour": price,
     } | more  # fmt: skip
 
 
@@ -103,10 +103,109 @@ def test_each_slot_is_paid_as_it_was_held(db):
     found = call("bill", "lora", "--db", db, "--json").value
     assert [row["paid_usd"] for row in found["slots"]] == [2.0, 1.5, 3.0, 4.0]
     assert [row["held_from"] for row in found["slots"]] == ["decided", "reported", "decided", "decided"]
-    assert [row["on_demand_only_usd"] for row in found["slots"]] == [20.0] * 4
+    assert [row["on_demand_only_usd"] for row in found["slots"]] == [5.0] * 4
     (total,) = found["jobs"]
-    assert (total["paid_usd"], total["on_demand_only_usd"], total["saved_usd"]) == (10.5, 80.0, 69.5)
-    assert total["saved_share"] == pytest.approx(69.5 / 80)
+    assert (total["paid_usd"], total["on_demand_only_usd"], total["saved_usd"]) == (10.5, 20.0, 9.5)
+    assert total["saved_share"] == pytest.approx(9.5 / 20)
+
+
+def outcome(job):
+    return {
+        "job": job, "policy": "UP", "scored_at": START + 4 * STEP, "utility_usd": 0.0, "value_usd": 0.0, "cost_usd": 1.0,
+        "termination_cost_usd": 0.0, "on_time": True, "finished_slot": 1, "finish_slots": 1.0, "spot_share": 0.0,
+        "progress": 1.0, "utility_normalised": 0.0, "hindsight_low_usd": 0.0, "hindsight_high_usd": 0.0,
+        "allocations": "[]", "details": "{}",
+    }  # fmt: skip
+
+
+def fast_job(store, shares, alone, reports=(), **more):
+    """Store a job that runs 4 spot at $1 for half an hour a slot, where on-demand costs $4, and its bill slot by slot."""
+    job = make_request("lora", at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
+    save_jobs(store, [job], origin="user", at=START, step=STEP)
+    slots = [START + k * STEP for k in range(len(shares))]
+    rows = [
+        decision("lora", slot, 0, 4, share, on_demand_only_usd=alone)
+        | {name: own[k] for name, own in more.items()}
+        for k, (slot, share) in enumerate(zip(slots, shares, strict=True))
+    ]
+    save_decisions(store, [("r", row) for row in rows])
+    write_rows(store, "reports", [*reports, reported("lora", slots[-1] + STEP, finished=True)])
+    return cost_rows(store, "lora")
+
+
+@pytest.mark.parametrize(
+    ("shares", "alone", "expected", "origin"),
+    [
+        # 4 instances on demand cost $8 a slot, whatever the file states; the work of a slot was half as much by the file.
+        ([0.0, 0.05], 80.0, [4.0, 12.0], ["work", "instances"]),
+        ([0.0], 800.0, [8.0], ["instances"]),
+        ([0.0, 0.9], 80.0, [8.0, 8.0], ["instances", "instances"]),
+        # Progress reported late: the work of three slots in the third.
+        ([0.0, 0.0, 0.0, 0.75], 24.0, [0.0, 0.0, 18.0, 6.0], ["work"] * 4),
+        # As the file states, and less than that.
+        ([0.0, 0.5], 16.0, [8.0, 8.0], ["work"] * 2),
+        ([0.0, 0.5], 10.0, [5.0, 5.0], ["work"] * 2),
+    ],
+)
+def test_on_demand_only_is_for_the_work_as_it_turned_out(tmp_path, shares, alone, expected, origin):
+    with open_store(tmp_path / "w.duckdb") as store:
+        rows = fast_job(store, shares, alone)
+    assert [row["on_demand_only_usd"] for row in rows] == pytest.approx(expected)
+    assert [row["on_demand_only_from"] for row in rows] == origin
+    assert [row["saved_usd"] for row in rows] == pytest.approx([usd - 2.0 for usd in expected])
+    assert sum(row["saved_usd"] for row in rows) <= len(rows) * (8.0 - 2.0) + 1e-9
+
+
+def test_a_changed_amount_of_work_is_no_work_done(tmp_path):
+    """A quarter of 100 in each of two slots; then half of the work is dropped, and the third slot does the rest."""
+    with open_store(tmp_path / "w.duckdb") as store:
+        rows = fast_job(store, [0.0, 0.25, 0.8], 32.0, workload=[100.0, 100.0, 62.5])
+    assert [row["work_share"] for row in rows] == pytest.approx([0.25, 0.25, 0.2])
+
+
+def test_a_bill_names_the_jobs_that_did_more_work_than_their_instances_can(tmp_path):
+    """The case of a file that states ten times the work: 32 of 320 GPU-hours of 8 GPUs, at $8 of $22 an instance-hour."""
+    path = tmp_path / "w.duckdb"
+    with open_store(path) as store:
+        fast_job(store, [0.0], 880.0)
+    said = call("bill", "--db", path).said
+    assert said.startswith(
+        "Paid $2.00 for 1 job. On-demand only would have cost $8.00 for the work done: 75 % saved."
+    )
+    assert (
+        "lora did more work than its instances do at the throughput of the job file: compared with the same"
+        in said
+    )
+
+
+@pytest.mark.parametrize("value_usd", [None, 50.0])
+def test_a_job_that_ended_unfinished_has_no_saving(tmp_path, value_usd):
+    """Half of the work of a job whose deadline has passed, and of another job that finished."""
+    path = tmp_path / "w.duckdb"
+    jobs = [
+        make_request(
+            name, at=START, market="lab/r/z/x", source="lab", deadline_in="1h", n_max=4,
+            **({} if value_usd is None else {"value_usd": value_usd}),
+        )
+        for name in ("half", "whole")
+    ]  # fmt: skip
+    with open_store(path) as store:
+        save_jobs(store, jobs, origin="user", at=START, step=STEP)
+        rows = [decision(name, START + k * STEP, 0, 4, k / 4) for name in ("half", "whole") for k in range(2)]
+        save_decisions(store, [("r", row) for row in rows])
+        write_rows(store, "reports", [
+            reported("half", START + 2 * STEP, progress=0.5 * jobs[0].workload.amount),
+            reported("whole", START + 2 * STEP, finished=True),
+        ])  # fmt: skip
+        write_rows(store, "outcomes", pd.DataFrame([outcome(name) for name in ("half", "whole")]))
+    called = call("bill", "--db", path, "--json")
+    by_job = {
+        row["job"]: (row["paid_usd"], row["on_demand_only_usd"], row["saved_usd"])
+        for row in called.value["jobs"]
+    }
+    assert by_job == {"half": (4.0, None, None), "whole": (4.0, 16.0, 12.0)}
+    assert (called.value["weeks"][0]["paid_usd"], called.value["weeks"][0]["saved_usd"]) == (8.0, 12.0)
+    assert "Not compared: half ended unfinished; $4.00 paid." in call("bill", "--db", path).said
 
 
 EAST, WEST = "lab/r/z/x", "lab/r/y/x"
@@ -279,7 +378,7 @@ def test_weeks_begin_on_monday(db):
             "SELECT job, date_trunc('week', slot) AS week, sum(saved_usd) FROM job_costs WHERE job = 'lora' "
             "GROUP BY ALL ORDER BY ALL"
         )
-    assert [saved for *_, saved in rows] == [36.5, 33.0]
+    assert [saved for *_, saved in rows] == [6.5, 3.0]
 
 
 def test_a_slot_without_a_price_is_counted_and_in_no_sum(db):
@@ -290,7 +389,7 @@ def test_a_slot_without_a_price_is_counted_and_in_no_sum(db):
 def test_the_sum_comes_first_and_says_where_it_comes_from(db):
     first = call("bill", "lora", "--db", db).said
     assert first.startswith(
-        "Paid $10.50 for 1 job. On-demand only would have cost $80.00 for the work done: 87 % saved. "
+        "Paid $10.50 for 1 job. On-demand only would have cost $20.00 for the work done: 48 % saved. "
         "3 of 4 slots by what was decided, the others by reports."
     )
 

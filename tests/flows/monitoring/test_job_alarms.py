@@ -12,7 +12,7 @@ from make import make_request
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
 from slackwater.flows.ledger.decisions import save_decisions
-from slackwater.flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
+from slackwater.flows.ledger.endings import ending_of, endings_of, missed_jobs, reported_outcomes
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report
 from slackwater.flows.monitoring import alarms
@@ -203,9 +203,9 @@ def test_real_outcomes_are_of_jobs_that_were_decided_and_reported(stored):
     }])  # fmt: skip
     found = reported_outcomes(stored)
     assert (found.by_policy, found.unreported) == ({"MSU": [False]}, 0)
-    (note,) = missed_jobs(stored, stored_jobs(stored))
+    (note,) = missed_jobs(endings_of(stored, stored_jobs(stored)))
     assert note == "MISSED: job lora missed: 6 % done at its deadline."
-    assert missed_jobs(stored, [replace(one, origin="example") for one in stored_jobs(stored)]) == []
+    assert endings_of(stored, [replace(one, origin="example") for one in stored_jobs(stored)]) == {}
     assert found.sentence() == "Real outcomes: 0 of 1 decided job was on time, as reported."
 
 

@@ -294,3 +294,34 @@ def test_jobs_that_fit_into_the_assumed_count_leave_the_cheapest_market_to_each_
         )
         assert (shared["market"], shared["spot"]) == (alone["market"], alone["spot"]), name
         assert "less slack" not in shared["reason"]
+
+
+@pytest.mark.parametrize(
+    ("home", "region"),
+    [(None, "us-east-1"), ("aws/ap-northeast-1/ap-northeast-1b/p4d.24xlarge", "ap-northeast-1")],
+)
+def test_a_job_that_cannot_resume_runs_in_its_home_or_where_on_demand_is_cheapest(tmp_path, home, region):
+    """List prices of $21.96 and $30.10: spot is cheaper in the second region, and not used."""
+    rows = json.loads(history("p4d.24xlarge"))["SpotPriceHistory"]
+    for row in rows:
+        if row["AvailabilityZone"] != "us-east-1a":
+            row |= {
+                "AvailabilityZone": row["AvailabilityZone"].replace("us-east-1", "ap-northeast-1"),
+                "SpotPrice": "2.0",
+            }
+    (tmp_path / "p.json").write_text(json.dumps({"SpotPriceHistory": rows}))
+    form = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
+    one = JOB.format(name="one", market=home, **form).replace("resumable = true", "resumable = false")
+    several = 'markets = ["aws/*/*/p4d.24xlarge"]'
+    (tmp_path / "one.toml").write_text(
+        one.replace('market = "None"', several)
+        if home is None
+        else one.replace("deadline_in", f"{several}\ndeadline_in")
+    )
+    assert call("ingest", "aws", tmp_path / "p.json", "--db", tmp_path / "w.duckdb").code == 0
+    row = call("plan", tmp_path / "one.toml", "--db", tmp_path / "w.duckdb", "--at", AT, "--json").value
+    assert row["market"].split("/")[1] == region
+    assert (row["spot"], row["on_demand"] > 0, row["policy"]) == (0, True, "OD-only")
+    assert row["late_probability"] == 0.0
+    assert row["expected_cost_usd"] == pytest.approx(row["on_demand_only_usd"])
+    assert "cannot resume from a checkpoint" in row["reason"]

@@ -103,6 +103,21 @@ def test_what_is_refused_is_named_and_stores_nothing(server):
     assert server.reports() == []
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"at": "noon", "progress": 1.0}, {"at": "2035-01-01T00:00Z", "progress": 1.0}, {"known_at": "x", "progress": 1.0},
+        {"progress": 1.0, "progress_share": 0.5}, {"tokens": 5.0}, {}, {"asked": 3}, {"granted": 3, "asked": 2},
+        {"market": "lab/r/z/other", "spot": 1}, {"progress": 1.0, "finished": True},
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_keys_of_a_request_and_no_option(server, body):
+    answer = server.post(body)
+    assert answer.status_code == 422
+    said = " ".join(answer.json()["error"].values()).replace("job report --help", "")
+    assert "--" not in said
+
+
 def test_at_another_address_reports_need_tls(tmp_path):
     server = Server(tmp_path, bound="0.0.0.0")
     assert "without TLS" in server.post({"progress": 1.0}).json()["error"]["found"]

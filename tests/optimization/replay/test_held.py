@@ -95,14 +95,37 @@ def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
     assert (ended.done, len(views)) == (4.0, 1)
 
 
-def _reported(job, decided, reported, slots):
+@pytest.mark.parametrize(
+    ("reported", "share"),
+    [
+        ([], 1.0),
+        ([Reported(slot=2, done=1.6)], 1.0),
+        # 4 of 10 units more than the two slots of 4 instances do: they would have been as fast on demand.
+        ([Reported(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
+        ([Reported(slot=1, done=1.6 + 1.0), Reported(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
+        # Less than they do, made up for or not.
+        ([Reported(slot=1, done=0.0), Reported(slot=2, done=1.6 + 2.0)], 1.0),
+        ([Reported(slot=2, done=0.5)], 1.0),
+    ],
+)
+def test_on_demand_only_is_for_the_work_as_it_turned_out(reported, share):
+    job, decided = _job(workload=10.0), dict.fromkeys(range(2), Allocation(4, 0))
+    assert _reported(job, decided, [], 2)[0].done == pytest.approx(1.6 + 2.0)
+    whole, own = (_live(job, _unknown(job), decided, 2, given).on_demand_only_usd for given in ([], reported))
+    assert own == pytest.approx(share * whole)
+
+
+def _unknown(job):
     unknown = [np.nan] * job.deadline_slots
-    window = make_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
-    return _so_far(job, window, decided, slots, reported)
+    return make_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
 
 
-def _so_far(job, window, decided, slots, reported=()):
-    live = LiveJob(
+def _reported(job, decided, reported, slots):
+    return _so_far(job, _unknown(job), decided, slots, reported)
+
+
+def _live(job, window, decided, slots, reported=()):
+    return LiveJob(
         job=in_one_market(job),
         start=pd.Timestamp("2026-01-01T00:00Z"),
         step=pd.Timedelta("30min"),
@@ -111,5 +134,9 @@ def _so_far(job, window, decided, slots, reported=()):
         decided={slot: placement(0, allocation) for slot, allocation in decided.items()},
         reported=tuple(reported),
     )
+
+
+def _so_far(job, window, decided, slots, reported=()):
+    live = _live(job, window, decided, slots, reported)
     progress, before = live.so_far()
     return progress, [live.view(at, slot).views[0] for slot, at in before.items()]

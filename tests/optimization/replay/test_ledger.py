@@ -103,7 +103,7 @@ def test_the_leaderboard_is_the_mean_per_policy():
     board = leaderboard(rows, weights)
     assert list(board.columns) == [
         "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "mean_on_demand_only_usd",
-        "mean_saved_usd", "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
+        "given_up", "mean_saved_usd", "saved_share", "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
     ]  # fmt: skip
     assert board["mean_utility"].is_monotonic_decreasing
     frame = ledger_frame(rows)
@@ -127,12 +127,29 @@ def test_the_leaderboard_is_the_mean_per_policy():
         leaderboard([])
 
 
+def test_a_job_that_was_given_up_has_no_saving():
+    """Two jobs at $60 of $100, and a third that is given up at no cost: 40 % saved, not 60 %."""
+    rows = pd.DataFrame(
+        {
+            "policy": "A", "utility": 0.1, "utility_usd": 1.0, "cost_usd": [60.0, 60.0, 0.0], "on_demand_only_usd": 100.0,
+            "on_time": [True, True, False], "gap_to_hindsight": 0.0, "finish_slots": [1.0, 1.0, np.nan],
+        }
+    )  # fmt: skip
+    (row,) = leaderboard(rows).to_dict("records")
+    assert (row["jobs"], row["given_up"], row["mean_cost_usd"]) == (3, 1, 40.0)
+    assert (row["mean_saved_usd"], row["saved_share"]) == pytest.approx((40.0, 0.4))
+    (none,) = leaderboard(rows.assign(finish_slots=np.nan)).to_dict("records")
+    assert np.isnan([none["mean_saved_usd"], none["saved_share"]]).all()
+    assert none["mean_on_demand_only_usd"] == 100.0
+
+
 def test_the_best_is_the_best_in_units_of_each_job():
     """One expensive job does not outweigh the cheap jobs."""
     rows = pd.DataFrame(
         {
             "policy": ["dear", "cheap", "dear", "cheap"], "utility": [0.7, 0.1, 0.1, 0.9], "utility_usd": [70.0, 10.0, 1.0, 9.0],
             "cost_usd": 1.0, "on_demand_only_usd": [100.0, 100.0, 10.0, 10.0], "on_time": True, "gap_to_hindsight": 0.0,
+            "finish_slots": 1.0,
         }
     )  # fmt: skip
     assert leaderboard(rows)["policy"].tolist() == ["cheap", "dear"]

@@ -51,16 +51,19 @@ def test_without_a_clock_and_long_ago_every_time_is_taken(store):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"price_usd": 4235.0}, "price_usd 4235.0 is far above on-demand: more than 1000 times 4.234"),
-        ({"price_usd": 2001.0, "on_demand_usd": 2.0}, "price_usd 2001.0 is far above on-demand: more than 1000 times 2.0"),
-        ({"price_usd": 1.0, "on_demand_usd": 1e9}, "on_demand_usd 1000000000.0 is far above on-demand: more than 1000 times 4.234"),
+        ({"price_usd": 85.0}, "price_usd 85.0 is far above on-demand: more than 20 times 4.234"),
+        ({"price_usd": 41.0, "on_demand_usd": 2.0}, "price_usd 41.0 is far above on-demand: more than 20 times 2.0"),
+        ({"price_usd": 1.0, "on_demand_usd": 1e9}, "on_demand_usd 1000000000.0 is far above on-demand: more than 20 times 4.234"),
+        # A month of 730 hours of spot at 5 % of on-demand, and of on-demand.
+        ({"price_usd": 111.69, "on_demand_usd": 3.06}, "price_usd 111.69 is far above on-demand: more than 20 times 3.06"),
+        ({"price_usd": 900.0, "on_demand_usd": 2233.8}, "on_demand_usd 2233.8 is far above on-demand: more than 20 times 4.234"),
     ],
 )  # fmt: skip
 def test_a_price_far_above_on_demand_is_none(store, row, reason):
-    kept = [price_row(T0, 3059.0), price_row(T0 + HOUR, 1.0, 2), price_row(T0 + 2 * HOUR, 1.0, 3) | row]
+    kept = [price_row(T0, 10.4 * 3.06), price_row(T0 + HOUR, 1.0, 2), price_row(T0 + 2 * HOUR, 1.0, 3) | row]
     assert put(store, prices(*kept)).added == 2
     assert reasons(store) == [reason]
-    bounds = BoundSettings(price_times_on_demand=1e9).at(NOW.clock)
+    bounds = BoundSettings(price_times_on_demand=1e9, price_share_of_on_demand=0.0).at(NOW.clock)
     assert put(store, prices(*kept), bounds).added == 1
 
 
@@ -75,6 +78,20 @@ def test_a_price_far_below_on_demand_as_of_a_second_is_none(store, row):
     ]
     unlisted = [price_row(T0, 1e-4, instance_type="own")]
     assert put(store, prices(*unlisted)).rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus"), [("H100_SXM_80GB_x1", 1), ("8x-H200", 8), ("gpu_4x_a6000", 4), ("A100:2", 2)]
+)
+def test_a_price_per_month_of_a_gpu_in_an_unlisted_type_is_none(store, kind, gpus):
+    """A GPU at a dollar or two an hour, and the same as USD a month."""
+    rows = [
+        price_row(T0, usd * gpus, k, instance_type=kind, provider="own")
+        for k, usd in enumerate((2.0, 1.0 * 730), start=1)
+    ]
+    assert put(store, prices(*rows)).rejected == 1
+    (reason,) = reasons(store)
+    assert "is far above on-demand: more than 20 times" in reason
 
 
 def test_a_type_that_no_list_has_is_measured_by_the_dearest(store):

@@ -36,6 +36,8 @@ SELECT
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.availability_note' AS VARCHAR) AS availability_note,
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.evidence' AS BIGINT) AS evidence,
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.evidence_basis' AS VARCHAR) AS evidence_basis,
+    TRY_CAST(TRY_CAST(details AS JSON) ->> '$.given_up_probability' AS DOUBLE) AS given_up_probability,
+    TRY_CAST(TRY_CAST(details AS JSON) ->> '$.expected_work_share' AS DOUBLE) AS expected_work_share,
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.late_probability' AS DOUBLE) AS late_probability,
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.deadline' AS TIMESTAMPTZ) AS deadline,
     TRY_CAST(TRY_CAST(details AS JSON) ->> '$.must_finish' AS BOOLEAN) AS must_finish,
@@ -105,12 +107,14 @@ COMMENT ON COLUMN job_decisions.expected_cost_p90_usd IS 'Cost at the 90 % quant
 COMMENT ON COLUMN job_decisions.on_demand_only_usd IS 'Cost of the whole job with on-demand only, from first slot to last; null if no on-demand price is known.';
 COMMENT ON COLUMN job_decisions.saved_usd IS 'Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand price is known, or the job is given up in more than 1 of 10 cases.';
 COMMENT ON COLUMN job_decisions.saved_share IS 'Expected saving as a share of on_demand_only_usd.';
-COMMENT ON COLUMN job_decisions.expected_finish IS 'Expected end of the job: the mean over sampled scenarios.';
+COMMENT ON COLUMN job_decisions.expected_finish IS 'Expected end of the job: the mean over sampled scenarios, those in which it is given up counted at the end of its value.';
 COMMENT ON COLUMN job_decisions.expected_finish_p10 IS 'End at the 10 % quantile over sampled scenarios; null if the risk is unknown.';
 COMMENT ON COLUMN job_decisions.expected_finish_p90 IS 'End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.';
 COMMENT ON COLUMN job_decisions.availability_note IS 'Warning that availability was not observed, with the basis of cost and risk; null if it was observed.';
 COMMENT ON COLUMN job_decisions.evidence IS 'Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts now and then, 4 counts in every slot; null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.evidence_basis IS 'What is known of availability, in words; null in decisions stored before this was computed.';
+COMMENT ON COLUMN job_decisions.given_up_probability IS 'Probability that the job ends unfinished, at its deadline or when its budget is spent: the share of sampled scenarios; null if the risk is unknown, and in older decisions.';
+COMMENT ON COLUMN job_decisions.expected_work_share IS 'Share of the work done when the job ends, finished or not: the mean over sampled scenarios; null if the risk is unknown, and in older decisions.';
 COMMENT ON COLUMN job_decisions.late_probability IS 'Probability of missing the deadline: the share of sampled scenarios that miss it; null if it was not observed recently; in older decisions also if it was not observed.';
 COMMENT ON COLUMN job_decisions.deadline IS 'End of the last slot before the job''s deadline, UTC.';
 COMMENT ON COLUMN job_decisions.must_finish IS 'Hard deadline: the job has no value, and is never abandoned while finishing is possible.';
@@ -132,7 +136,7 @@ COMMENT ON COLUMN job_decisions.progress_reported_at IS 'Time of the report that
 COMMENT ON COLUMN job_decisions.held_before IS 'Instances run in the previous slot, as reported or decided.';
 COMMENT ON COLUMN job_decisions.budget_usd IS 'Budget: the most that the job may cost in total; null without a budget.';
 COMMENT ON COLUMN job_decisions.paid_usd IS 'Cost of the job before the slot, computed from its decisions.';
-COMMENT ON COLUMN job_decisions.over_budget_probability IS 'Probability that finishing costs more than the budget: the share of sampled scenarios; null without a budget, or if the risk is unknown.';
+COMMENT ON COLUMN job_decisions.over_budget_probability IS 'Probability that the budget does not pay for all of the work: the share of sampled scenarios; null without a budget, or if the risk is unknown.';
 COMMENT ON COLUMN job_decisions.budget_note IS 'Warning that the budget does not cover finishing on demand, with the consequence; null if it does.';
 COMMENT ON COLUMN job_decisions.worth_note IS 'Note that the job runs nothing as finishing costs more than it is worth: its value, the cost on demand from here, and how often it is abandoned; null otherwise, and in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.shortfall IS 'Warning that the job cannot finish in time, by how much, and a remedy; null if on-demand alone can finish it in time.';
@@ -227,8 +231,9 @@ WITH reported AS (
 decided AS (  -- until the next slot with a decision: that of a later slot, or the newest report
     SELECT job, slot, slot_end, market, on_demand, spot, step_minutes, on_demand_only_usd, progress_share,
         lag(slot) OVER own AS before, coalesce(lead(slot) OVER own, greatest(slot_end, newest)) AS until,
-        coalesce(
-            lead(progress_share) OVER own, CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END
+        coalesce(  -- a share of the work of this slot's terms
+            lead(progress_share) OVER own * coalesce(lead(workload) OVER own / workload, 1),
+            CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END
         ) AS next_share
     FROM job_decisions AS d LEFT JOIN (SELECT job, max(reported_at) AS newest FROM reported GROUP BY job) USING (job)
     WINDOW own AS (PARTITION BY job ORDER BY slot)
@@ -304,7 +309,11 @@ priced AS (  -- spot at the newest observed price, or else at that of the newest
     SELECT p.*, coalesce(priced_at - observed_at <= to_hours(36), false) AS is_observed, hours * (
         CASE WHEN on_demand = 0 THEN 0 ELSE on_demand * on_demand_usd_per_hour END
         + CASE WHEN spot = 0 THEN 0 ELSE spot * CASE WHEN is_observed THEN usd ELSE spot_usd_per_hour END END
-    ) AS cost
+    ) AS cost,
+    -- where nothing is sold on demand: at the least price of the job's other markets
+    CASE WHEN on_demand + spot = 0 THEN 0
+    ELSE hours * (on_demand + spot) * coalesce(on_demand_usd_per_hour, min(on_demand_usd_per_hour) OVER (PARTITION BY p.job))
+    END AS alone
     FROM placed_pieces AS p
     ASOF LEFT JOIN observed AS o ON p.market = o.market AND p.source = o.source AND priced_at >= observed_at
 ),
@@ -313,16 +322,27 @@ paid AS (
         array_to_string(list(DISTINCT market ORDER BY market) FILTER (WHERE on_demand + spot > 0), ', ') AS markets,
         CASE WHEN bool_and(is_observed) FILTER (WHERE spot > 0) THEN 'observed'
         WHEN max(spot) > 0 THEN 'decided' END AS spot_price_from,
-        CASE WHEN count(cost) = count(*) THEN sum(cost) END AS usd
+        CASE WHEN count(cost) = count(*) THEN sum(cost) END AS usd,
+        CASE WHEN count(alone) = count(*) THEN sum(alone) END AS alone
     FROM priced GROUP BY job, slot
+),
+-- On-demand only for the work so far, at the throughput of the job's file, and for the same instances: the cheaper counts.
+compared AS (
+    SELECT o.* EXCLUDE (on_demand_only_usd), p.* EXCLUDE (job, slot, market), p.market AS last_market,
+        next_share - progress_share AS work_share, on_demand_only_usd * work_share AS for_slot,
+        sum(for_slot) OVER own AS for_work,
+        CASE WHEN for_slot IS NOT NULL AND count(for_slot) OVER own = count(alone) FILTER (for_slot IS NOT NULL) OVER own
+        THEN least(for_work, sum(alone) FILTER (for_slot IS NOT NULL) OVER own) END AS so_far
+    FROM opened AS o JOIN paid AS p USING (job, slot) WINDOW own AS (PARTITION BY job ORDER BY slot)
 )
-SELECT job, slot, coalesce(p.market, o.market) AS market, coalesce(p.markets, o.market) AS markets,
-    CASE WHEN is_reported THEN newest.on_demand ELSE o.on_demand END AS on_demand,
-    CASE WHEN is_reported THEN newest.spot ELSE o.spot END AS spot,
+SELECT job, slot, coalesce(last_market, market) AS market, coalesce(markets, c.market) AS markets,
+    CASE WHEN is_reported THEN newest.on_demand ELSE c.on_demand END AS on_demand,
+    CASE WHEN is_reported THEN newest.spot ELSE c.spot END AS spot,
     CASE WHEN is_reported THEN 'reported' ELSE 'decided' END AS held_from, usd AS paid_usd, spot_price_from,
-    on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd,
-    on_demand_only_usd * (next_share - progress_share) - usd AS saved_usd, next_share - progress_share AS work_share
-FROM opened AS o JOIN paid AS p USING (job, slot);
+    so_far - coalesce(lag(so_far IGNORE NULLS) OVER (PARTITION BY job ORDER BY slot), 0) AS on_demand_only_usd,
+    on_demand_only_usd - usd AS saved_usd, work_share,
+    CASE WHEN so_far < for_work * (1 - 1e-9) THEN 'instances' WHEN so_far IS NOT NULL THEN 'work' END AS on_demand_only_from
+FROM compared AS c;
 COMMENT ON VIEW job_costs IS 'Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: SELECT job, date_trunc(''week'', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.';
 COMMENT ON COLUMN job_costs.job IS 'Name of the job: joins `jobs.name`.';
 COMMENT ON COLUMN job_costs.slot IS 'Start of the slot, UTC.';
@@ -333,7 +353,8 @@ COMMENT ON COLUMN job_costs.spot IS 'Spot instances, by the last report of the s
 COMMENT ON COLUMN job_costs.held_from IS '`reported` if instances were reported in the slot, else `decided`.';
 COMMENT ON COLUMN job_costs.paid_usd IS 'Cost of the instances, each report until the next, at the prices of each slot in their market, USD; null if a price is not known. Includes following slots without a decision, as far as reports go.';
 COMMENT ON COLUMN job_costs.spot_price_from IS '`observed` if all spot of the slot is paid at observed prices, `decided` if some at the price of the newest decision in its market; null without spot.';
-COMMENT ON COLUMN job_costs.on_demand_only_usd IS 'Cost of the work of the slot with on-demand only, USD: its share of the whole job; null if the work is not known yet.';
+COMMENT ON COLUMN job_costs.on_demand_only_usd IS 'Cost of the work of the slot with on-demand only, USD: its share of the whole job, but over the slots so far never more than that of the same instances on demand; null if the work is not known yet.';
+COMMENT ON COLUMN job_costs.on_demand_only_from IS '`work` if the slots so far are compared by their share of the whole job, `instances` with the same instances on demand, which then cost less: the job did more work than its instances do at the throughput of its file.';
 COMMENT ON COLUMN job_costs.saved_usd IS 'Saving: on_demand_only_usd less paid_usd; null if either is not known.';
 COMMENT ON COLUMN job_costs.work_share IS 'Share of the job''s work done in the slot; null if not known yet.';
 
@@ -493,8 +514,9 @@ scored AS (
         TRY_CAST(TRY_CAST(o.details AS JSON) ->> '$.finish_seconds' AS DOUBLE) AS finish_seconds
     FROM outcomes AS o JOIN jobs AS j ON o.job = j.name LEFT JOIN newest_terms AS t ON t.job = j.name
 )
-SELECT job, market, policy, scored_at, cost_usd, on_demand_only_usd, on_demand_only_usd - cost_usd AS saved_usd,
-    1 - cost_usd / nullif(on_demand_only_usd, 0) AS saved_share, on_time,
+SELECT job, market, policy, scored_at, cost_usd, on_demand_only_usd,
+    CASE WHEN coalesce(finish_seconds, finish_slots) IS NOT NULL THEN on_demand_only_usd - cost_usd END AS saved_usd,
+    saved_usd / nullif(on_demand_only_usd, 0) AS saved_share, on_time,
     start_at + to_seconds(coalesce(ceil(finish_seconds - 1e-6), finish_slots * step_seconds)) AS finish, spot_share,
     CASE WHEN valued THEN utility_usd END AS utility_usd, utility, hindsight_usd, gap_to_hindsight, moves, moving_usd,
     coalesce(model, 'slot') AS model
@@ -526,8 +548,9 @@ COMMENT ON COLUMN policy_weights.newest IS 'Whether the policy has no later roun
 
 CREATE OR REPLACE VIEW policy_ranking AS
 SELECT policy, model, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd,
-    avg(cost_usd) AS mean_cost_usd, avg(saved_usd) AS mean_saved_usd,
-    avg(saved_usd) / avg(on_demand_only_usd) AS saved_share,
+    avg(cost_usd) AS mean_cost_usd, avg(on_demand_only_usd) AS mean_on_demand_only_usd,
+    count(*) FILTER (finish IS NULL) AS given_up, avg(saved_usd) AS mean_saved_usd,
+    avg(saved_usd) / avg(on_demand_only_usd) FILTER (saved_usd IS NOT NULL) AS saved_share,
     CASE WHEN count(hindsight_usd) = count(*) THEN avg(hindsight_usd) END AS mean_hindsight_usd,
     avg(CAST(on_time AS INTEGER)) AS on_time, avg(gap_to_hindsight) AS gap_to_hindsight,
     coalesce(any_value(weight), 0) AS weight
@@ -843,7 +866,7 @@ COMMENT ON COLUMN outcomes.cost_usd IS 'Total cost of the job, including costs a
 COMMENT ON COLUMN outcomes.on_time IS 'Whether the job met its deadline.';
 COMMENT ON COLUMN outcomes.spot_share IS 'Share of spot in the instance-hours.';
 COMMENT ON COLUMN job_outcomes.cost_usd IS 'Total cost of the job, including costs after the deadline.';
-COMMENT ON COLUMN job_outcomes.saved_usd IS 'Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known. An abandoned job, without a finish, saves the cost of the work not done.';
+COMMENT ON COLUMN job_outcomes.saved_usd IS 'Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known, or the job was abandoned.';
 COMMENT ON COLUMN job_outcomes.saved_share IS 'Saving as a share of the cost with on-demand only.';
 COMMENT ON COLUMN job_outcomes.on_time IS 'Whether the job met its deadline.';
 COMMENT ON COLUMN job_outcomes.finish IS 'Finish of the job, in the slot model the end of its last slot; null if it was abandoned.';
@@ -859,8 +882,10 @@ COMMENT ON COLUMN policy_ranking.jobs IS 'Ended jobs on which the policy was rep
 COMMENT ON COLUMN policy_ranking.mean_utility IS 'Mean utility: value of the finished job less its cost, in units of the cost with on-demand only.';
 COMMENT ON COLUMN policy_ranking.mean_utility_usd IS 'Mean utility, USD.';
 COMMENT ON COLUMN policy_ranking.mean_cost_usd IS 'Mean cost per job, USD.';
-COMMENT ON COLUMN policy_ranking.mean_saved_usd IS 'Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known, abandoned jobs included; null without such jobs.';
-COMMENT ON COLUMN policy_ranking.saved_share IS 'Mean saving as a share of the cost with on-demand only.';
+COMMENT ON COLUMN policy_ranking.mean_on_demand_only_usd IS 'Mean cost per job with on-demand only, USD, over the jobs whose on-demand price is known; null without such jobs.';
+COMMENT ON COLUMN policy_ranking.given_up IS 'Replays in which the policy abandoned the job: they have no saving.';
+COMMENT ON COLUMN policy_ranking.mean_saved_usd IS 'Mean saving compared with on-demand only, USD, over the finished jobs whose on-demand price is known; null without such jobs.';
+COMMENT ON COLUMN policy_ranking.saved_share IS 'Mean saving as a share of the cost with on-demand only, over the same jobs.';
 COMMENT ON COLUMN policy_ranking.mean_hindsight_usd IS 'Mean cost per job of the hindsight optimum in the slot model, USD; null if an older version scored a job.';
 COMMENT ON COLUMN policy_ranking.on_time IS 'Share of the replays that met the deadline.';
 COMMENT ON COLUMN policy_ranking.gap_to_hindsight IS 'Utility of the hindsight optimum in the slot model less that of the policy, in units of the cost with on-demand only; negative where the world pays less than whole slots.';

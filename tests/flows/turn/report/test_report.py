@@ -369,10 +369,10 @@ def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
     """The value of a job may be imputed; the cost and the cost compared with on-demand only are not."""
     assert "utilit" not in Page(page).text("policies").lower()
     rows = [
-        {"policy": "A", "mean_cost_usd": 10.0, "mean_saved_usd": 90.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
-        {"policy": "B", "mean_cost_usd": 11.0, "mean_saved_usd": 89.0, "mean_hindsight_usd": 9.0, "on_time": 0.5},
-        {"policy": "UP", "mean_cost_usd": 12.0, "mean_saved_usd": 88.0, "mean_hindsight_usd": 9.0, "on_time": 0.0},
-        {"policy": "OD-only", "mean_cost_usd": 100.0, "mean_saved_usd": 0.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
+        {"policy": "A", "mean_cost_usd": 10.0, "mean_on_demand_only_usd": 100.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
+        {"policy": "B", "mean_cost_usd": 11.0, "mean_on_demand_only_usd": 100.0, "mean_hindsight_usd": 9.0, "on_time": 0.5},
+        {"policy": "UP", "mean_cost_usd": 12.0, "mean_on_demand_only_usd": 100.0, "mean_hindsight_usd": 9.0, "on_time": 0.0},
+        {"policy": "OD-only", "mean_cost_usd": 100.0, "mean_on_demand_only_usd": 100.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
     ]  # fmt: skip
     figure = costs_figure(rows)
     (spec,) = figure.specifications()
