@@ -124,7 +124,7 @@ def random_observations(seed, *, size=60, sources=("a", "b")):
         known = at + rng.choice([0, 0, 0, 1, 90]) * MINUTE
         number = int((at - T0) / MINUTE) * 100 + int((known - at) / MINUTE) + (1000 if source == "b" else 0)
         if rng.random() < 0.5:
-            found.append(("price", price_row(at, (number + 1) / 100, source=source, known_at=known)))
+            found.append(("price", price_row(at, (number + 100) / 1000, source=source, known_at=known)))
         else:
             found.append(
                 ("availability", count_row(at, number, source=source, known_at=known, capacity=None))
