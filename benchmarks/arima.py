@@ -169,9 +169,9 @@ def sarimax(values: np.ndarray, order: tuple[int, int, int]) -> SARIMAX:
 def fitted(values: np.ndarray, order: tuple[int, int, int], near: arima.Arma | None = None) -> arima.Arma:
     """Return our estimate of an order, with every observed row scored as in the libraries."""
     p, d, q = order
-    data = arima.differenced(values, np.zeros((values.size, 0)), d)
-    data = arima.Differenced(d=d, table=data.table, scored=~np.isnan(data.table[:, 0]))
-    found = arima.estimated(data, p, q, near)
+    data = arima.difference(values, np.zeros((values.size, 0)), d)
+    data = arima.DifferencedSeries(d=d, table=data.table, scored=~np.isnan(data.table[:, 0]))
+    found = arima.estimate_order(data, p, q, near)
     return found
 
 
@@ -208,7 +208,7 @@ def selected(values: np.ndarray) -> tuple[tuple[int, int, int], Any]:
     """Return the order of minimal AICc over our grid by statsmodels, on the rows that we score, with its result."""
     best: tuple[float, tuple[int, int, int], Any] | None = None
     for d in (0, 1):
-        scored = arima.differenced(values, np.zeros((values.size, 0)), d).scored
+        scored = arima.difference(values, np.zeros((values.size, 0)), d).scored
         n = int(scored.sum())
         for p in range(3):
             for q in range(3):
@@ -223,7 +223,7 @@ def selected(values: np.ndarray) -> tuple[tuple[int, int, int], Any]:
 
 def from_arma(model: arima.Arma, values: np.ndarray, origins: np.ndarray) -> np.ndarray:
     """Return our forecasts from every origin, shape (origins, STEPS)."""
-    return arima.expected(model, series_of(values), origins, STEPS)
+    return arima.expected_values(model, series_of(values), origins, STEPS)
 
 
 def series_of(values: np.ndarray) -> Series:

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecasting import histories
-from slackwater.forecasting.predictor import Panel, bounded
+from slackwater.forecasting.predictor import Panel, bound_quantiles
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.predictors.distributions import ahead
 from slackwater.forecasting.quantiles import LEVELS, Variable
@@ -169,7 +169,7 @@ def _roll(group: Group, name: str) -> OwnRun:
         seen = panel.until(int(slots[-1]))
         for which, series in enumerate(seen.series):
             made = fitted.outlook(seen, which, origins, HORIZON)
-            parts[which].append(bounded(made.quantiles, made.mean, series, origins)[0])
+            parts[which].append(bound_quantiles(made.quantiles, made.mean, series, origins)[0])
         fit, forecast = fit + between - began, forecast + time.perf_counter() - between
     return OwnRun(quantiles=[np.concatenate(part) for part in parts], fit=fit, forecast=forecast)
 
@@ -181,7 +181,7 @@ def compared(group: Group, own: OwnRun, theirs: pd.DataFrame, seconds: tuple[dic
     shape = (len(group.panel), group.origins.size, HORIZON, LEVELS.size)
     given = theirs[columns].to_numpy(dtype=float).reshape(shape)
     peer = [
-        bounded(quantiles, quantiles[..., 0], series, group.origins)[0]
+        bound_quantiles(quantiles, quantiles[..., 0], series, group.origins)[0]
         for quantiles, series in zip(given, group.panel.series, strict=True)
     ]
     mine, other = accuracy(group, own.quantiles), accuracy(group, peer)

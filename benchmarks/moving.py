@@ -22,7 +22,7 @@ from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
-from slackwater.optimization.replay.ahead import Present, look_ahead
+from slackwater.optimization.replay.ahead import PresentJob, look_ahead
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import world_markets
@@ -79,7 +79,7 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
     beliefs = [own.belief(mover.forgetting) for own in view.views]
     alone = view.views[0].belief(single.forgetting)
     tables = world_tables_in_force(view, mover.forgetting, whole=True)
-    present = Present(
+    present = PresentJob(
         view=view,
         run=begun,
         beliefs=beliefs,

@@ -21,7 +21,7 @@ from slackwater.optimization.market.window import MarketWindow, market_window, r
 from slackwater.optimization.moving.definition import MarketsView, in_one_market, placement
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.ahead import PolicyPlan, Present, simulate_ahead
+from slackwater.optimization.replay.ahead import PolicyPlan, PresentJob, simulate_ahead
 from slackwater.optimization.replay.run import Case, PlanMemo, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.world.simulation import Readings, WorldRun
@@ -125,7 +125,7 @@ def look_ahead() -> float:
     run.report(now, work=view.progress.done)
     target, _ = policy.decide(policy.start(work), view)
     job_in_market = in_one_market(work)
-    present = Present(
+    present = PresentJob(
         view=MarketsView(job=job_in_market, progress=view.progress, slot=slot, views=(view,)),
         run=run,
         beliefs=[belief_of(policy, view)],

@@ -49,7 +49,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "markets": Command("slackwater.flows.exchange:markets"),
     "catalogue": Command("slackwater.flows.catalogue:catalogue", "aws H100 us-east-1"),
     "ingest": Command("slackwater.flows.exchange:ingest", "tabular data"),
-    "rejected": Command("slackwater.flows.exchange:rejected", "--source aws-spot"),
+    "rejected": Command("slackwater.flows.exchange:show_rejected", "--source aws-spot"),
     "feeds": Command("slackwater.flows.feeds.command:feeds"),
     "feeds fetch": Command("slackwater.flows.feeds.command:fetch", "vast"),
     "accuracy": Command(

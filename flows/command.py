@@ -30,7 +30,7 @@ from cyclopts import App, CycloptsError, Parameter, Token, UnusedCliTokensError,
 
 from slackwater.flows.show.blocks import Banner, Block, Notes, Page, Section
 from slackwater.flows.show.formats import as_json
-from slackwater.flows.show.terminal import Style, escape_controls, lines_of, wrapped
+from slackwater.flows.show.terminal import Style, escape_controls, lines_of, wrap_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def say(text: str) -> None:
     # A log gets the line unbroken; on a terminal it is wrapped between words.
     width = shutil.get_terminal_size().columns - 2 if _listened_to() else None
     with suppress(OSError, ValueError):  # closed pipe or file
-        for line in wrapped(f"{escape_controls(text)} ...", width):
+        for line in wrap_text(f"{escape_controls(text)} ...", width):
             print(f"  {line}", file=sys.stderr, flush=True)
 
 
@@ -299,7 +299,7 @@ def option(
     """
     if metavar == "TIME":
         help = f"{help} UTC unless a zone is given."
-    more: dict[str, Any] = {"converter": _converted} | ({"env_var": variable} if variable else {})
+    more: dict[str, Any] = {"converter": _convert_option} | ({"env_var": variable} if variable else {})
     if hyphen:
         more["allow_leading_hyphen"] = True
     if least is not None or most is not None:
@@ -307,7 +307,7 @@ def option(
     return Parameter(name=name, help=help, metavar=metavar, **more)
 
 
-def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+def _convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
     """Convert the words of an option; numbers are those of `slackwater.warehouse.amounts.is_number`, and are not rounded."""
     from slackwater.warehouse.amounts import parsed_number, parsed_whole
 
@@ -608,7 +608,7 @@ class Program:
         try:
             return self._run(list(words))
         except CycloptsError as error:
-            found = _refused(error)
+            found = _refusal(error)
             return self._complain(f"{found}; see `{self._help_for(words)}`")
         except (
             _user_errors()
@@ -720,7 +720,7 @@ class Program:
         return code
 
 
-def _refused(error: CycloptsError) -> str:
+def _refusal(error: CycloptsError) -> str:
     """Return a refused command line in a sentence without its full stop."""
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected {', '.join(map(repr, error.unused_tokens or []))}; expected no further argument"

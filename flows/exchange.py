@@ -20,7 +20,7 @@ from slackwater.flows.command import (
     parsed_time,
     progress,
 )
-from slackwater.flows.show.blocks import Block, Column, Table, keyed
+from slackwater.flows.show.blocks import Block, Column, Table, columns_by_key
 from slackwater.flows.show.formats import plural, price, utc, whole
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _sources() -> Answer:
     live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.known()]
     blocks = [
         Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
-        Table("Live sources, for [[feeds]] in slackwater.toml", live, keyed("source", "options")),
+        Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),
     ]
     return Answer(title="Sources", value={"sources": files, "live": live}, blocks=blocks)
 
@@ -145,7 +145,7 @@ REJECTED_COLUMNS: dict[str, Column | str] = {
 SHOWN_OF_A_ROW = 300  # Characters of a row shown in a table; JSON has the whole row
 
 
-def rejected(
+def show_rejected(
     *,
     source: Annotated[
         str | None, option("Only rows of this source: a format, a live source or a source label.")
@@ -367,7 +367,7 @@ def import_(
         )
     ]
     if reasons:
-        columns: dict[str, Column | str] = keyed("table", "reason")
+        columns: dict[str, Column | str] = columns_by_key("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}
         blocks.append(Table("Rejected rows, by reason", reasons, columns))
     if any(table.brought_up for table in done.values()):
@@ -431,4 +431,4 @@ def publish(
     with session.reading() as store:
         done = publish_generation(store, folder, keep=keep)
     row = {"folder": str(folder), "form": "parquet", "generation": done.number, "published": done.new}
-    return Answer(title="Published", value=row, blocks=[Table("Published", [row], keyed(*row))])
+    return Answer(title="Published", value=row, blocks=[Table("Published", [row], columns_by_key(*row))])

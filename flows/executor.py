@@ -13,7 +13,7 @@ from functools import lru_cache
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from slackwater.flows.payload import packed, results_of, run_packed
+from slackwater.flows.payload import pack_calls, results_of, run_packed
 from slackwater.optimization.fan import Fan, end_with, in_turn
 from slackwater.warehouse.errors import SettingsError, WorkerError
 from slackwater.warehouse.plugins import require_extra
@@ -130,7 +130,7 @@ class _DaskSubmit:
         from distributed.scheduler import KilledWorker
 
         client = _client(self.executor)
-        work = packed(function, calls)
+        work = pack_calls(function, calls)
         made = client.submit(run_packed, work, pure=False)
 
         def result() -> list[Any]:

@@ -118,7 +118,7 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        refused = self._refused(scope)
+        refused = self._refuse(scope)
         if refused is None:
             await self.app(scope, receive, guarded)
         elif scope["type"] == "websocket":
@@ -128,7 +128,7 @@ class Guard:
         else:
             await refused(scope, receive, guarded)
 
-    def _refused(self, scope: Scope) -> PlainTextResponse | None:
+    def _refuse(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not may_ask(hosts[0], bound=self.bound, names=self.names):

@@ -244,9 +244,9 @@ def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _has_planned(products: Sequence[str]) -> bool:
-    from slackwater.warehouse.catalogue import planned
+    from slackwater.warehouse.catalogue import planning_item
 
-    return planned(products, str) is not None
+    return planning_item(products, str) is not None
 
 
 def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[str]:

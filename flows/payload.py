@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def packed(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> bytes:
+def pack_calls(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> bytes:
     """Return a function and the keyword arguments of its calls as bytes."""
     return pickle.dumps((function, list(calls)), protocol=pickle.HIGHEST_PROTOCOL)
 

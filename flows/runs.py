@@ -102,7 +102,7 @@ OwnEnd = Annotated[
 ]
 
 
-def described(function: Callable[P, R]) -> Callable[P, R]:
+def describe_parameters(function: Callable[P, R]) -> Callable[P, R]:
     """Add the parameter descriptions of a function's annotations to its docstring, where Prefect reads them, and return it."""
     lines = []
     for name, hint in get_type_hints(function, include_extras=True).items():
@@ -131,7 +131,7 @@ def named_flow(
         # Prefect needs resolved types: it would look up the names of postponed annotations in this module.
         inside.__annotations__ = get_type_hints(function, include_extras=True)
         inside.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
-        return flow(name=name, flow_run_name=run_name, **options)(described(inside))
+        return flow(name=name, flow_run_name=run_name, **options)(describe_parameters(inside))
 
     return decorate
 

@@ -100,7 +100,9 @@ def from_statsforecast(
     """
     if intervals not in ("model", "errors"):
         raise SettingsError(f"intervals {intervals!r} of {name}", expected="model or errors")
-    return adapted(name, StatsForecastModel(model=model, gives_quantiles=intervals == "model"), pickled)
+    return remember_predictor(
+        name, StatsForecastModel(model=model, gives_quantiles=intervals == "model"), pickled
+    )
 
 
 def from_mlforecast(model: Any, *, name: str, pickled: bool = False) -> AdaptedPredictor:
@@ -111,7 +113,7 @@ def from_mlforecast(model: Any, *, name: str, pickled: bool = False) -> AdaptedP
     """
     if len(model.models) != 1:
         raise SettingsError(f"{len(model.models)} models in the MLForecast of {name}", expected="one")
-    return adapted(name, MlForecastModel(model=model), pickled)
+    return remember_predictor(name, MlForecastModel(model=model), pickled)
 
 
 def from_sklearn(model: Any, *, name: str, lags: int = 12, pickled: bool = False) -> AdaptedPredictor:
@@ -124,14 +126,14 @@ def from_sklearn(model: Any, *, name: str, lags: int = 12, pickled: bool = False
     """
     if lags < 1:
         raise SettingsError(f"{lags} lags of {name}", expected="at least one")
-    return adapted(name, SklearnModel(model=model, lags=lags), pickled)
+    return remember_predictor(name, SklearnModel(model=model, lags=lags), pickled)
 
 
 #: Predictors made in this process, by name: their stored states hold no model object.
 _MADE: dict[str, AdaptedPredictor] = {}
 
 
-def adapted(name: str, library: Library, pickled: bool) -> AdaptedPredictor:
+def remember_predictor(name: str, library: Library, pickled: bool) -> AdaptedPredictor:
     """Return the predictor and remember it, so that its stored states can be read."""
     _MADE[name] = AdaptedPredictor(name=name, library=library, pickled=pickled)
     return _MADE[name]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.adapters import Past, adapted
+from slackwater.forecasting.adapters import Past, remember_predictor
 from slackwater.forecasting.predictor import ByVariable
 from slackwater.forecasting.quantiles import LEVELS, Forecast, Variable
 from slackwater.warehouse.errors import ForecastError, SettingsError
@@ -125,13 +125,14 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
             )
         rows[variable].setdefault((f"{market}@{source}", int(cutoff)), {})[int(ds)] = given
     price, count = (
-        adapted(f"{name} ({column})", Issued(rows=rows[column]), pickled=False) for column in VARIABLES
+        remember_predictor(f"{name} ({column})", IssuedForecasts(rows=rows[column]), pickled=False)
+        for column in VARIABLES
     )
     return ByVariable(name=name, price=price, count=count, pooled=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Issued:
+class IssuedForecasts:
     """Forecasts of a variable that were issued elsewhere: quantiles (19,) by series key, cutoff and slot, in microseconds."""
 
     pooled: ClassVar[bool] = False
@@ -144,9 +145,9 @@ class Issued:
 
     def forecast(self, fitted: None, pasts: Sequence[Past], horizon: int) -> np.ndarray:
         """Return the quantiles (pasts, ``horizon``, 19) issued at the end of each past; raises `LookupError` if one is missing."""
-        return np.array([self._issued(past, horizon) for past in pasts])
+        return np.array([self._issue(past, horizon) for past in pasts])
 
-    def _issued(self, past: Past, horizon: int) -> np.ndarray:
+    def _issue(self, past: Past, horizon: int) -> np.ndarray:
         step = past.step // pd.Timedelta(microseconds=1)
         cutoff = int(past.slots[-1]) * step
         found = self.rows.get((past.key, cutoff), {})

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import FittedPredictor, Outlook, Panel, Predictor, bounded
+from slackwater.forecasting.predictor import FittedPredictor, Outlook, Panel, Predictor, bound_quantiles
 from slackwater.forecasting.predictors import DEFAULT, make_predictor
 from slackwater.forecasting.predictors.last_value import LastValue
 from slackwater.forecasting.quantiles import LEVELS, Forecast, Variable
@@ -231,7 +231,7 @@ def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> O
     others = tuple(peer.until(last) for peer in basis.peers if peer.key != series.key)
     outlook = basis.fitted.outlook(Panel(series=(series, *others)), 0, origins[seen], horizon)
     outlook = _finite(outlook, series, origins[seen], horizon, basis)
-    quantiles[seen], mean[seen] = bounded(outlook.quantiles, outlook.mean, series, origins[seen])
+    quantiles[seen], mean[seen] = bound_quantiles(outlook.quantiles, outlook.mean, series, origins[seen])
     for place, reason in zip(np.flatnonzero(seen), outlook.reasons, strict=True):
         reasons[place] = reason
     return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))

@@ -73,7 +73,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def restored(text: str) -> Any:
+def restore_model(text: str) -> Any:
     """Return the fitted model written by `state_text`; the module of its predictor must have been imported.
 
     Raises `ForecastError` if the checksum does not match, before the content is parsed: LightGBM ends the process on a
@@ -87,7 +87,7 @@ def restored(text: str) -> Any:
             remedy="estimate again",
         )
     try:
-        return _read(json.loads(content))
+        return _read_value(json.loads(content))
     except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
         raise ForecastError(
             f"a stored forecaster that cannot be read ({error})",
@@ -135,7 +135,7 @@ def _array(value: np.ndarray) -> dict[str, Any]:
     return {"bytes": encoded, "shape": shape, "dtype": kind}
 
 
-def _read(given: Any) -> Any:
+def _read_value(given: Any) -> Any:
     if isinstance(given, _PLAIN):
         return given
     for name, read in _READERS.items():
@@ -148,7 +148,7 @@ def _read_object(given: dict[str, Any]) -> Any:
     name = str(given["stored"])
     if name not in _BY_NAME:
         raise ValueError(f"no class is stored as {name!r}")
-    return _BY_NAME[name](**{field: _read(value) for field, value in given["fields"].items()})
+    return _BY_NAME[name](**{field: _read_value(value) for field, value in given["fields"].items()})
 
 
 def _refuse_module(given: dict[str, Any]) -> Any:
@@ -175,9 +175,9 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "class": _refuse_module,
     "array": _read_array,
     "bytes": _read_bytes,
-    "tuple": lambda given: tuple(_read(item) for item in given["tuple"]),
-    "list": lambda given: [_read(item) for item in given["list"]],
-    "dict": lambda given: {_read(key): _read(item) for key, item in given["dict"]},
+    "tuple": lambda given: tuple(_read_value(item) for item in given["tuple"]),
+    "list": lambda given: [_read_value(item) for item in given["list"]],
+    "dict": lambda given: {_read_value(key): _read_value(item) for key, item in given["dict"]},
     "float": lambda given: float(given["float"]),
     "timedelta_ns": lambda given: pd.Timedelta(given["timedelta_ns"], unit="ns"),
     "booster": _read_booster,
@@ -383,7 +383,7 @@ class FallsBack:
         return replace(given, reasons=reasons)
 
 
-def bounded(
+def bound_quantiles(
     quantiles: np.ndarray, mean: np.ndarray, series: Series, origins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return quantiles and mean within 0 and the bound known at the origin, without crossing, integers for counts (M6.3)."""
@@ -396,7 +396,7 @@ def bounded(
     return np.clip(quantiles, 0.0, upper[:, None, None]), np.clip(mean, 0.0, upper[:, None])
 
 
-def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
+def mix_outlooks(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
     """Return ``other`` where ``use_other`` (m,), else ``own``, with reasons; ``distribution`` if both have it in one shape."""
     distribution = None
     if (

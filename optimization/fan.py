@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 PARCELS_A_PROCESS = 8
 
 
-def spread(
+def fan_out(
     work: Callable[[Item, Shared], Result],
     items: Sequence[Item],
     shared: Shared,

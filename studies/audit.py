@@ -5,7 +5,7 @@ from __future__ import annotations
 from slackwater.optimization.job.definition import Job
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.window.audit import (
-    Walked,
+    WalkTotals,
     agree,
     check_counts,
     check_spot_allowed,
@@ -44,7 +44,7 @@ def check_within_window(name: str, window: MarketWindow, outcome: Outcome) -> No
         )
 
 
-def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
+def check_end_slot(name: str, job: Job, outcome: Outcome, walked: WalkTotals) -> None:
     """Check that the run ends in the slot that finishes the job, or at the deadline with work left (M2.4, M2.6)."""
     if outcome.finished_slot != walked.finished_after:
         raise AuditError(
@@ -57,17 +57,19 @@ def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> Non
         )
 
 
-def check_outcome_cost(name: str, outcome: Outcome, walked: Walked) -> None:
+def check_outcome_cost(name: str, outcome: Outcome, walked: WalkTotals) -> None:
     """Check that the outcome's cost is the cost of its allocations (M2.4)."""
     agree(f"{name}: cost", outcome.cost_usd, walked.cost_usd, scale=walked.cost_usd)
 
 
-def check_outcome_progress(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
+def check_outcome_progress(name: str, job: Job, outcome: Outcome, walked: WalkTotals) -> None:
     """Check that the outcome's progress is that of its allocations, capped at the workload (M2.4)."""
     agree(f"{name}: progress", outcome.progress, walked.done, scale=job.workload)
 
 
-def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcome, walked: Walked) -> None:
+def check_termination(
+    name: str, job: Job, window: MarketWindow, outcome: Outcome, walked: WalkTotals
+) -> None:
     """Check that the cost after d and the total slots used are those of the best on-demand ending (M2.6)."""
     cost, finish = 0.0, walked.finished_after
     if finish is None:

@@ -69,13 +69,13 @@ def spread(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Result]:
-    """Yield the results of `slackwater.optimization.fan.spread`, computed on the Dask cluster that the environment selects, if any.
+    """Yield the results of `slackwater.optimization.fan.fan_out`, computed on the Dask cluster of the environment, if any.
 
     On a cluster ``processes`` is the number of parcels at least.
     """
     executor = chosen_executor()
     if executor.kind != "dask" or len(items) < 2:
-        return fan.spread(work, items, shared, processes=processes, progress=progress)
+        return fan.fan_out(work, items, shared, processes=processes, progress=progress)
     return fan.with_progress(_run_on_cluster(executor, work, items, shared, processes), len(items), progress)
 
 

@@ -17,7 +17,7 @@ from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.selection.contract import (
     Learner,
-    Played,
+    PlayedRounds,
     Weights,
     best_sequence,
     checked_round,
@@ -134,7 +134,7 @@ def select_over(
     chosen = learner_named(learner) if isinstance(learner, str) else learner
     history = weigh(chosen, names, values)
     chances = np.array([each.probability for each in history[:-1]])
-    played = Played(
+    played = PlayedRounds(
         names=tuple(names),
         utilities=values,
         chances=chances,
@@ -146,7 +146,7 @@ def select_over(
 def summary_of(
     learner: Learner[Any] | BanditLearner[Any],
     raw: np.ndarray,
-    played: Played,
+    played: PlayedRounds,
     history: Sequence[Weights],
     *,
     cuts: Sequence[int] = (),
@@ -256,7 +256,7 @@ def _draws(chances: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _realised(
     raw: np.ndarray,
-    played: Played,
+    played: PlayedRounds,
     drawn: np.ndarray,
     led: np.ndarray,
     *,
@@ -481,7 +481,9 @@ class Spans:
             yield ready
 
 
-def play_delayed(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, spans: Spans) -> Played:
+def play_delayed(
+    learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, spans: Spans
+) -> PlayedRounds:
     """Return the rounds of a learner that learns a job's utilities once they are known.
 
     ``utilities`` (K, M) in [0, 1]. The learner's bounds are proven for rounds that end before the
@@ -493,7 +495,7 @@ def play_delayed(learner: Learner[Any], names: Sequence[str], utilities: np.ndar
         for j in ready:
             state = learner.learn(state, values[j])
         chances.append(learner.weights(state).probability)
-    return Played(names=tuple(names), utilities=values, chances=np.array(chances))
+    return PlayedRounds(names=tuple(names), utilities=values, chances=np.array(chances))
 
 
 def play_delayed_bandit(
@@ -503,7 +505,7 @@ def play_delayed_bandit(
     spans: Spans,
     *,
     rng: np.random.Generator,
-) -> Played:
+) -> PlayedRounds:
     """Return the same rounds for a bandit, which learns only the utility of its choice for each job.
 
     The feedback has the probability of the choice at the time of the choice.
@@ -521,7 +523,7 @@ def play_delayed_bandit(
         now = learner.weights(state).probability
         drawn.append(min(int(np.searchsorted(np.cumsum(now), rng.random(), side="right")), len(names) - 1))
         chances.append(now)
-    return Played(
+    return PlayedRounds(
         names=tuple(names), utilities=values, chances=np.array(chances), drawn=np.array(drawn, dtype=int)
     )
 

@@ -16,7 +16,7 @@ from slackwater.warehouse.amounts import LARGEST_COUNT, plural
 from slackwater.warehouse.catalogue import (
     OnDemandTerms,
     list_price,
-    planned,
+    planning_item,
     product_rank,
     terms_for,
     unplanned_words,
@@ -170,7 +170,7 @@ def pick_series(
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
     """Return the series of the product used for planning (`slackwater.warehouse.catalogue`), None if there is none."""
-    return planned(series, lambda known: known.product)
+    return planning_item(series, lambda known: known.product)
 
 
 # ---

@@ -355,7 +355,7 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def planned(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | None:
+def planning_item(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | None:
     """Return the item whose product ranks best, whatever the order; None without one, and if several share that rank."""
     ranked: dict[int, list[ItemT]] = {}
     for item in items:

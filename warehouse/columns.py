@@ -54,7 +54,8 @@ class Check:
     ``test``: SQL that is true for a rejected row. In it, {value} is the cast value, {shown} the
     abridged text found, {empty} and {absent} are true for a missing value (absent: or NaN),
     {zoneless} for a time without a zone, {COLUMN} is the cast value of another stored column, and
-    {latest}, {ahead}, {times} and {share} are the limits of `slackwater.warehouse.observations.Bounds`. ``parameter`` may use the same.
+    {latest}, {ahead}, {times} and {share} are the limits of `slackwater.warehouse.observations.Bounds`.
+    ``parameter`` may use the same.
 
     The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its
     {1}) continue it with details that do not count as another kind of reason. ``column``: the column named in

@@ -18,7 +18,7 @@ from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError, StoreLockedError
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
-from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
+from slackwater.warehouse.retention import USUAL, Retention, ThinnedRows, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file
 from slackwater.warehouse.store.files import POINTER, is_shared, sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
@@ -32,8 +32,8 @@ from slackwater.warehouse.store.folders import (
     Manifest,
     TableFile,
     current_generation,
+    file_hash,
     generations,
-    hashed,
     place_of,
     read_manifest,
     table_file,
@@ -108,7 +108,7 @@ def write_export(
                 store, f"SELECT * FROM {name} WHERE {where}", {"since": at} if "$since" in where else {}, path
             )
             sync_file(path)
-            files[name] = TableFile(rows=int(rows), sha256=hashed(path))
+            files[name] = TableFile(rows=int(rows), sha256=file_hash(path))
     manifest = Manifest(
         format="slackwater-export",
         version=1,
@@ -173,7 +173,7 @@ def write_views(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportCounts:
     """Rows of a table that were added, were stored already, or were set aside.
 
     ``reasons`` counts the rows set aside by reason, including rows that contradict a stored row of
@@ -203,7 +203,7 @@ _CONFLICTS = "contradicts a stored row"
 
 def import_folder(
     store: Store, folder: Path, *, judges: Mapping[tuple[str, str], Judge] | None = None
-) -> dict[str, Imported]:
+) -> dict[str, ImportCounts]:
     """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
     Every file is first compared with the manifest; all rows are added in a single transaction. An unusable
@@ -228,7 +228,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
         path = table_file(folder, name)
         if path.is_symlink() or not path.is_file():
             raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
-        if hashed(path) != expected.sha256:
+        if file_hash(path) != expected.sha256:
             raise InputError(f"{path} is not what was exported: its SHA-256 differs", remedy=EXPORT_AGAIN)
         rows = rows_of_file(path)
         if rows != expected.rows:
@@ -239,8 +239,8 @@ def _verify(folder: Path, manifest: Manifest) -> None:
 
 def _merge_all(
     store: Store, folder: Path, manifest: Manifest, judges: Mapping[tuple[str, str], Judge]
-) -> dict[str, Imported]:
-    done: dict[str, Imported] = {}
+) -> dict[str, ImportCounts]:
+    done: dict[str, ImportCounts] = {}
     for name in TABLES:
         if name not in manifest.tables or name in NOT_IMPORTED:
             continue
@@ -263,7 +263,7 @@ def _merge_all(
         else:
             added = rows.forecasts() if name == "forecasts" else rows.rejected()
         repeated = manifest.tables[name].rows - added - rejected
-        done[name] = Imported(
+        done[name] = ImportCounts(
             added=added, repeated=repeated, rejected=rejected, reasons=reasons, brought_up=brought_up
         )
     # A failed stage that is done according to either warehouse is no longer a failure.
@@ -484,7 +484,7 @@ class CompactionResult:
 
     bytes_before: int
     bytes_after: int
-    dropped: Thinned
+    dropped: ThinnedRows
 
 
 def compact(store: Store, *, keep: Retention = USUAL) -> CompactionResult:

@@ -365,7 +365,7 @@ def read_forecasts(
     }
     parameters |= {"keys": [market.key], "sources": [source], "models": [model]}
     parameters["step"] = None if step is None else int(step.total_seconds())
-    found = _read(store, make, {(market.key, source): market}, parameters)
+    found = _read_forecasts(store, make, {(market.key, source): market}, parameters)
     return found.get((market.key, source, model), [])
 
 
@@ -381,7 +381,9 @@ def read_vintages(
 ) -> dict[tuple[str, str, str], list[ForecastT]]:
     """Return the forecasts of `read_forecasts` for several markets and models, by (market, source, model), in two statements."""
     named = {(market.key, source): market for market, source in markets}
-    return _read(store, make, named, _market_conditions(named, models, start=start, end=end, step=step))
+    return _read_forecasts(
+        store, make, named, _market_conditions(named, models, start=start, end=end, step=step)
+    )
 
 
 def vintage_times(
@@ -433,7 +435,7 @@ def _market_conditions(
     }
 
 
-def _read(
+def _read_forecasts(
     store: Store,
     make: Callable[..., ForecastT],
     named: Mapping[tuple[str, str], Market],

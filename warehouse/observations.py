@@ -1094,11 +1094,11 @@ def ingest_file(
         return known
     assumed = tuple(source.assumptions(path, options))
     origin = replace(origin, assumptions=assumed)
-    batches = _counted(source.read(path, options), rows, name)
+    batches = _count_rows(source.read(path, options), rows, name)
     return _import(store, batches, origin, known_at=known_at, content=content, bounds=bounds)
 
 
-def _counted(batches: Iterable[Batch], rows: Callable[[int], None], name: str | None) -> Iterator[Batch]:
+def _count_rows(batches: Iterable[Batch], rows: Callable[[int], None], name: str | None) -> Iterator[Batch]:
     """Yield the batches, with ``name`` as their file if it is given, and report the number of rows read."""
     read = 0
     for batch in batches:
@@ -1278,7 +1278,7 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class RejectedRows:
     """Rejected rows: ``reasons`` counts all matching rows, largest first; ``rows`` are the newest of them, newest first.
 
     A row has source (the reader), imported_at (the logical time of its import, UTC, or None), file,
@@ -1296,7 +1296,7 @@ def rejected_rows(
     file: str | None = None,
     reason: str | None = None,
     most: int = 20,
-) -> Rejected:
+) -> RejectedRows:
     """Return at most ``most`` rejected rows by source (or label), and any part of file and reason, ignoring case."""
     parameters = (
         "FROM rejected AS r JOIN imports AS i USING (batch) WHERE "
@@ -1325,7 +1325,7 @@ def rejected_rows(
     for row in rows:
         at = row["imported_at"]
         row["imported_at"] = None if at is None else pd.Timestamp(at, unit="us", tz="UTC")
-    return Rejected(reasons=counted_reasons(counts), rows=rows)
+    return RejectedRows(reasons=counted_reasons(counts), rows=rows)
 
 
 def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:

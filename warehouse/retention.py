@@ -42,7 +42,7 @@ USUAL = Retention()  # Estimated forecasters by age, everything else forever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thinned:
+class ThinnedRows:
     """Numbers of dropped rows: estimated forecasters, issued forecasts (all lead times of one count once) and measured errors."""
 
     fitted: int = 0
@@ -50,10 +50,10 @@ class Thinned:
     accuracy: int = 0
 
 
-def thin(store: Store, keep: Retention) -> Thinned:
+def thin(store: Store, keep: Retention) -> ThinnedRows:
     """Drop the rows that ``keep`` leaves out, all or none; return their numbers."""
     with store.transaction():
-        return Thinned(
+        return ThinnedRows(
             fitted=_drop_fitted(store, keep.fitted),
             forecasts=_thin_forecasts(store, keep),
             accuracy=_thin_accuracy(store, keep.accuracy),
@@ -61,7 +61,7 @@ def thin(store: Store, keep: Retention) -> Thinned:
 
 
 def _drop_fitted(store: Store, age: pd.Timedelta | None) -> int:
-    return _dropped(
+    return _drop_rows(
         store,
         "DELETE FROM fitted WHERE fitted_at < (SELECT max(fitted_at) FROM fitted) - to_microseconds($age)",
         age,
@@ -96,7 +96,7 @@ def _thin_forecasts(store: Store, keep: Retention) -> int:
 
 
 def _thin_accuracy(store: Store, age: pd.Timedelta | None) -> int:
-    return _dropped(
+    return _drop_rows(
         store,
         "DELETE FROM accuracy AS a WHERE measured_at < (SELECT max(measured_at) FROM accuracy) - to_microseconds($age) "
         "AND measured_at NOT IN (SELECT max(measured_at) FROM accuracy GROUP BY CAST(measured_at AS DATE)) "
@@ -105,7 +105,7 @@ def _thin_accuracy(store: Store, age: pd.Timedelta | None) -> int:
     )
 
 
-def _dropped(store: Store, sql: str, age: pd.Timedelta | None) -> int:
+def _drop_rows(store: Store, sql: str, age: pd.Timedelta | None) -> int:
     if age is None:
         return 0
     ((count,),) = store.execute(

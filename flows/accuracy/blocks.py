@@ -13,7 +13,7 @@ from slackwater.flows.show.accuracy import (
     UNITS,
     Scores,
     accuracy_blocks,
-    compared,
+    describe_comparison,
     market_scores,
     most,
     shown_steps,
@@ -152,7 +152,7 @@ def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Blo
         rows.append(
             {"class": name, "markets": each[0]["markets"], "mae": each[0]["mae"]}
             | {key: most(each, key) for key in ("n", "days")}
-            | {f"step_{row['step']}": compared(row) for row in each}
+            | {f"step_{row['step']}": describe_comparison(row) for row in each}
         )
     columns: dict[str, Column | str] = {
         "class": "stated capacity" if variable == "count" else "price",
@@ -176,7 +176,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         rows.append(
             {"class": kind, "choice": choice, "model": each[0]["model"]}
             | {key: most(each, key) for key in ("markets", "n", "blocks")}
-            | {f"step_{row['step']}": compared({**row, "days": row["blocks"]}) for row in each}
+            | {f"step_{row['step']}": describe_comparison({**row, "days": row["blocks"]}) for row in each}
             | {"worst": MISSING if worst is None else _worst(worst)}
         )
     steps = shown_steps(table["step"].tolist())

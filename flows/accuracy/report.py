@@ -12,7 +12,7 @@ from slackwater.flows.accuracy.blocks import Background, report_blocks
 from slackwater.flows.accuracy.command import AccuracyOptions
 from slackwater.flows.accuracy.series import (
     VARIABLES,
-    Measured,
+    MeasuredSeries,
     SeriesChoice,
     accuracy_of_vintages,
     measured_panels,
@@ -81,7 +81,7 @@ def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[
         if options.leave_out is not None:
             accuracy = with_left_out(accuracy, course, by=options.leave_out, processes=processes)
     else:
-        accuracy = _issued(course, measured, options, session)
+        accuracy = _score_issued(course, measured, options, session)
     where = str(session.db if data is None else data)
     if session.json and session.html is None:
         return answer_of(accuracy, where), []
@@ -127,7 +127,9 @@ def earlier_course(course: BacktestPlan) -> BacktestPlan:
     return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 
-def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
+def _score_issued(
+    course: BacktestPlan, measured: MeasuredSeries, options: AccuracyOptions, session: Session
+) -> Accuracy:
     """Score the stored forecasts of a warehouse as issued."""
     with session.market_data() as store, progress("scoring what was issued") as tell:
         return accuracy_of_vintages(
@@ -142,7 +144,7 @@ def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, 
         )
 
 
-def read_measured(options: AccuracyOptions, settings: Settings, session: Session) -> Measured:
+def read_measured(options: AccuracyOptions, settings: Settings, session: Session) -> MeasuredSeries:
     """Return the selected series, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
@@ -156,7 +158,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
 
 
 def course_of(
-    measured: Measured, options: AccuracyOptions, settings: Settings, *, keep: Path | None
+    measured: MeasuredSeries, options: AccuracyOptions, settings: Settings, *, keep: Path | None
 ) -> BacktestPlan:
     """Return the backtest of the measured series with the selected models, last value first."""
     names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, DEFAULT_MODEL])]))

@@ -15,7 +15,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, slot_to_read, step_of
 from slackwater.flows.show.formats import duration, rows_of
 from slackwater.flows.turn.markets.histories import read_history
-from slackwater.forecasting.accuracy.tables import Accuracy, Issued, Tally, accuracy_of, tally
+from slackwater.forecasting.accuracy.tables import Accuracy, StoredForecasts, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
 from slackwater.forecasting.predictor import Outlook, Panel
 from slackwater.forecasting.quantiles import Forecast, Variable
@@ -51,7 +51,7 @@ class SeriesChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSeries:
     """Panels by source and variable, the origins of every series, and notes on the series left out."""
 
     panels: tuple[Panel, ...]
@@ -88,7 +88,7 @@ def measured_panels(
     choice: SeriesChoice,
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> Measured:
+) -> MeasuredSeries:
     """Return every testable series of the warehouse, as known at the end of its own record.
 
     A value that became known after its slot had begun is a gap, since no forecast at that slot
@@ -123,7 +123,7 @@ def measured_panels(
             remedy="choose another --step or other markets",
         )
     order = sorted(found, key=lambda key: (-sum(own.size for _, own in found[key]), key))
-    return Measured(
+    return MeasuredSeries(
         panels=tuple(Panel(series=tuple(series for series, _ in found[key])) for key in order),
         origins=tuple(tuple(own for _, own in found[key]) for key in order),
         notes=left_out.notes(),
@@ -230,7 +230,7 @@ def _untestable(series: Series, history: History, late: int) -> str:
 
 def accuracy_of_vintages(
     store: Store,
-    measured: Measured,
+    measured: MeasuredSeries,
     models: Sequence[str],
     *,
     horizon: int,
@@ -248,7 +248,7 @@ def accuracy_of_vintages(
     origins = tuple(
         tuple(_origins(store, series, models, since) for series in panel.series) for panel in measured.panels
     )
-    issued = Issued(
+    issued = StoredForecasts(
         panels=measured.panels, origins=origins, models=tuple(models), horizon=horizon, timetable=timetable
     )
     if not any(own.size for panel in origins for own in panel):
@@ -276,7 +276,7 @@ def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Time
     return places[series.newest[places] >= 0] if places.size else places
 
 
-def _tallies(store: Store, issued: Issued, progressed: Callable[[int], None]) -> Iterator[Tally]:
+def _tallies(store: Store, issued: StoredForecasts, progressed: Callable[[int], None]) -> Iterator[Tally]:
     done = 0
     for number, panel in enumerate(issued.panels):
         for which, series in enumerate(panel.series):
@@ -296,7 +296,7 @@ def _tallies(store: Store, issued: Issued, progressed: Callable[[int], None]) ->
 
 
 def _block(
-    model: str, place: tuple[int, int], series: Series, forecasts: Sequence[Forecast], issued: Issued
+    model: str, place: tuple[int, int], series: Series, forecasts: Sequence[Forecast], issued: StoredForecasts
 ) -> Block | None:
     """Return the stored forecasts of a variable of a market by a model with a sufficient horizon."""
     variable, horizon = series.variable, issued.horizon

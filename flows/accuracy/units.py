@@ -30,7 +30,7 @@ from slackwater.forecasting.origins import (
 from slackwater.forecasting.predictor import Outlook
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.optimization.fan import spread
+from slackwater.optimization.fan import fan_out
 from slackwater.warehouse.errors import DamagedStoreError, InputError
 from slackwater.warehouse.times import microseconds
 
@@ -156,7 +156,7 @@ def _table(block: Block, rolling: Rolling) -> pa.Table:
     m, h = given.mean.shape
     issued = (series.first_slot + block.origins) * microseconds(series.step, "step")
     columns: dict[str, pa.Array] = {
-        "market": _repeated([series.key], np.zeros(m * h, dtype=np.int32)),
+        "market": _decode([series.key], np.zeros(m * h, dtype=np.int32)),
         "issued_at": pa.array(np.repeat(issued, h)).cast(pa.timestamp("us", tz="UTC")),
         "step": pa.array(np.tile(np.arange(1, h + 1, dtype=np.int32), m)),
         "mean": pa.array(given.mean.ravel()),
@@ -166,11 +166,11 @@ def _table(block: Block, rolling: Rolling) -> pa.Table:
     words = sorted(set(given.reasons))
     places = {word: i for i, word in enumerate(words)}
     codes = np.repeat(np.array([places[word] for word in given.reasons], dtype=np.int32), h)
-    columns["reason"] = _repeated(words, codes)
+    columns["reason"] = _decode(words, codes)
     return pa.table(columns)
 
 
-def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
+def _decode(words: Sequence[str], codes: np.ndarray) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())).cast(
         pa.string()
     )
@@ -272,7 +272,7 @@ def run_course(
 ) -> Accuracy:
     """Score all units of a backtest in ``processes`` processes; the result does not depend on their number."""
     units = units_of(course.rolling)
-    scored = spread(score_unit, units, course, processes=processes, progress=progress)
+    scored = fan_out(score_unit, units, course, processes=processes, progress=progress)
     return accuracy_from(course, scored, notes=notes)
 
 

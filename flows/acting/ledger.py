@@ -24,7 +24,7 @@ from slackwater.flows.acting.contract import FrozenModel, Instance, Order, alive
 from slackwater.warehouse.errors import StoreError
 
 
-class Ordered(FrozenModel):
+class OrderEntry(FrozenModel):
     """An order, stored before the call of its driver."""
 
     event: Literal["ordered"] = "ordered"
@@ -35,7 +35,7 @@ class Ordered(FrozenModel):
     why: str
 
 
-class Answered(FrozenModel):
+class ReturnEntry(FrozenModel):
     """The return of the call for an order; ``refused``: why instances were not granted."""
 
     event: Literal["answered"] = "answered"
@@ -64,7 +64,7 @@ class InstancesChanged(FrozenModel):
         return [instance for instance in self.instances if instance.end == "lost"]
 
 
-class Revised(FrozenModel):
+class RevisionEntry(FrozenModel):
     """A decision for the rest of a slot after a loss of spot, stored before it is acted on.
 
     ``of`` is the decision of the slot, ``key`` names the revision, and ``row`` has all its fields.
@@ -78,7 +78,7 @@ class Revised(FrozenModel):
     row: dict[str, Any]
 
 
-class Recorded(FrozenModel):
+class EvidenceEntry(FrozenModel):
     """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
 
     event: Literal["recorded"] = "recorded"
@@ -88,8 +88,8 @@ class Recorded(FrozenModel):
 
 
 #: Entries that become evidence in the warehouse, and all entries.
-Evidence = Ordered | Answered | InstancesChanged | Revised
-AnyEntry = Evidence | Recorded
+Evidence = OrderEntry | ReturnEntry | InstancesChanged | RevisionEntry
+AnyEntry = Evidence | EvidenceEntry
 _ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="event")])
 
 
@@ -113,15 +113,15 @@ class JobLaunches:
     ``recorded_key`` are the time and the decision of the newest evidence.
     """
 
-    last: Ordered | None = None
+    last: OrderEntry | None = None
     answered: bool = True
     refused: str = ""
     orders: Counter[str] = field(default_factory=Counter)
     markets: set[str] = field(default_factory=set)
     instances: dict[str, Instance] = field(default_factory=dict)
     losses: dict[str, SpotLoss] = field(default_factory=dict)
-    revision: Revised | None = None
-    ordered: list[Ordered] = field(default_factory=list)
+    revision: RevisionEntry | None = None
+    ordered: list[OrderEntry] = field(default_factory=list)
     unrecorded: list[Evidence] = field(default_factory=list)
     recorded_at: datetime | None = None
     recorded_key: str = ""
@@ -148,7 +148,7 @@ class JobLaunches:
 
     def add(self, entry: AnyEntry) -> None:
         """Update the state with an entry."""
-        if isinstance(entry, Ordered):
+        if isinstance(entry, OrderEntry):
             self.last, self.answered, self.refused = entry, False, ""
             until = entry.order.valid_until
             self.ordered = [
@@ -157,7 +157,7 @@ class JobLaunches:
             ]
             self.orders[entry.order.key] += 1
             self.markets |= {entry.order.market} - {""}
-        elif isinstance(entry, Answered):
+        elif isinstance(entry, ReturnEntry):
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
             self.refused = entry.refused
         elif isinstance(entry, InstancesChanged):
@@ -166,9 +166,9 @@ class JobLaunches:
             if lost_spot := [earlier for earlier in entry.lost if earlier.kind == "spot"]:
                 newest = max(lost_spot, key=lambda earlier: earlier.ended or entry.at)
                 self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)
-        elif isinstance(entry, Revised):
+        elif isinstance(entry, RevisionEntry):
             self.revision = entry
-        if isinstance(entry, Recorded):
+        if isinstance(entry, EvidenceEntry):
             self.unrecorded = [earlier for earlier in self.unrecorded if earlier.at > entry.at]
             self.recorded_at, self.recorded_key = entry.at, entry.key
         else:
@@ -193,7 +193,7 @@ class LaunchLedger:
         if read_only:
             content = path.read_bytes() if path.exists() else b""
         else:
-            self._file = self._locked(path)
+            self._file = self._lock(path)
             self._file.seek(0)
             content = self._file.read()
             if (whole := content.rfind(b"\n") + 1) < len(content):
@@ -202,7 +202,7 @@ class LaunchLedger:
             self._fold(entry)
 
     @staticmethod
-    def _locked(path: Path) -> BufferedRandom:
+    def _lock(path: Path) -> BufferedRandom:
         try:
             file = path.open("a+b")
         except OSError as error:

@@ -18,14 +18,14 @@ from slackwater.flows.acting.contract import (
     surplus,
 )
 from slackwater.flows.acting.ledger import (
-    Answered,
     Evidence,
+    EvidenceEntry,
     InstancesChanged,
     JobLaunches,
     LaunchLedger,
-    Ordered,
-    Recorded,
-    Revised,
+    OrderEntry,
+    ReturnEntry,
+    RevisionEntry,
 )
 from slackwater.flows.acting.targets import (
     ActedJob,
@@ -143,7 +143,7 @@ class Acting:
                 return None
             return self._act_on(job, driver, now, dry)
         except DriverError as error:
-            return self._failed(job, driver, now, str(error))
+            return self._note_failure(job, driver, now, str(error))
 
     def _has_lost(self, job: ActedJob, now: datetime) -> bool:
         """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
@@ -175,7 +175,7 @@ class Acting:
         )
         number = 1 if known is None else int(known.key.rpartition("-r")[2]) + 1
         self.ledger.add(
-            Revised(at=now, job=job.name, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
+            RevisionEntry(at=now, job=job.name, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
         )
         return ""
 
@@ -199,7 +199,7 @@ class Acting:
             return False
         for report in evidence:
             newest = max((entry.at for entry in report.entries), default=now)
-            self.ledger.add(Recorded(at=newest, job=report.job, key=keys[report.job]))
+            self.ledger.add(EvidenceEntry(at=newest, job=report.job, key=keys[report.job]))
         return True
 
     def stop(self, names: Collection[str], now: datetime, why: str, *, dry: bool = False) -> list[JobPass]:
@@ -217,7 +217,7 @@ class Acting:
                 self._observe(job, driver, now)
                 found.append(self._bring(job, driver, target, now, dry))
             except DriverError as error:
-                found.append(self._failed(job, driver, now, str(error)))
+                found.append(self._note_failure(job, driver, now, str(error)))
         if not dry:
             self.record(now)
         return found
@@ -234,7 +234,7 @@ class Acting:
                 why = "taken over" if self.ledger.job(job.name).held else "nothing is listed"
                 found.append(self._result(job, driver, self._as_held(job.name, why), now))
             except DriverError as error:
-                found.append(self._failed(job, driver, now, str(error)))
+                found.append(self._note_failure(job, driver, now, str(error)))
         self.record(now)
         return found
 
@@ -314,7 +314,7 @@ class Acting:
 
     def _call(self, driver: Driver, order: Order, target: Target, now: datetime) -> None:
         """Store the order, call the driver, and store the outcome."""
-        self.ledger.add(Ordered(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
+        self.ledger.add(OrderEntry(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
         brought = driver.bring(order, now)
         launches = self.ledger.job(order.job)
         if new := tuple(instance for instance in brought.launched if instance.id not in launches.instances):
@@ -322,7 +322,7 @@ class Acting:
             self.ledger.add(
                 InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
             )
-        self.ledger.add(Answered(at=now, job=order.job, token=order.token, refused=brought.refused))
+        self.ledger.add(ReturnEntry(at=now, job=order.job, token=order.token, refused=brought.refused))
 
     def _needs_order(self, launches: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
         """Return whether the driver must be called for an order.
@@ -348,7 +348,7 @@ class Acting:
             return True
         return (now - last.at).total_seconds() >= driver.retry_seconds
 
-    def _failed(self, job: ActedJob, driver: Driver, now: datetime, error: str) -> JobPass:
+    def _note_failure(self, job: ActedJob, driver: Driver, now: datetime, error: str) -> JobPass:
         target = self._as_held(job.name, "the driver failed")
         return replace(self._result(job, driver, target, now), error=error)
 

@@ -77,7 +77,7 @@ def read_progress(folder: Path) -> TrainerProgress | None:
 
     Raises `InputError` if a file cannot be read as the state of a trainer.
     """
-    live = _read(folder / PROGRESS_FILE)
+    live = _read_object(folder / PROGRESS_FILE)
     saved = _newest_checkpoint(folder)
     if live is None and saved is None:
         return None
@@ -113,7 +113,7 @@ def _newest_checkpoint(folder: Path) -> tuple[int, datetime, int] | None:
     places = [folder, *folder.glob("checkpoint-*")]
     named = {place: int(match[1]) if (match := _CHECKPOINT.fullmatch(place.name)) else -1 for place in places}
     for place in sorted(places, key=lambda name: -named[name]):
-        state = _read(place / STATE_FILE)
+        state = _read_object(place / STATE_FILE)
         if state is None or state.get("global_step") is None:
             continue
         try:
@@ -126,7 +126,7 @@ def _newest_checkpoint(folder: Path) -> tuple[int, datetime, int] | None:
     return None
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read_object(file: Path) -> dict[str, Any] | None:
     """Return a JSON object; None if there is no file, or if it is still being written."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))

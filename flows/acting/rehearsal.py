@@ -24,8 +24,8 @@ from slackwater.flows.acting.ledger import (
     Evidence,
     InstancesChanged,
     LaunchLedger,
-    Ordered,
-    Revised,
+    OrderEntry,
+    RevisionEntry,
     ledger_file,
 )
 from slackwater.flows.acting.loop import Acting, NewEvidence
@@ -223,7 +223,7 @@ def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[str, str, p
     return market, source, start
 
 
-class _Watched(ActedWarehouse):
+class _PastWarehouse(ActedWarehouse):
     """A warehouse that is acted on in the past: its markets are read once, and all evidence is kept."""
 
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
@@ -241,7 +241,7 @@ class _Watched(ActedWarehouse):
 
 def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) -> Rehearsal:
     step = step_of(settings)
-    world = _Watched(db, settings, examples=True)
+    world = _PastWarehouse(db, settings, examples=True)
     cloud = simulated_cloud(db, world)
     every = (step / PASSES).to_pytimedelta()
     at, end = request.starts, request.ends
@@ -284,13 +284,13 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
             ):
                 if chosen:
                     found.append((_time(chosen, entry.at), f"{word} {_count_words(chosen)}"))
-        elif isinstance(entry, Revised):
+        elif isinstance(entry, RevisionEntry):
             row = entry.row
             counts = [f"{row[kind]} {kind.replace('_', '-')}" for kind in ("on_demand", "spot") if row[kind]]
             found.append(
                 (entry.at, f"decided again for the rest of the slot: run {' and '.join(counts) or 'nothing'}")
             )
-        elif isinstance(entry, Ordered) and "standby" in entry.why:
+        elif isinstance(entry, OrderEntry) and "standby" in entry.why:
             n = entry.order.on_demand
             words = f"{n} on-demand at once" if n else "nothing to run in its place yet"
             found.append((entry.at, f"the standby plan of the decision: {words}"))

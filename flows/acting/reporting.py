@@ -38,7 +38,10 @@ def report_progress(db: Path, job: str, progress: TrainerProgress, now: datetime
             same = [
                 earlier for earlier in every_report(store, [job]) if earlier.reported_at == report.reported_at
             ]
-            measured: dict[str, Any] = {**(same[-1].measured if same else {}), **_measured(db, job, progress)}
+            measured: dict[str, Any] = {
+                **(same[-1].measured if same else {}),
+                **_measured_minutes(db, job, progress),
+            }
             report = replace(report, **measured)
         _, added = save_report(store, report, stored)
     text = (
@@ -61,7 +64,7 @@ def report_progress(db: Path, job: str, progress: TrainerProgress, now: datetime
     }
 
 
-def _measured(db: Path, job: str, progress: TrainerProgress) -> dict[str, float]:
+def _measured_minutes(db: Path, job: str, progress: TrainerProgress) -> dict[str, float]:
     """Return the measured minutes of the present process: restart, checkpoints, and the boot of its instances."""
     measured: dict[str, float] = {}
     if progress.restart_minutes is not None:

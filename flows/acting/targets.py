@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from slackwater.flows.acting.contract import Kind, Order, count_by_kind
-from slackwater.flows.acting.ledger import JobLaunches, Revised
+from slackwater.flows.acting.ledger import JobLaunches, RevisionEntry
 
 #: Part of the key of orders for a job without a decision.
 NO_DECISION = "no-decision"
@@ -35,7 +35,7 @@ class ActedDecision:
     guarded: bool = False
     why: str = ""
 
-    def revised(self, by: Revised | None) -> ActedDecision:
+    def revised(self, by: RevisionEntry | None) -> ActedDecision:
         """Return the decision for the rest of the slot, itself without a revision of this slot.
 
         ``guarded`` is unchanged.

@@ -16,7 +16,7 @@ import pandas as pd
 from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.contract import KINDS, Instance, alive_at, count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
-from slackwater.flows.acting.ledger import Answered, Evidence, InstancesChanged, JobLaunches, Revised
+from slackwater.flows.acting.ledger import Evidence, InstancesChanged, JobLaunches, ReturnEntry, RevisionEntry
 from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
@@ -120,7 +120,7 @@ class ActedWarehouse:
                 ),
             )
         return [
-            _acted(
+            _acted_job(
                 job,
                 rows.get(job.request.name),
                 markets[job.request.name],
@@ -179,7 +179,9 @@ class ActedWarehouse:
         try:
             with open_store(self._db, wait=0.0) as store:
                 for item in found:
-                    save_revisions(store, [entry.row for entry in item.entries if isinstance(entry, Revised)])
+                    save_revisions(
+                        store, [entry.row for entry in item.entries if isinstance(entry, RevisionEntry)]
+                    )
                     for report in evidence(item, now):
                         _save(store, find_job(store, item.job), report)
         except StoreLockedError:
@@ -230,7 +232,7 @@ def _state_of_markets(store: Store, job: str) -> tuple[Any, ...]:
     return found
 
 
-def _acted(
+def _acted_job(
     job: StoredJob, row: Mapping[str, Any] | None, markets: Sequence[str], reports: Sequence[Report]
 ) -> ActedJob:
     ended = next((report for report in reports if report.ends), None)
@@ -290,7 +292,7 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     job, entries, launches = new.job, new.entries, new.launches
     at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
     changes = _changes(entries, launches.recorded_at, at)
-    refused = [entry.refused for entry in entries if isinstance(entry, Answered) and entry.refused]
+    refused = [entry.refused for entry in entries if isinstance(entry, ReturnEntry) and entry.refused]
     found: list[Report] = []
     for when in sorted({change.at for change in changes if change.at < at}):
         changed = [change for change in changes if change.at == when]

@@ -416,7 +416,7 @@ class _Opening:
             wait_for_decisions()
             wait_for_following()
             wait_for_decisions = self._start(
-                self._stages_to_run("allocate"), self._decided, piece, self._pool
+                self._stages_to_run("allocate"), self._decide_slots, piece, self._pool
             )
             give_memory_back()
             if following is None:
@@ -496,7 +496,7 @@ class _Opening:
             self._pool = read_pool(turn)
         return self._pool
 
-    def _decided(self, piece: _Piece, pool: Pool | None) -> None:
+    def _decide_slots(self, piece: _Piece, pool: Pool | None) -> None:
         """Decide the slots of a piece and report its progress."""
 
         def decide(turns: list[Turn], works: list[Work]) -> None:
@@ -554,7 +554,7 @@ class _Opening:
                 raise
             except FAILURES as error:
                 stage = next((name for name in plan.todo if name != "ingest"), "forecast")
-                self._failed(turn, stage, error)
+                self._note_failure(turn, stage, error)
                 continue
             if "score" in plan.todo:
                 scored |= {job.request.name for job, _ in work.ended}
@@ -571,7 +571,7 @@ class _Opening:
             raise
         except FAILURES as error:
             if len(pairs) == 1:
-                self._failed(pairs[0][0], stage, error)
+                self._note_failure(pairs[0][0], stage, error)
                 return
             self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
             for turn, work in pairs:
@@ -580,7 +580,7 @@ class _Opening:
             for turn, _ in pairs:
                 self._log.note_done(turn.at, stage)
 
-    def _failed(self, turn: Turn, stage: str, error: BaseException) -> None:
+    def _note_failure(self, turn: Turn, stage: str, error: BaseException) -> None:
         reason = reason_of(error)
         save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
         self._log.note_failed(turn.at, stage, reason)

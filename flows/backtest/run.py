@@ -16,7 +16,7 @@ from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets.histories import peers_of, read_all
-from slackwater.flows.turn.markets.places import placed_in, proposed
+from slackwater.flows.turn.markets.places import placed_in, propose_markets
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.quantiles import Forecast
@@ -27,7 +27,7 @@ from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, score_job
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
@@ -120,7 +120,7 @@ def backtest(
     """
     proposal = ""
     if market is None and request.names_no_market:
-        request, proposal = proposed(turn, request)
+        request, proposal = propose_markets(turn, request)
     step = step_of(turn.settings)
     floating = of_length(request, length)
     placed, places = placed_in(turn, floating, market=market)
@@ -298,7 +298,7 @@ def _with_forecasts(
     return _MarketRecord(histories=histories, peers=peers, forecasts=forecasts)
 
 
-def _runs(scored: Scored) -> Iterator[Run]:
+def _runs(scored: ScoredJob) -> Iterator[Run]:
     ended = scored.ended
     unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
     slot_seconds = ended.slot_hours * 3600.0

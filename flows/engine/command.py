@@ -41,12 +41,12 @@ def run(
         shown=shown,
         blocks=[
             *turn_blocks(value, planner=session.config.planner),
-            *_rehearsed(session, value["decisions"], value["at"]),
+            *_rehearsal(session, value["decisions"], value["at"]),
         ],
     )
 
 
-def _rehearsed(session: Session, decisions: Sequence[Mapping[str, Any]], at: str) -> list[Block]:
+def _rehearsal(session: Session, decisions: Sequence[Mapping[str, Any]], at: str) -> list[Block]:
     """Return a rehearsal of `slackwater act` on a job in the simulated markets, for a warehouse without other markets."""
     simulated = decisions and all(str(row["source"]).startswith("simulated") for row in decisions)
     if session.json or not simulated:

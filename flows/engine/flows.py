@@ -86,7 +86,7 @@ Result = TypeVar("Result")
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
     """The `Fan` of the engine: make the calls in at most `TASKS_A_STAGE` tasks named after the function."""
     unit = task(name=function.__name__.replace("_", "-"), cache_policy=NO_CACHE, persist_result=False)(
-        _called
+        _run_calls
     )
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
     results: list[Any] = []
@@ -121,7 +121,7 @@ class _Results:
         self.results = results
 
 
-def _called(part: _TaskCalls) -> _Results:
+def _run_calls(part: _TaskCalls) -> _Results:
     return _Results(part.fan(part.function, part.calls))
 
 
@@ -173,7 +173,7 @@ def _on_turn(
     return run_with_retries(whole, label=f"{label}-tries")
 
 
-def staged(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
+def run_as_task(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
     """Run `run_stage` as a Prefect task with the stage's name in the ledger."""
     return as_task(stage_name(stage), lambda: run_stage(stage, turn, found))
 
@@ -184,7 +184,11 @@ def ingest(
 ) -> dict[str, dict[str, int]]:
     """Ingest new data: the tidy tables in ``data``, or the simulated market up to ``at``."""
     return _on_turn(
-        lambda turn: staged(stages.ingest, turn, TurnProgress(data=data)).ingested, "ingest", db, at, settings
+        lambda turn: run_as_task(stages.ingest, turn, TurnProgress(data=data)).ingested,
+        "ingest",
+        db,
+        at,
+        settings,
     )
 
 
@@ -195,7 +199,7 @@ def forecast(
     """Issue the forecasts at ``at``, add those missing from past slots and score them; returns the errors."""
 
     def work(turn: Turn) -> list[dict[str, Any]]:
-        return rows_of(staged(stages.forecast, turn, TurnProgress()).measured.accuracy)
+        return rows_of(run_as_task(stages.forecast, turn, TurnProgress()).measured.accuracy)
 
     return _on_turn(work, "forecast", db, at, settings, own_end)
 
@@ -207,7 +211,9 @@ def allocate(
     """Decide the slot at ``at`` for every running job and deliver the decisions; needs the forecasts of that time."""
 
     def work(turn: Turn) -> list[dict[str, Any]]:
-        return list(staged(stages.deliver, turn, staged(stages.decide, turn, TurnProgress())).decisions)
+        return list(
+            run_as_task(stages.deliver, turn, run_as_task(stages.decide, turn, TurnProgress())).decisions
+        )
 
     return _on_turn(work, "allocate", db, at, settings, own_end)
 
@@ -219,7 +225,7 @@ def score(
     """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
 
     def work(turn: Turn) -> list[dict[str, Any]]:
-        known = staged(stages.score, turn, TurnProgress()).known
+        known = run_as_task(stages.score, turn, TurnProgress()).known
         return policy_results(turn, read_board_facts(turn, None if known is None else known.pool)).leaderboard
 
     return _on_turn(work, "score", db, at, settings, own_end)
@@ -282,7 +288,7 @@ def pipeline(
             )  # fmt: skip
         return complete_turn(
             db, when, settings=chosen, data=data, requests=jobs or [], report=report, own_end=own_end,
-            run_id=run_id, fan=tasks_of, show=SHOW.get(), run=staged,
+            run_id=run_id, fan=tasks_of, show=SHOW.get(), run=run_as_task,
             emit=lambda settled: emit_alarms(settled, run=run_id or run_id_of(when)),
         )  # fmt: skip
 

@@ -115,7 +115,7 @@ def chosen_deployments(only: Sequence[str]) -> tuple[Deployment, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServeSettings:
     """Settings of a serving process: files for the flows, and the time between turns (None: as scheduled)."""
 
     db: Path
@@ -154,7 +154,7 @@ class Served:
         return self.every if deployment.flow == "slackwater.flows.engine.flows.pipeline" else None
 
 
-def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
+def runner_deployment(deployment: Deployment, served: ServeSettings) -> RunnerDeployment:
     """Return a deployment as Prefect serves it; its flow is imported by module path, independent of the folder."""
     from prefect.client.schemas.objects import ConcurrencyLimitConfig
     from prefect.flows import Flow
@@ -428,7 +428,7 @@ def serve_command(
     """Register the deployments and run them when due, until SIGTERM or SIGINT (``slackwater serve``)."""
     chosen = chosen_deployments(only)
     db, settings = warehouse.db, warehouse.settings
-    served = Served(db=db, data=data, settings=settings, every=turn_interval(every, warehouse.config))
+    served = ServeSettings(db=db, data=data, settings=settings, every=turn_interval(every, warehouse.config))
     home = db.resolve().parent
     if not home.is_dir():
         raise SettingsError(f"--db {db}: no folder {home}", remedy="make it, or name another file")

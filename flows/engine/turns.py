@@ -13,7 +13,7 @@ from slackwater.flows.clock import now
 from slackwater.flows.command import call_with_progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.stages import TurnSeconds, save_seconds
-from slackwater.flows.monitoring.alarms import Settled
+from slackwater.flows.monitoring.alarms import AlarmChanges
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.stages import RECORDED, Stage, TurnProgress, TurnResult, run_stage, whole_turn
@@ -69,7 +69,7 @@ def complete_turn(
     fan: Fan = call_with_progress,
     show: Show = show_nothing,
     run: Callable[[Stage, Turn, TurnProgress], TurnProgress] = run_stage,
-    emit: Callable[[Settled], None] = lambda _: None,
+    emit: Callable[[AlarmChanges], None] = lambda _: None,
 ) -> TurnResult:
     """Run all stages of a turn (by ``run``), check for alarms (to ``emit``), and store the seconds of each stage."""
     start, seconds = steady_seconds(), dict[str, float]()

@@ -9,7 +9,7 @@ from slackwater.flows.show.blocks import Column, Table
 
 if TYPE_CHECKING:
     from slackwater.flows.config import Feed, Settings
-    from slackwater.flows.feeds.fetch import Fetched
+    from slackwater.flows.feeds.fetch import FetchRow
 
 COLUMNS: dict[str, Column | str] = {
     "feed": "feed", "source": "source", "every_minutes": Column(heading="every", unit="min"),
@@ -22,7 +22,7 @@ def feeds(*, session: Query = Query()) -> Answer:
     """List the live feeds of the settings with their last fetch."""
     from slackwater.flows.feeds.fetch import last_fetches
 
-    last: dict[str, Fetched] = {}
+    last: dict[str, FetchRow] = {}
     if session.db.exists():
         with session.reading() as store:
             last = last_fetches(store)
@@ -37,14 +37,14 @@ def feeds(*, session: Query = Query()) -> Answer:
     )
 
 
-def _all_feeds(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:
+def _all_feeds(settings: Settings, last: dict[str, FetchRow]) -> list[tuple[str, Feed | None]]:
     """Return the feeds of the settings, then those in the warehouse that the settings no longer contain."""
     feeds: list[tuple[str, Feed | None]] = [(feed.name, feed) for feed in settings.feeds]
     named = {name for name, _ in feeds}
     return feeds + [(name, None) for name in sorted(last) if name not in named]
 
 
-def _row(name: str, feed: Feed | None, last: Fetched | None) -> dict[str, Any]:
+def _row(name: str, feed: Feed | None, last: FetchRow | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "feed": name,
         "source": None if feed is None else feed.source,
@@ -56,7 +56,7 @@ def _row(name: str, feed: Feed | None, last: Fetched | None) -> dict[str, Any]:
     return row | _fetched_row(last)
 
 
-def _fetched_row(fetched: Fetched) -> dict[str, Any]:
+def _fetched_row(fetched: FetchRow) -> dict[str, Any]:
     return {
         "last": fetched.at,
         "status": fetched.status,

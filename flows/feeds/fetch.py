@@ -38,7 +38,7 @@ _SEED_BITS = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchRow:
     """A row of ``fetches``: the result of a fetch, over all its attempts at the same logical time.
 
     ``status``: done, partial (some parts failed, or it was stopped) or failed (nothing was read).
@@ -61,7 +61,7 @@ class Fetched:
         """Return the numbers of rows added, repeated and rejected."""
         return {"added": self.added, "repeated": self.repeated, "rejected": self.rejected}
 
-    def plus(self, stored: Appended) -> Fetched:
+    def plus(self, stored: Appended) -> FetchRow:
         """Return the row with the counts of stored rows added."""
         return replace(
             self,
@@ -82,7 +82,7 @@ def options_mark(feed: Feed) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
-def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
+def marks_for(feed: Feed, last: FetchRow | None) -> dict[str, Mark]:
     """Return the marks to continue from: those of the last fetch; if its options differ, only their ``followed_since``."""
     if last is None:
         return {}
@@ -91,7 +91,7 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
     return {part: Mark(followed_since=mark.followed_since) for part, mark in last.marks.items()}
 
 
-def moved(mark: Mark, page: FetchedPage, request: FetchRequest) -> Mark:
+def advance_mark(mark: Mark, page: FetchedPage, request: FetchRequest) -> Mark:
     """Return the mark of a part after a page; a range requested by hand moves it only if it adjoins the data read before."""
     base = replace(mark, followed_since=mark.followed_since or request.at - request.every)
     if page.memory is not None:
@@ -113,7 +113,7 @@ def _until(until: datetime | None, page: FetchedPage) -> datetime | None:
     return max(until, page.end) if page.since <= until else until
 
 
-def save_fetched(store: Store, row: Fetched) -> None:
+def save_fetched(store: Store, row: FetchRow) -> None:
     """Write the row of a fetch; replaces the row of its earlier attempts."""
     at = row.at.to_pydatetime()
     plain: dict[str, Any] = {
@@ -130,13 +130,13 @@ def save_fetched(store: Store, row: Fetched) -> None:
         write_rows(store, "fetches", pd.DataFrame([plain]))
 
 
-def last_fetches(store: Store) -> dict[str, Fetched]:
+def last_fetches(store: Store) -> dict[str, FetchRow]:
     """Return the newest fetch of every feed by logical time, without fetches that were stopped."""
     frame = read_rows(store, "fetches", order_by=["feed", "logical_at"])
-    return {str(row["feed"]): _fetched(row) for row in rows_of(frame)}
+    return {str(row["feed"]): _read_fetch(row) for row in rows_of(frame)}
 
 
-def fetch_states(store: Store) -> dict[str, Fetched]:
+def fetch_states(store: Store) -> dict[str, FetchRow]:
     """Return the newest fetch of every feed, including fetches that were stopped: their pages are staged."""
     found = last_fetches(store)
     for (name,) in store.execute("SELECT DISTINCT feed FROM staged_pages"):
@@ -147,10 +147,10 @@ def fetch_states(store: Store) -> dict[str, Fetched]:
     return found
 
 
-def stopped_after(page: StagedPage, before: Fetched | None) -> Fetched:
+def stopped_after(page: StagedPage, before: FetchRow | None) -> FetchRow:
     """Return the state of a fetch that was stopped after a staged page, with the counts of earlier attempts (``before``)."""
     finished, options, marks = _read_watermark(page.watermark)
-    start = Fetched(feed=page.feed, at=page.at, status="partial")
+    start = FetchRow(feed=page.feed, at=page.at, status="partial")
     return replace(
         before if before is not None and before.at == page.at else start,
         status="partial",
@@ -171,9 +171,9 @@ def _read_watermark(text: str | None) -> tuple[bool, str, dict[str, Mark]]:
     return bool(kept.get("finished", True)), str(kept.get("options", "")), marks
 
 
-def _fetched(row: Mapping[str, Any]) -> Fetched:
+def _read_fetch(row: Mapping[str, Any]) -> FetchRow:
     finished, options, marks = _read_watermark(row["watermark"])
-    return Fetched(
+    return FetchRow(
         feed=str(row["feed"]),
         at=pd.Timestamp(row["logical_at"]).tz_convert("UTC"),
         status=str(row["status"]),
@@ -200,7 +200,7 @@ def find_feed(settings: Settings, name: str) -> Feed:
     )
 
 
-def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
+def is_due(feed: Feed, last: FetchRow | None, at: pd.Timestamp) -> bool:
     """Return whether a feed is due at a logical time: its interval has passed, or its last fetch failed or was stopped.
 
     History requested by hand does not count. A time before the last fetch is never due: a live
@@ -226,15 +226,15 @@ def collected_due(
     say: Callable[[str], None],
     clock: pd.Timestamp | None = None,
     bounds: BoundSettings = USUAL_BOUNDS,
-) -> Iterator[tuple[Collected, ...]]:
+) -> Iterator[tuple[CollectedFetch, ...]]:
     """Fetch every feed that is due, and provide the fetches, to be stored inside the block; failing feeds stop nothing."""
-    found: list[Collected] = []
+    found: list[CollectedFetch] = []
     with ExitStack() as claims:
         for feed in feeds:
             if not is_due(feed, fetch_states(store).get(feed.name), at):
                 continue
             try:
-                claims.enter_context(_claimed(store, feed))
+                claims.enter_context(_claim(store, feed))
             except StoreLockedError as error:
                 say(f"{feed.name} is not fetched: {error}")
                 continue
@@ -249,7 +249,7 @@ def collected_due(
 
 
 def store_collected(
-    store: Store, collected: Sequence[Collected], *, say: Callable[[str], None]
+    store: Store, collected: Sequence[CollectedFetch], *, say: Callable[[str], None]
 ) -> dict[str, dict[str, int]]:
     """Store fetches, all or none; return the rows added, repeated and rejected per feed."""
     counts: dict[str, dict[str, int]] = {}
@@ -283,7 +283,7 @@ def fetch_feed(
     clock: pd.Timestamp | None = None,
     bounds: BoundSettings = USUAL_BOUNDS,
     say: Callable[[str], None] = lambda _: None,
-) -> Fetched:
+) -> FetchRow:
     """Fetch a feed at a logical time and return the result; raises `InputError` for a time before its last fetch.
 
     ``span``: a range of history to read in addition. ``clock``: the present time (default: the logical time),
@@ -292,26 +292,26 @@ def fetch_feed(
     A fetch that was completed at the same logical time is not repeated. Failures of the source are
     not raised: ``status`` and ``reason`` of the result describe them.
     """
-    with _claimed(store, feed):
+    with _claim(store, feed):
         collected = _collect(
             store, feed, at=at, transport=transport, span=span, clock=clock, bounds=bounds, say=say
         )
         return _store(store, collected, say)
 
 
-def _claimed(store: Store, feed: Feed) -> AbstractContextManager[None]:
+def _claim(store: Store, feed: Feed) -> AbstractContextManager[None]:
     return store.claimed(f"feed-{feed.name}", f"fetch {feed.name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class CollectedFetch:
     """A fetch that has ended, whose pages are staged: its row of ``fetches`` without the counts of staged rows.
 
     ``new``: False for a fetch that was complete before. ``bounds``: limits of usable rows.
     """
 
     feed: Feed
-    row: Fetched
+    row: FetchRow
     bounds: Bounds
     new: bool = True
 
@@ -326,7 +326,7 @@ def _collect(
     clock: pd.Timestamp | None,
     bounds: BoundSettings,
     say: Callable[[str], None],
-) -> Collected:
+) -> CollectedFetch:
     """Read a feed to the end of a fetch and stage its pages; see `fetch_feed`."""
     source, options = LIVE_SOURCES[feed.source], options_mark(feed)
     # The default time zone applies only to documented APIs; for tables over HTTP the options must state it.
@@ -341,7 +341,7 @@ def _collect(
         )
     same = last if last is not None and last.at == at else None
     if same is not None and same.status == "done" and span[0] is None and same.options == options:
-        return Collected(feed=feed, row=same, bounds=limits, new=False)
+        return CollectedFetch(feed=feed, row=same, bounds=limits, new=False)
     request = FetchRequest(
         options=feed.options,
         at=_plain(at),
@@ -351,7 +351,7 @@ def _collect(
         until=None if span[1] is None else _plain(span[1]),
         clock=_plain(at if clock is None else clock),
     )
-    start = Fetched(
+    start = FetchRow(
         feed=feed.name,
         at=at,
         status="partial",
@@ -367,10 +367,10 @@ def _collect(
         row = _Fetch(store, feed, request, transport, start, say).run(clock)
     finally:
         transport.close()
-    return Collected(feed=feed, row=row, bounds=limits)
+    return CollectedFetch(feed=feed, row=row, bounds=limits)
 
 
-def _store(store: Store, collected: Collected, say: Callable[[str], None]) -> Fetched:
+def _store(store: Store, collected: CollectedFetch, say: Callable[[str], None]) -> FetchRow:
     """Turn the staged pages of a feed into observations and store the row of the fetch, in one transaction.
 
     Pages of an earlier fetch that was stopped are stored with a row of their own.
@@ -428,7 +428,7 @@ class _Fetch:
         feed: Feed,
         request: FetchRequest,
         transport: Transport,
-        start: Fetched,
+        start: FetchRow,
         say: Callable[[str], None],
     ) -> None:
         self._store = store
@@ -444,13 +444,13 @@ class _Fetch:
         self._snapshot = False
         self._source = LIVE_SOURCES[feed.source]
 
-    def run(self, clock: pd.Timestamp | None) -> Fetched:
+    def run(self, clock: pd.Timestamp | None) -> FetchRow:
         failures: list[str] = []
         notes: list[str] = []
         items = self._source.fetch(self._asked, self._transport)
         more, ended = True, None
         while more:
-            gathered, more, ended = self._gathered(items)
+            gathered, more, ended = self._gather(items)
             for item in gathered:
                 if isinstance(item, FetchedPage):
                     self._keep(item)
@@ -464,9 +464,9 @@ class _Fetch:
         notes += self._late() + self._skew(clock)
         done = any(mark.done_at == self._asked.at for mark in self._row.marks.values())
         status = "done" if not failures else "partial" if self._pages or done else "failed"
-        return self._ended(status, "; ".join(failures + notes), finished=finished and status != "failed")
+        return self._end(status, "; ".join(failures + notes), finished=finished and status != "failed")
 
-    def _gathered(
+    def _gather(
         self, items: Iterator[FetchedPage | PartFailed]
     ) -> tuple[list[FetchedPage | PartFailed], bool, BaseException | None]:
         """Collect pages for `GATHER_SECONDS` without the warehouse: pages, whether more may follow, error that ended it."""
@@ -482,7 +482,7 @@ class _Fetch:
 
     def _keep(self, page: FetchedPage) -> None:
         """Stage a page with the marks of the fetch after it."""
-        mark = moved(self._row.marks.get(page.part, Mark()), page, self._asked)
+        mark = advance_mark(self._row.marks.get(page.part, Mark()), page, self._asked)
         row = replace(self._row, marks={**self._row.marks, page.part: mark}, requests=self._requests())
         staged = StagedPage(
             feed=row.feed,
@@ -501,7 +501,7 @@ class _Fetch:
     def _requests(self) -> int:
         return self._before + self._transport.requests
 
-    def _ended(self, status: str, reason: str, *, finished: bool) -> Fetched:
+    def _end(self, status: str, reason: str, *, finished: bool) -> FetchRow:
         reason = self._transport.secrets.scrub(reason)
         reason = "".join(character if character.isprintable() else " " for character in reason)
         if len(reason) > LONGEST_REASON:

@@ -22,7 +22,7 @@ class StagedPage:
     """A staged page without its rows: its fetch, its part, and the state of the fetch after it.
 
     ``number`` counts the pages of the fetch from 1. ``watermark`` has the marks of all parts
-    (`slackwater.flows.feeds.fetch.Fetched.watermark`); rows observed before ``followed_since`` are history.
+    (`slackwater.flows.feeds.fetch.FetchRow.watermark`); rows observed before ``followed_since`` are history.
     """
 
     feed: str
@@ -38,7 +38,7 @@ class StagedPage:
 def stage_page(store: Store, page: StagedPage, batches: Sequence[Batch]) -> None:
     """Store a page and its rows."""
     at, since = page.at.to_pydatetime(warn=False), page.followed_since.to_pydatetime(warn=False)
-    kinds, tables = [batch.kind for batch in batches], [_encoded(batch.table) for batch in batches]
+    kinds, tables = [batch.kind for batch in batches], [_encode(batch.table) for batch in batches]
     store.execute(
         f"INSERT INTO staged_pages (feed, {_STATE}, kinds, batches) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -85,7 +85,7 @@ def discard_staged(store: Store, feed: str, *, keep_options: str = "") -> None:
     store.execute("DELETE FROM staged_pages WHERE feed = ? AND options <> ?", [feed, keep_options])
 
 
-def _encoded(table: pa.Table) -> bytes:
+def _encode(table: pa.Table) -> bytes:
     target = io.BytesIO()
     with pa.ipc.new_stream(target, table.schema) as stream:
         stream.write_table(table)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
 from slackwater.flows.show.blocks import Block, Column, Table
-from slackwater.flows.show.formats import listed, percent, plural, usd, utc
+from slackwater.flows.show.formats import join_words, percent, plural, usd, utc
 
 MOST_SLOTS = 48  # Most slots of a job shown on a terminal, newest first
 #: Note of a bill with lost instances.
@@ -52,7 +52,7 @@ def bill(
         endings = endings_of(store, [stored for stored in known if stored.request.name in ended])
     missed, _ = missed_apart(missed_jobs({name: own for name, own in endings.items() if name in scored}))
     unfinished = [name for name, ending in endings.items() if ending.is_unfinished]
-    notes = [*([LOSSES] if lost else []), *_unknown(slots), *_compared(slots, unfinished)]
+    notes = [*([LOSSES] if lost else []), *_note_on_unknown(slots), *_compared(slots, unfinished)]
     slots = [row | NOT_COMPARED if row["job"] in unfinished else row for row in slots]
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
@@ -105,7 +105,7 @@ def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -
     )
 
 
-def _unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
+def _note_on_unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note on the unknown parts of a bill."""
     found = []
     origins = [row["spot_price_from"] for row in slots if row["spot_price_from"] is not None]
@@ -125,10 +125,10 @@ def _compared(slots: Sequence[Mapping[str, Any]], unfinished: Collection[str]) -
     found = []
     if lost := sorted({row["job"] for row in slots if row["job"] in unfinished}):
         usd_lost = sum(row["paid_usd"] or 0.0 for row in slots if row["job"] in lost)
-        found.append(f"Not compared: {listed(lost)} ended unfinished; ${usd(usd_lost)} paid.")
+        found.append(f"Not compared: {join_words(lost)} ended unfinished; ${usd(usd_lost)} paid.")
     if fast := sorted({row["job"] for row in slots if row["on_demand_only_from"] == "instances"} - set(lost)):
         found.append(
-            f"{listed(fast)} did more work than {'its' if len(fast) == 1 else 'their'} instances do at the throughput of the "
+            f"{join_words(fast)} did more work than {'its' if len(fast) == 1 else 'their'} instances do at the throughput of the "
             "job file: compared with the same instances on demand. Correct the amount of work or the throughput in the file."
         )
     return found

@@ -18,7 +18,7 @@ from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import open_placed_job
-from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.definition import Job, Progress, is_finished
 from slackwater.optimization.job.request import (
     JobRequest,
     TermChange,
@@ -135,7 +135,7 @@ def change_of(
     except InputError as error:
         return replace(change, unknown=(f"whether it can be done in time is not known: {error}",))
     amount, unit = stored.request.workload.amount, request.workload.unit
-    if request.workload.amount < amount and finished(found.progress.done, found.job.workload):
+    if request.workload.amount < amount and is_finished(found.progress.done, found.job.workload):
         raise JobError(
             f"job {request.name!r}: workload.amount = {request.workload.amount:g} {unit}",
             expected=f"more than the {before.progress.done / before.job.workload * amount:.4g} {unit} done by {utc(turn.at)}",

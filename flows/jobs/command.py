@@ -20,7 +20,7 @@ from slackwater.flows.command import (
     shared,
 )
 from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table, zone_of
-from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
+from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, columns_by_key
 from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.plans.query import job_moment, start_note
     from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
-    from slackwater.flows.turn.markets.places import placed_in, proposed
+    from slackwater.flows.turn.markets.places import placed_in, propose_markets
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
     from slackwater.optimization.job.times import times_rows
@@ -121,7 +121,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         moment = job_moment(store, settings, request, given=session.time, clock=clock)
         known = StoredMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
         if request.names_no_market and market is None:
-            request, note_of_choice = proposed(known, request)
+            request, note_of_choice = propose_markets(known, request)
         placed, places = placed_in(known, request, market=market)
         histories = read_all(known, [(place, place.at) for place in places])
         runs = runs_in_markets(placed, histories)
@@ -224,7 +224,7 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     }  # fmt: skip
     hidden |= {"value_usd"} if value["must_finish"] else set()
     hidden |= {"move_usd_most"} if not value.get("move_usd_most") else set()
-    columns = keyed(*(key for key in value if key not in hidden))
+    columns = columns_by_key(*(key for key in value if key not in hidden))
     if "move_usd_most" in columns:
         columns["move_usd_most"] = Column(heading="most expensive move", unit="$", format=usd)
     return columns
@@ -412,7 +412,7 @@ def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         written = utc if row["term"] == "deadline" else auto
         shown.append({**row, "before": written(row["before"]), "after": written(row["after"])})
     known = {"known_at": "known at (UTC)"} if any("known_at" in row for row in rows) else {}
-    return Table(title, shown, known | keyed("term", "before", "after"))
+    return Table(title, shown, known | columns_by_key("term", "before", "after"))
 
 
 def _need_warehouse(name: str, session: Query) -> None:
@@ -447,7 +447,9 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
             expected="part of the name, market or state of a job, or a shell pattern",
             remedy="`slackwater job list` lists them",
         )
-    columns = keyed("job", "state", "late_probability", "ending", "market", deadline="deadline (UTC)")
+    columns = columns_by_key(
+        "job", "state", "late_probability", "ending", "market", deadline="deadline (UTC)"
+    )
     columns["market"] = Column(heading="where", format=zone_of)
     columns["late_probability"] = Column(
         heading="risk", words="Risk of missing the deadline.", format=lambda value: "" if value is None else percent(value),
@@ -579,7 +581,11 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         ]
     if value["deliveries"]:
         blocks.append(
-            Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
+            Table(
+                "Deliveries",
+                value["deliveries"],
+                columns_by_key("slot", "sink", "status", "attempts", "reason"),
+            )
         )
     changed = [
         {"known_at": version["known_at"], **row} for version in value["terms"] for row in version["changes"]
@@ -590,7 +596,9 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     return [
         *blocks,
         Table(
-            "Times of the instances", value["times"], keyed("key", "value", "origin", "source", "provider")
+            "Times of the instances",
+            value["times"],
+            columns_by_key("key", "value", "origin", "source", "provider"),
         ),
         Notes([f"{row['provider']}: {row['told']}" for row in value["loss_now"]]),
         outcomes,
@@ -688,7 +696,7 @@ def report(
         done = write_report(store, session.config, name, given, clock=now())
     kept, stored, value, added = done.report, done.stored, done.value, done.added
     warnings, throughput = done.warnings, done.throughput
-    columns = keyed(
+    columns = columns_by_key(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip

@@ -14,7 +14,7 @@ from slackwater.flows.ledger.headline import MISSED
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_by_job, work_said
 from slackwater.flows.show.formats import percent, utc
-from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.definition import is_finished
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import Store
 
@@ -99,7 +99,7 @@ def _finish_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: 
         (report, done / amount) for report in reports if (done := work_said(report, amount)) is not None
     ]
     for report, share in shares:
-        if finished(share, 1.0):
+        if is_finished(share, 1.0):
             late = report.reported_at > job.deadline + job.step
             return Ending(
                 state="late" if late else "finished", share=share, measured=True, at=report.reported_at

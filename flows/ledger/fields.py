@@ -152,10 +152,10 @@ def _expected_saving(job: OpenJob, made: Decision) -> float | None:
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _expected_saving(job, made)
     alone = job.live.on_demand_only_usd
-    return None if saved is None or not alone else _rounded(saved / alone, 6)
+    return None if saved is None or not alone else _round(saved / alone, 6)
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # -0.0 becomes 0.0
 
 
@@ -438,8 +438,8 @@ _VALUES: Final[dict[str, Callable[[OpenJob, Decision], Any]]] = {
     "expected_cost_usd": lambda job, made: round(made.expected.cost_usd, 4),
     "expected_cost_p10_usd": lambda job, made: round(made.expected.cost_p10_usd, 4),
     "expected_cost_p90_usd": lambda job, made: round(made.expected.cost_p90_usd, 4),
-    "on_demand_only_usd": lambda job, made: _rounded(job.live.on_demand_only_usd, 4),
-    "saved_usd": lambda job, made: _rounded(_expected_saving(job, made), 4),
+    "on_demand_only_usd": lambda job, made: _round(job.live.on_demand_only_usd, 4),
+    "saved_usd": lambda job, made: _round(_expected_saving(job, made), 4),
     "saved_share": _saved_share,
     "expected_finish": _finish,
     "expected_finish_p10": lambda job, made: _finish_quantile(job, made, 0.1),

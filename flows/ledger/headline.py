@@ -26,7 +26,7 @@ from slackwater.flows.show.formats import (
     as_number,
     dollars,
     duration,
-    listed,
+    join_words,
     number,
     percent,
     plural,
@@ -70,7 +70,7 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     held = [f"{count} {kind}" for count, kind in kinds if count]
     if row.get("shortfall") and not held:
         return f"Run nothing for it until {_until(row['slot_end'], now)}: no instances finish it in time."
-    what = f"{listed(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
+    what = f"{join_words(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
     if (row.get("gpus_per_instance") or 1) > 1:
         what += f" ({row['gpus']} GPUs)"
     where = f" in {zone_of(row['market'])}" if row.get("move_usd") is not None and not is_nowhere(row) else ""
@@ -278,7 +278,7 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     ends = {row.get("slot_end") for row in decisions}
     until = f"until {utc(ends.pop())}" if len(ends) == 1 and None not in ends else "in the slot"
     kinds = [(spot, "spot instance"), (on_demand, "on-demand instance")]
-    run = listed([plural(count, kind) for count, kind in kinds if count]) or "nothing"
+    run = join_words([plural(count, kind) for count, kind in kinds if count]) or "nothing"
     in_all = in_all if spot or on_demand else ""
     return (
         f"{plural(len(decisions), 'job')}: run {run}{in_all} {until}. {_total_cost(decisions)}"

@@ -19,7 +19,7 @@ from slackwater.optimization.job.definition import Allocation, Job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
 from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, Revision, live_job
+from slackwater.optimization.replay.decision import NOTHING, LiveJob, ReportedState, Revision, live_job
 from slackwater.optimization.replay.run import SlotMarket
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History
@@ -27,7 +27,7 @@ from slackwater.warehouse.history import History
 
 def as_reported(
     reports: Iterable[Report], request: JobRequest, job: Job, *, start: pd.Timestamp, step: pd.Timedelta
-) -> list[Reported]:
+) -> list[ReportedState]:
     """Return reports in slots and work units, each for the first slot that starts at or after the reported time."""
     found = []
     for report in reports:
@@ -35,7 +35,7 @@ def as_reported(
         slot = math.ceil(place - 1e-9)
         done = None if report.progress is None else report.progress / request.workload.amount * job.workload
         found.append(
-            Reported(
+            ReportedState(
                 slot=slot,
                 done=job.workload if report.ends else done,
                 size=None if report.held is None else report.held.total,
@@ -212,7 +212,9 @@ def open_job(
             for report, own in zip(counted, reported, strict=True)
             if report.market is not None
         },
-        revised=_revised(revisions, at, start=start, step=step, before=histories[0].known_at.floor(step)),
+        revised=_revisions_before(
+            revisions, at, start=start, step=step, before=histories[0].known_at.floor(step)
+        ),
     )
     return OpenJob(
         request=request,
@@ -225,7 +227,7 @@ def open_job(
     )
 
 
-def _revised(
+def _revisions_before(
     revisions: Sequence[Mapping[str, Any]],
     at: Mapping[str, int],
     *,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of, utc
-from slackwater.optimization.job.definition import Allocation, finished
+from slackwater.optimization.job.definition import Allocation, is_finished
 from slackwater.optimization.job.request import MOST, JobRequest
 from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.job.units import instance_range, named_market
@@ -261,12 +261,12 @@ def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Repor
     done = work_said(report, amount)
     if done is None:
         return
-    if not (math.isfinite(done) and done >= 0 and finished(amount, done)):
+    if not (math.isfinite(done) and done >= 0 and is_finished(amount, done)):
         raise JobError(
             f"progress of {done:g} {unit} of job {report.job!r}",
             expected=f"0 to its workload of {amount:g} {unit}",
         )
-    if report.finished and report.progress is not None and not finished(report.progress, amount):
+    if report.finished and report.progress is not None and not is_finished(report.progress, amount):
         raise JobError(
             f"job {report.job!r} finished with {report.progress:g} of {amount:g} {unit} done",
             expected="all of it, or no --finished",

@@ -25,7 +25,7 @@ from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
 
 if TYPE_CHECKING:
-    from slackwater.optimization.replay.score import Scored
+    from slackwater.optimization.replay.score import ScoredJob
 
 #: All rounds of a job count as the first of them, whatever the pool was then.
 _JOBS = """
@@ -64,13 +64,15 @@ class NewRounds:
     without the number of the round.
     """
 
-    scored: tuple[tuple[pd.Timestamp, Scored], ...]
+    scored: tuple[tuple[pd.Timestamp, ScoredJob], ...]
     rounds: tuple[Rounds, ...]
     weights: tuple[dict[str, Any], ...]
 
 
 def learn(
-    turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]], *, groups: Sequence[tuple[Rounds, Learner[Any]]]
+    turns: Sequence[tuple[pd.Timestamp, Sequence[ScoredJob]]],
+    *,
+    groups: Sequence[tuple[Rounds, Learner[Any]]],
 ) -> NewRounds:
     """Return the rounds that the outcomes of jobs add, by the turn that scores them, in the given order.
 
@@ -134,7 +136,7 @@ def _numbers(store: Store) -> tuple[dict[str, int], int]:
     return {str(job): int(first) for job, first, _ in rows}, max((int(top) for _, _, top in rows), default=0)
 
 
-def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
+def outcome_rows(scored: ScoredJob, *, at: pd.Timestamp) -> list[dict[str, Any]]:
     """Return rows of the table of outcomes, one per policy; for a multi-market job ``details`` includes its moves."""
     return [
         {

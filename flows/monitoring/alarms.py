@@ -450,7 +450,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class AlarmChanges:
     """Changes made by a check: alarms raised and alarms cleared."""
 
     raised: tuple[Alarm, ...] = ()
@@ -514,12 +514,12 @@ def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
     ]
 
 
-def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> Settled:
+def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> AlarmChanges:
     """Raise the new alarms found at ``at`` and clear the others, atomically; nothing after a later check."""
     with store.transaction():
         (latest,) = store.execute("SELECT epoch_us(greatest(max(raised_at), max(cleared_at))) FROM alarms")[0]
         if latest is not None and pd.Timestamp(latest, unit="us", tz="UTC") > at:
-            return Settled()
+            return AlarmChanges()
         standing = {(alarm.kind, alarm.subject): alarm for alarm in standing_alarms(store, at=at)}
         now = {(active.kind, active.subject): active for active in found}
         raised = [active for key, active in now.items() if key not in standing]
@@ -539,4 +539,4 @@ def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> 
                 "UPDATE alarms SET cleared_at = ? WHERE kind = ? AND subject = ? AND cleared_at IS NULL",
                 [moment(at, "at"), active.kind, active.subject],
             )
-    return Settled(raised=tuple(raised), cleared=tuple(cleared))
+    return AlarmChanges(raised=tuple(raised), cleared=tuple(cleared))

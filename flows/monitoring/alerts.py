@@ -26,7 +26,7 @@ from slackwater.flows.delivery import (
     remember,
 )
 from slackwater.flows.ledger.decisions import program_version
-from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.alarms import Alarm, AlarmChanges, alarms_of, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.completeness import followed_markets, window_of
 from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.errors import SlackwaterError
@@ -38,14 +38,14 @@ PREFIX = "alert:"
 LOOK_BACK = pd.Timedelta(hours=24)  # Time for which failed notifications are retried
 
 
-def raise_alarms(turn: Turn, *, emit: Callable[[Settled], None] = lambda _: None) -> Settled:
+def raise_alarms(turn: Turn, *, emit: Callable[[AlarmChanges], None] = lambda _: None) -> AlarmChanges:
     """Check for alarms at the end of a turn, store and ``emit`` the changes, and send the alerts.
 
     Errors do not affect the turn. A turn that takes every market at the end of its own record reads
     histories, in which nothing is late, so it raises no alarms.
     """
     if turn.own_end:
-        return Settled()
+        return AlarmChanges()
     try:
         window = window_of(turn.store, turn.settings, start=None, end=None, at=turn.at)
         markets = followed_markets(turn.store, turn.settings, window)
@@ -53,7 +53,7 @@ def raise_alarms(turn: Turn, *, emit: Callable[[Settled], None] = lambda _: None
         settled = settle_alarms(turn.store, found, at=turn.at)
     except SlackwaterError as error:
         turn.say(f"alarms could not be checked: {error}")
-        return Settled()
+        return AlarmChanges()
     emit(settled)
     send_alerts(
         turn.store, turn.settings.alerts, standing_alarms(turn.store, at=turn.at), at=turn.at, say=turn.say

@@ -562,7 +562,7 @@ def allocate_states(facts: Facts) -> States:
         .explode("slot")
         .dropna(subset="slot")
     )
-    slots, left = _placed(facts, jobs)
+    slots, left = _place_jobs(facts, jobs)
     status, failure = _runs_at(facts, "allocate", slots["slot"])
     names = slots["name"].to_numpy(dtype=object)
     decided = pd.MultiIndex.from_frame(facts.decided[["job", "slot"]])
@@ -584,7 +584,7 @@ def score_states(facts: Facts) -> States:
     window = facts.window
     jobs = facts.jobs[facts.jobs["replayed"].astype(bool)]
     due = np.maximum(jobs["deadline"], jobs["created"].dt.ceil(window.step))
-    slots, left = _placed(facts, jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)])
+    slots, left = _place_jobs(facts, jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)])
     status, failure = _runs_at(facts, "score", slots["slot"])
     names = slots["name"].to_numpy(dtype=object)
     found = _first_case(
@@ -599,7 +599,7 @@ def score_states(facts: Facts) -> States:
     return _by_market(facts, slots, found, "no job had ended")
 
 
-def _placed(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+def _place_jobs(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     """Return jobs by slot with the market and source of their last decision, else where they begin, and why a run left them out.
 
     The rows are sorted by slot, those of a slot as in ``jobs``.

@@ -13,7 +13,7 @@ from pydantic import Field
 from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, say
 from slackwater.flows.config import read_settings
-from slackwater.flows.monitoring.alarms import Alarm, Settled, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.alarms import Alarm, AlarmChanges, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import send_alerts
 from slackwater.flows.monitoring.status import status_of, status_page
 from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name, utc_time
@@ -24,7 +24,7 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"  # Names of the events
 
 
-def emit_alarms(settled: Settled, *, run: str = "") -> None:
+def emit_alarms(settled: AlarmChanges, *, run: str = "") -> None:
     """Emit an event for every alarm raised or cleared; the alarms are already stored, so a lost event loses no alarm."""
     for name, alarms in ((RAISED, settled.raised), (CLEARED, settled.cleared)):
         for alarm in alarms:

@@ -84,7 +84,7 @@ def infeasible(facts: JobFacts) -> Iterator[Finding]:
     yield Finding(pd.Timestamp(row["slot"]), str(row["shortfall"]))
 
 
-def missed(facts: JobFacts) -> Iterator[Finding]:
+def missed_deadlines(facts: JobFacts) -> Iterator[Finding]:
     """Yield a finding if the deadline has passed recently and the work was not done."""
     passed = facts.at - facts.job.deadline
     if not pd.Timedelta(0) <= passed <= pd.Timedelta(hours=facts.rules.recent_hours):
@@ -99,7 +99,7 @@ def missed(facts: JobFacts) -> Iterator[Finding]:
     )
 
 
-def unreported(facts: JobFacts) -> Iterator[Finding]:
+def jobs_without_reports(facts: JobFacts) -> Iterator[Finding]:
     """Yield a finding if a job with earlier reports has had no report for several slots."""
     if not facts.is_open or not facts.reports or not facts.rules.report_slots:
         return
@@ -166,9 +166,9 @@ def market_gone(facts: JobFacts) -> Iterator[Finding]:
 CHECKS: Mapping[str, Callable[[JobFacts], Iterator[Finding]]] = {
     "job at risk": at_risk,
     "job infeasible": infeasible,
-    "job missed": missed,
+    "job missed": missed_deadlines,
     "budget": budget_spent,
-    "no report": unreported,
+    "no report": jobs_without_reports,
     "decision not delivered": not_delivered,
     "market gone": market_gone,
 }

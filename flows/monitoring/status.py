@@ -35,7 +35,7 @@ from slackwater.flows.show.blocks import (
     Page,
     Section,
     Table,
-    keyed,
+    columns_by_key,
 )
 from slackwater.flows.show.formats import missing, rows_of, utc, whole
 from slackwater.flows.turn.report.recent_errors import RECENT
@@ -282,7 +282,7 @@ def unreadable_blocks(found: Status) -> list[Block]:
 def alarms_section(found: Status) -> Section:
     """Return the section of the active alarms."""
     rows = [alarm.row() for alarm in found.alarms]
-    columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
+    columns = columns_by_key(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
         "text": Column(heading="problem and remedy")
     }
     return Section("Alarms", [Table("", rows, columns, empty="No active alarm.")], "alarms")
@@ -295,12 +295,12 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
         return Section("Completeness", ["No market was followed in these slots."], "map")
     lacking = done.stretches(NOT_DONE).sort_values("until", kind="stable", ascending=False)
     doubtful = done.stretches(("stale", "fallback")).sort_values("until", kind="stable", ascending=False)
-    columns = keyed("stage", "state", name="market", since="from (UTC)", until="to (UTC)", slots="slots",
+    columns = columns_by_key("stage", "state", name="market", since="from (UTC)", until="to (UTC)", slots="slots",
                     reason="why")  # fmt: skip
     newest = (
         f" (the newest {_SHOWN} of {len(lacking)} stretches)" if len(lacking) > _SHOWN and not drawn else ""
     )
-    rows = grouped(_named_rows(lacking)) if drawn else _named_rows(lacking)
+    rows = group_rows(_named_rows(lacking)) if drawn else _named_rows(lacking)
     lists: list[Block] = [Table(f"Not done{newest}", rows, columns, most=_SHOWN)]
     if len(doubtful):
         table = Table("", _named_rows(doubtful), columns)
@@ -312,7 +312,9 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
         [
             *(_maps(found) if drawn else []),
             Table(
-                f"Done slots of the due slots, {span}", stage_cells(done.summary()), keyed("market", *STAGES)
+                f"Done slots of the due slots, {span}",
+                stage_cells(done.summary()),
+                columns_by_key("market", *STAGES),
             ),
             Table("Slots of all markets by state", _state_counts(done.frame), _STATE_COLUMNS),
             *lists,
@@ -325,7 +327,7 @@ def _named_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{**row, "name": f"{row['market']}@{row['source']}"} for row in rows_of(frame)]
 
 
-def grouped(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of the same stage, state and slots as a single row, with some of their markets and reasons."""
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -433,7 +435,7 @@ def freshness_section(found: Status) -> Section:
         }
         for row in _named_rows(found.freshness)
     ]
-    columns = keyed(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
+    columns = columns_by_key(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
                     expected_by="next expected by", late="late by", is_stale="stale")  # fmt: skip
     about = (
         "Newest observation of every source, and the time of the next. Counts are expected at their sampling interval; prices are "
@@ -446,7 +448,7 @@ def freshness_section(found: Status) -> Section:
             {**row, "every": _span(row["every"]), "late": _span(row["late_by"]) if row["late_by"] else None}
             for row in rows_of(found.feeds)
         ]
-        shown = keyed("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
+        shown = columns_by_key("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
                       every="every", expected_by="next expected by", late="late by", reason="why")  # fmt: skip
         blocks.append(Table("Live feeds", feeds, shown))
     return Section("Freshness", blocks, "freshness")

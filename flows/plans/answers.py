@@ -30,7 +30,7 @@ from slackwater.optimization.job.units import works_words
 from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, perfect_forecasts, score_job
 from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def ranked_rows(turn: Turn, asked: NamedJob) -> list[dict[str, Any]]:
     ]
 
 
-def replayed(
+def replay_answer(
     turn: Turn,
     job: JobRequest,
     *,
@@ -255,7 +255,7 @@ def _with_forecasts(
 
 
 def replayed_row(
-    scored: Scored, i: int, request: JobRequest, places: Sequence[FollowedMarket], planner: str
+    scored: ScoredJob, i: int, request: JobRequest, places: Sequence[FollowedMarket], planner: str
 ) -> dict[str, Any]:
     """Return a simulated policy as plain values: cost, utility, finish, hindsight bracket, and its instances by slot.
 

@@ -267,10 +267,10 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
-    from slackwater.flows.plans.answers import replayed
+    from slackwater.flows.plans.answers import replay_answer
     from slackwater.flows.schemas.forms import REPLAY
     from slackwater.flows.turn.context import query_turn
-    from slackwater.flows.turn.markets.places import proposed
+    from slackwater.flows.turn.markets.places import propose_markets
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
 
@@ -286,9 +286,9 @@ def replay(
         at, _ = session.moment(store)
         turn = query_turn(session, store, at, "replay", own_end=True)
         if market is None and request.names_no_market:
-            request, note_of_choice = proposed(turn, request)
+            request, note_of_choice = propose_markets(turn, request)
         by = policy or ("MeanField" if request.may_move else "UP")
-        rows: list[Any] = replayed(turn, request, market=market, policy=by, start=first, model=model)
+        rows: list[Any] = replay_answer(turn, request, market=market, policy=by, start=first, model=model)
     best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}

@@ -25,12 +25,12 @@ from slackwater.flows.plans.one_job import (
 from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
+from slackwater.flows.turn.decide import TurnDecisions, decide_together, effort_of, message_without_decision
 from slackwater.flows.turn.markets.places import PlacedJob, placed_in
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs
-from slackwater.optimization.fleet.competition import connected
+from slackwater.optimization.fleet.competition import connected_groups
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.job.request import JobRequest, run_on
 from slackwater.warehouse.errors import JobError, PolicyError
@@ -83,7 +83,7 @@ def decide_open(
         if isinstance(found, Exception):
             if is_anew:
                 raise found
-            why[job.request.name] = undecided(job, found)
+            why[job.request.name] = message_without_decision(job, found)
             continue
         if anew is not None and is_anew and anew.by is not None:
             policies = policies_named(turn, job.request, [anew.by])
@@ -99,7 +99,7 @@ def decide_open(
     return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
 
 
-def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
+def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> TurnDecisions:
     """Return the decisions that a turn at this time would issue for the open jobs and for placed ``requests``, jointly."""
     left_out: list[str] = []
     known = turn.jobs()
@@ -112,7 +112,7 @@ def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
     ]
     jobs = running_jobs(turn, known, left_out)
     rows, why = decide_open(turn, jobs, turn.read(read_ledger, [job.request.name for job, _ in jobs]))
-    return Decided(
+    return TurnDecisions(
         rows=tuple(rows[name] for name in sorted(rows)),
         left_out=(*left_out, *(why[name] for name in sorted(why))),
     )
@@ -201,7 +201,7 @@ def _group(turn: Turn, asked: NamedJob, left_out: list[str]) -> list[PlacedJob]:
     jobs = [asked.placed, *others]
     return [
         jobs[k]
-        for k in connected([{(market.key, market.at) for market in markets} for _, markets in jobs])[0]
+        for k in connected_groups([{(market.key, market.at) for market in markets} for _, markets in jobs])[0]
     ]
 
 

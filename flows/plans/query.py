@@ -21,7 +21,7 @@ from slackwater.flows.turn.markets.places import (
     market_of,
     markets_of,
     placed_in,
-    proposed,
+    propose_markets,
 )
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.moving.terms import fits
@@ -265,7 +265,7 @@ def named_job(turn: Turn, job: str, *, market: str | None = None) -> NamedJob:
     """Return the job of a command, by its file or its name, with its markets at the turn's time.
 
     ``market`` is its only market, or the home of a multi-market job; without it a file that names
-    no market gets the `proposed` markets. A file with the terms of a stored job is that job. Raises
+    no market gets the `propose_markets` markets. A file with the terms of a stored job is that job. Raises
     `JobError` for an unknown name, and as `markets_of` does.
     """
     if not names_file(job):
@@ -277,7 +277,7 @@ def named_job(turn: Turn, job: str, *, market: str | None = None) -> NamedJob:
     if same is not None and market is None and _is_same(request, same):
         return _query_of_file(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
-        request, note_of_choice = proposed(turn, request)
+        request, note_of_choice = propose_markets(turn, request)
     placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
     return NamedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)

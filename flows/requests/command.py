@@ -46,7 +46,7 @@ def fill(
     from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.pool import deciding_policy
     from slackwater.optimization.policies.pool import policy_named
-    from slackwater.optimization.requests.request import completed, read_tuning_request
+    from slackwater.optimization.requests.request import complete_request, read_tuning_request
     from slackwater.warehouse.errors import SettingsError
 
     if run and session.at is None:
@@ -56,7 +56,7 @@ def fill(
             remedy="give --at TIME",
         )
     config = session.config
-    step, completed_request = step_of(config), completed(read_tuning_request(request))
+    step, completed_request = step_of(config), complete_request(read_tuning_request(request))
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
         at, own_end = session.moment(store)

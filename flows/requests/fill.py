@@ -37,9 +37,9 @@ from slackwater.optimization.market.recent import RECENT_PERIOD
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.ahead import Expected
+from slackwater.optimization.replay.ahead import ExpectedOutcome
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, replay_ended, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, replay_ended, score_job
 from slackwater.optimization.requests import choice as filling
 from slackwater.optimization.requests.candidates import (
     NO_GPU,
@@ -55,8 +55,14 @@ from slackwater.optimization.requests.candidates import (
     rated_gpu,
     with_rates,
 )
-from slackwater.optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
-from slackwater.optimization.requests.request import Completed
+from slackwater.optimization.requests.choice import (
+    RULES,
+    Loser,
+    MarketNow,
+    MisjudgingPolicy,
+    PlannedCandidate,
+)
+from slackwater.optimization.requests.request import CompletedRequest
 from slackwater.optimization.window.plan import Outcome
 from slackwater.warehouse.errors import InputError, MarketError
 from slackwater.warehouse.history import Market
@@ -256,7 +262,7 @@ class FilledRequest(filling.Filled):
 
 def fill(
     turn: Turn,
-    completed_request: Completed,
+    completed_request: CompletedRequest,
     model: ConfigurationModel,
     *,
     policy: str | None = None,
@@ -352,7 +358,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
-def _synthetic(winner: Planned) -> list[str]:
+def _synthetic(winner: PlannedCandidate) -> list[str]:
     """Return which properties of the market are simulated or assumed."""
     simulated = winner.history.market.provider == "simulated"
     return [*(["the market is SIMULATED"] if simulated else []), *winner.history.assumptions]
@@ -412,7 +418,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
     }
 
 
-def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
+def forms(planned: PlannedCandidate, step: pd.Timedelta) -> dict[str, Any]:
     """Return cost and finish on on-demand only and on the current spot forecast, at the median and ends of the throughput."""
     start, screened = planned.live.start, planned.screened
     return {
@@ -437,7 +443,7 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> dict
     }
 
 
-def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> dict[str, Any]:
+def _expected_row(planned: PlannedCandidate, expected: ExpectedOutcome, step: pd.Timedelta) -> dict[str, Any]:
     return {
         "cost_usd": expected.cost_usd,
         "cost_p10_usd": expected.cost_p10_usd,
@@ -527,10 +533,10 @@ class ReplayedRequest:
     that end of its interval. ``others`` has (runner-up, outcome of the deciding policy, outcome of on-demand only).
     """
 
-    scored: Scored
+    scored: ScoredJob
     low: Outcome
     high: Outcome
-    others: tuple[tuple[Planned, Outcome, Outcome], ...]
+    others: tuple[tuple[PlannedCandidate, Outcome, Outcome], ...]
 
 
 def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> ReplayedRequest:
@@ -554,7 +560,7 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
     )
 
 
-def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
+def _ended_jobs(turn: Turn, planned: Sequence[PlannedCandidate]) -> list[EndedJob]:
     """Return every planned job with its market's record to the deadline and the forecasts of each slot."""
     step, listed = step_of(turn.settings), list_markets(turn.store)
     ends = dict(
@@ -599,11 +605,11 @@ def _ended_jobs(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     ]
 
 
-def _replay_misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
+def _replay_misjudged(ended: EndedJob, planned: PlannedCandidate, policy: Policy[Any], bound: str) -> Outcome:
     """Replay the job with its true throughput at one end of the interval, while the policy assumes the median."""
     (case,) = ended.cases
     true = with_rates(case.job, filled_of(planned.candidate.request), bound)
-    wrong = Misjudged(policy=policy, believes=case.job)
+    wrong = MisjudgingPolicy(policy=policy, believes=case.job)
     return replay_ended(replace(ended, cases=(replace(case, job=true),)), [wrong])[0]
 
 
@@ -672,7 +678,7 @@ def _outcome_row(
     }
 
 
-def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
+def _slots(scored: ScoredJob, step: pd.Timedelta) -> list[dict[str, Any]]:
     (window,) = scored.ended.windows
     held = scored.outcomes[0].allocations
     return [

@@ -102,7 +102,7 @@ def sql() -> str:
     """Return the statements that create the views and describe every table, view and column, generated parts renewed."""
     _, _, rest = read_sql(schema.__package__, schema.DESCRIPTION).partition(_RULE)
     by_hand, _, _ = rest.partition(_END)
-    return "".join([_START, *_decisions(), _RULE, by_hand, _END, *_comments(_declared())])
+    return "".join([_START, *_decisions(), _RULE, by_hand, _END, *_comments(_declared_descriptions())])
 
 
 def _comments(words: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -140,9 +140,9 @@ _SQL_TYPES: Final = {
 }
 
 
-def _declared() -> dict[str, dict[str, str]]:
+def _declared_descriptions() -> dict[str, dict[str, str]]:
     """Return the descriptions of columns declared with the value itself, by table or view and column."""
-    market = _observed("provider", "region", "zone", "instance_type")
+    market = _observed_columns("provider", "region", "zone", "instance_type")
     measures = _words_of(
         "n", "mae", "rmse", "mase", "pinball", "skill_mae", "skill_pinball", "coverage_80", "width_80", "brier", "absent",
         "unpredicted", "fallback_share", "source", "model", "variable", "step",
@@ -168,13 +168,13 @@ def _declared() -> dict[str, dict[str, str]]:
     }  # fmt: skip
 
 
-def _observed(*names: str, view: bool = False) -> dict[str, str]:
+def _observed_columns(*names: str, view: bool = False) -> dict[str, str]:
     return {name: COLUMN[name].described(view=view) for name in names}
 
 
 def _observations(kind: Kind, *, view: bool = False) -> dict[str, str]:
     values = (column.name for column in stored_columns(kind))
-    return _observed("observed_at", *values, "known_at", view=view)
+    return _observed_columns("observed_at", *values, "known_at", view=view)
 
 
 def _fields(fields: Mapping[str, Field], *names: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from slackwater.flows.show.formats import (
     MISSING,
     as_number,
     fixed,
-    listed,
+    join_words,
     number,
     percent,
     plural,
@@ -165,7 +165,7 @@ def answer(scores: Scores) -> str:
         return nothing_compared(rows)
     first = rows[0]
     return (
-        f"Compared with last value, {name} is {steps_compared(rows)}: {compared(first)} at "
+        f"Compared with last value, {name} is {steps_compared(rows)}: {describe_comparison(first)} at "
         f"{plural(int(first['step']), 'slot')}. {_evidence(rows)}."
     )
 
@@ -286,7 +286,7 @@ def beyond_axis(series: Mapping[str, Sequence[float]], low: float) -> str:
     'Below −0.300 the axis is cut off: bad falls to −0.900.'
     """
     ends = {name: min(values) for name, values in series.items() if min(values) < low}
-    texts = listed(f"{name} falls to {significant(worst)}" for name, worst in ends.items())
+    texts = join_words(f"{name} falls to {significant(worst)}" for name, worst in ends.items())
     return f"Below {significant(low)} the axis is cut off: {texts}." if ends else ""
 
 
@@ -511,7 +511,7 @@ def skill_table(scores: Scores) -> Table:
             "model": name,
             "n": most(own, "n"),
             "days": most(own, "days"),
-            **{f"step_{row['step']}": compared(row) for row in own},
+            **{f"step_{row['step']}": describe_comparison(row) for row in own},
         }
         for name in scores.models
         if name != LAST_VALUE and (own := scores.of(name))
@@ -527,7 +527,7 @@ def error_table(scores: Scores) -> Table:
         {
             "model": name,
             **{f"mae_{row['step']}": row["mae"] for row in own},
-            **{key: weighted(own, key) for key in MEASURES},
+            **{key: weighted_mean(own, key) for key in MEASURES},
         }
         for name in scores.models
         if (own := scores.of(name))
@@ -538,7 +538,7 @@ def error_table(scores: Scores) -> Table:
     return Table(title, rows, columns, marked=is_last_value)
 
 
-def weighted(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
+def weighted_mean(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
     """Return the mean of a measure over rows, weighted by the number of forecasts; None if undefined in all."""
     known = [(value, int(row["n"])) for row in rows if (value := as_number(row.get(key))) is not None]
     total = sum(n for _, n in known)
@@ -584,7 +584,7 @@ def market_rows(scores: Scores) -> list[dict[str, Any]]:
         known = skill.get(str(row["market"]))
         return math.inf if known is None else -known, str(row["market"]), place[row["model"]]
 
-    rows = [{**row, "compared": compared(row) or MISSING} for row in _records(scores.markets)]
+    rows = [{**row, "compared": describe_comparison(row) or MISSING} for row in _records(scores.markets)]
     return sorted(rows, key=order)
 
 
@@ -592,7 +592,7 @@ def market_rows(scores: Scores) -> list[dict[str, Any]]:
 # How a model compares with last value, in words (M6.5).
 
 
-def compared(row: Mapping[Any, Any]) -> str:
+def describe_comparison(row: Mapping[Any, Any]) -> str:
     """Describe how a model compares with last value; the row has `slackwater.forecasting.accuracy.intervals.SKILL_COLUMNS`.
 
     >>> compared({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})

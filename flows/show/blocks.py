@@ -121,7 +121,7 @@ def _is_number(value: Any) -> bool:
     return missing(value) or isinstance(plain_scalar(value), int | float)
 
 
-def keyed(*names: str, **headings: str) -> dict[str, Column | str]:
+def columns_by_key(*names: str, **headings: str) -> dict[str, Column | str]:
     """Return columns named by their keys, with spaces for underscores, and columns with the given headings.
 
     >>> keyed("job", "expected_finish", cost_usd="cost $")

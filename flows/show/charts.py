@@ -51,7 +51,7 @@ class Axis:
         object.__setattr__(self, "at", tuple(map(float, self.at)))
 
 
-def finished(
+def complete_chart(
     chart: Any, *, height: int, legend: Sequence[str] = (), labels: Sequence[str] = (), **rows: Rows
 ) -> dict[str, Any]:
     """Return the specification of a chart that fills its container, with ``rows`` as its named datasets.
@@ -326,7 +326,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         layers.append(
             found.encode(x=across("x", x, time=time), y=upward("y", y), color=style["color"], tooltip=tooltip)
         )
-    return finished(alt.layer(*layers), height=form.height, legend=form.names)
+    return complete_chart(alt.layer(*layers), height=form.height, legend=form.names)
 
 
 def _range(low: float, high: float) -> Any:
@@ -369,7 +369,7 @@ def scatter(
             .mark_text(align="left", dx=6, dy=-5, color=colour("muted"), fontSize=10)
             .encode(text="text:N")
         )
-    return finished(alt.layer(*layers), height=height, legend=names, rows=rows)
+    return complete_chart(alt.layer(*layers), height=height, legend=names, rows=rows)
 
 
 def stacks(rows: Rows, kinds: Mapping[str, str], *, x: Axis, y: Axis, over: Rows = ()) -> dict[str, Any]:
@@ -396,7 +396,7 @@ def stacks(rows: Rows, kinds: Mapping[str, str], *, x: Axis, y: Axis, over: Rows
     )  # fmt: skip
     stepped = empty_chart("over").mark_line(interpolate="step-after", strokeWidth=1.2, clip=True)
     line = stepped.encode(x=across("x", x, time=True), y=upward("y", y))
-    return finished(drawn + line, height=200, legend=list(kinds), rows=pieces, over=over)
+    return complete_chart(drawn + line, height=200, legend=list(kinds), rows=pieces, over=over)
 
 
 def rules(values: float | Mapping[str, float] | None) -> list[Any]:
@@ -478,7 +478,7 @@ def dots(
         where = "isValid(datum.beyond)" + ("" if x.high is None else f" && datum.value {test} {x.high}")
         words = base.transform_filter(where).mark_text(align=side, dx=dx)
         layers.append(words.encode(x=across("value", x, axis=values), text="beyond:N"))
-    return finished(
+    return complete_chart(
         alt.layer(*layers),
         height=height or 21 * len(labels) + 12,
         legend=list(kinds),
@@ -524,7 +524,9 @@ def cells(
     )  # fmt: skip
     labels = [{"name": name, "top": k + 0.42} for name, k in place.items()]
     made = alt.layer(_ends(edge), box, middle, label)
-    return finished(made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends))
+    return complete_chart(
+        made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends)
+    )
 
 
 def route(
@@ -583,7 +585,7 @@ def route(
     label = empty_chart("names").mark_text(align="left", baseline="bottom", dy=1).encode(
         x=alt.value(0), y=up, text="name:N"
     )  # fmt: skip
-    return finished(
+    return complete_chart(
         alt.layer(_ends(edge), there, gaps, outline, went, full, *planned, label),
         height=ROW_HEIGHT * len(names),
         legend=list(kinds),
@@ -650,7 +652,7 @@ def holdings(
         x=edge, y=upward("y", y), color=hue, tooltip=[when, alt.Tooltip("y:Q", title=line_name)]
     )  # fmt: skip
     more: dict[str, Any] = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
-    return finished(
+    return complete_chart(
         alt.layer(_ends(edge), *filled, *_outlines(base, shown), could), height=height, rows=rows, **more
     )
 
@@ -724,4 +726,4 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
         .encode(y="y:Q"),
     ]
     drawn = alt.layer(*layers).properties(title=title)
-    return finished(drawn, height=height)
+    return complete_chart(drawn, height=height)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "listed", "missing", "number", "percent",
+    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "join_words", "missing", "number", "percent",
     "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
 ]  # fmt: skip
 
@@ -144,7 +144,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
 
 
-def listed(items: Iterable[str]) -> str:
+def join_words(items: Iterable[str]) -> str:
     """Join words as in a sentence.
 
     >>> listed(["a", "b", "c"])

@@ -138,7 +138,7 @@ def render_page(page: Page) -> str:
         properties=Markup(properties()),
         sections=[block for block in page.blocks if isinstance(block, Section)],
         theme=vega_config(),
-        charts=packed({"charts": [json.loads(chart) for chart in charts], "vega": asset("vega.js")})
+        charts=compress_json({"charts": [json.loads(chart) for chart in charts], "vega": asset("vega.js")})
         if charts
         else "",
         drawing=Markup(asset("draw.js")) if charts else "",
@@ -209,7 +209,7 @@ def specification(spec: Mapping[str, Any]) -> Markup:
     return Markup(written.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def packed(value: Any) -> str:
+def compress_json(value: Any) -> str:
     """Return a value as compressed JSON: gzip in base64, about a third of the size; ``draw.js`` unpacks it."""
     return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
 

@@ -50,16 +50,16 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
     """Yield the lines of some blocks, without figures and folded blocks, whose values tables and JSON have."""
     for block in blocks:
         if isinstance(block, str):
-            yield from wrapped(escape_controls(block), style.width)
+            yield from wrap_text(escape_controls(block), style.width)
         elif isinstance(block, Notes):
             for item in block.items:
                 yield from _hanging("* ", escape_controls(item), style.width)
         elif isinstance(block, Verbatim):
             yield from map(escape_controls, block.text.split("\n"))
         elif isinstance(block, Banner):
-            yield from wrapped(escape_controls(f"{block.label} {block.text}"), style.width)
+            yield from wrap_text(escape_controls(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Tiles):
-            yield from wrapped(
+            yield from wrap_text(
                 escape_controls(", ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
             )
         elif isinstance(block, Table):
@@ -71,7 +71,7 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             if inner:  # a section of charts only has no lines
                 yield ""
                 yield from (
-                    style.strong(line) for line in wrapped(escape_controls(block.heading), style.width)
+                    style.strong(line) for line in wrap_text(escape_controls(block.heading), style.width)
                 )
                 yield from inner
 
@@ -89,10 +89,10 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
     """Yield the lines of a table, as a grid, as a paragraph per row if the grid does not fit, or as a sentence without rows."""
     title = escape_controls(table.title)
     if not table.rows:
-        yield from wrapped(f"{title}: {table.empty}" if title else table.empty, style.width)
+        yield from wrap_text(f"{title}: {table.empty}" if title else table.empty, style.width)
         return
     if title:
-        yield from (style.strong(line) for line in wrapped(title, style.width))
+        yield from (style.strong(line) for line in wrap_text(title, style.width))
     # A line end in a cell, as in a note of a user, would look like a line of the answer.
     cells = [[escape_controls(cell).replace("\n", "\\n") for cell in row] for row in table.cells()]
     labels = [escape_controls(column.label) for column in table.described().values()]
@@ -116,7 +116,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
     else:
         yield from _grid(labels, cells, widths, numeric, style)
     if left_out:
-        yield from wrapped(f"... and {left_out:,} more{table.more}, see --json or --html", style.width)
+        yield from wrap_text(f"... and {left_out:,} more{table.more}, see --json or --html", style.width)
     yield ""
 
 
@@ -143,7 +143,7 @@ def column_widths(
         extra = min(natural[j] - least[j], spare // (len(order) - k))
         widths[j] += extra
         spare -= extra
-    tallest = max(len(wrapped(cell, widths[j])) for row in cells for j, cell in enumerate(row))
+    tallest = max(len(wrap_text(cell, widths[j])) for row in cells for j, cell in enumerate(row))
     return widths if tallest <= _TALLEST else None
 
 
@@ -162,7 +162,7 @@ def _least(text: str) -> int:
     return max((cell_len(piece) for pieces in words for piece in pieces), default=0)
 
 
-def wrapped(text: str, width: int | None) -> list[str]:
+def wrap_text(text: str, width: int | None) -> list[str]:
     """Wrap a text into lines of at most ``width`` columns, at spaces, else at separators, else anywhere.
 
     The indentation of each line of the text is preserved.
@@ -227,7 +227,7 @@ def _row(
     row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool], limit: int | None
 ) -> Iterator[str]:
     parts = [
-        wrapped(cell, width if limit is not None else None) for cell, width in zip(row, widths, strict=True)
+        wrap_text(cell, width if limit is not None else None) for cell, width in zip(row, widths, strict=True)
     ]
     for k in range(max(len(part) for part in parts)):
         texts = [part[k] if k < len(part) else "" for part in parts]
@@ -250,7 +250,7 @@ def _paragraphs(
     order = sorted(range(1, len(columns)), key=lambda j: columns[j].card)
     for row in cells:
         first = escape_controls(columns[0].pair(row[0])) if numeric else row[0]
-        yield from (style.strong(line) for line in wrapped(first, width))
+        yield from (style.strong(line) for line in wrap_text(first, width))
         line, on = "", 0
         for column, cell in ((columns[j], row[j]) for j in order):
             if cell in (MISSING, ""):
@@ -274,5 +274,5 @@ def _hanging(first: str, text: str, width: int | None, deeper: int = 0) -> Itera
     """Yield a text after ``first``; further lines are indented equally, or ``deeper`` by that many columns."""
     lead = " " * (len(first) + deeper)
     room = None if width is None else width - len(lead)
-    for k, line in enumerate(wrapped(text, room)):
+    for k, line in enumerate(wrap_text(text, room)):
         yield (lead if k else first) + line

@@ -24,7 +24,7 @@ from slackwater.flows.turn.work import Work
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.fleet.competition import Trajectory, decide_all
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.replay.decision import Decision, Effort, Undecided
+from slackwater.optimization.replay.decision import Decision, Effort, UndecidedJob
 from slackwater.warehouse.errors import why_raised
 from slackwater.warehouse.history import History
 
@@ -35,7 +35,7 @@ def effort_of(settings: Settings) -> Effort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class TurnDecisions:
     """The decisions of a turn, sorted by job, and messages on running jobs without a decision."""
 
     rows: tuple[Row, ...] = ()
@@ -82,7 +82,7 @@ def read_decision_facts(
     states = _open_states(turns, lacking, ledger, pool, planned)
     for (place, (job, _)), state in zip(lacking, states, strict=True):
         if isinstance(state, Exception):
-            unread[place].append(undecided(job, state))
+            unread[place].append(message_without_decision(job, state))
         else:
             opened.append((place, state))
     return DecisionFacts(
@@ -94,7 +94,7 @@ def read_decision_facts(
     )
 
 
-def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
+def decide_slots(facts: DecisionFacts) -> tuple[Results, list[TurnDecisions]]:
     """Decide the slot of every running job without a decision; returns the rows to store and the decisions of each turn.
 
     The decisions of a job use its earlier decisions (M2.4), and jobs are never given more spot in
@@ -102,7 +102,7 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
     """
     turns = facts.turns
     fresh = decide_together(facts.opened, facts.issued, effort_of(turns[-1].settings), turns[-1].fan)
-    decided: list[Decided] = []
+    decided: list[TurnDecisions] = []
     runs, decisions = [], []
     for turn, names, old, unread, row_or_reason in zip(
         turns, facts.names, facts.issued, facts.unread, fresh, strict=True
@@ -115,7 +115,7 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
         decisions += [(turn.run_id, row) for row in new]
         runs.append(turn.done("allocate", {"decisions": len(new)} | ({"left_out": texts} if texts else {})))
         rows = sorted([*old, *new], key=lambda row: str(row["job"]))
-        decided.append(Decided(rows=tuple(rows), left_out=tuple(texts)))
+        decided.append(TurnDecisions(rows=tuple(rows), left_out=tuple(texts)))
     return Results(decisions=tuple(decisions), runs=tuple(runs)), decided
 
 
@@ -139,7 +139,7 @@ def decide_together(
     for (name, states), decisions in zip(opened.items(), made, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
         for (place, state), decision in zip(states, decisions, strict=True):
-            if isinstance(decision, Undecided):
+            if isinstance(decision, UndecidedJob):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
             elif decision is not None:
                 row = row_of(state.after(before), decision)
@@ -166,7 +166,7 @@ def _shared_count_key(history: History) -> str:
     return f"{history.market.key}@{history.source}"
 
 
-def undecided(job: StoredJob, why: Exception) -> str:
+def message_without_decision(job: StoredJob, why: Exception) -> str:
     """Return the message that a running job has no decision, and why."""
     return f"job {job.request.name} is not decided: {why_raised(why)}"
 

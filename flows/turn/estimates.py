@@ -28,7 +28,7 @@ from slackwater.forecasting.origins import (
     Timetable,
     estimations,
 )
-from slackwater.forecasting.predictor import FittedPredictor, restored, state_text
+from slackwater.forecasting.predictor import FittedPredictor, restore_model, state_text
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import Variable
 from slackwater.forecasting.series import EPOCH, Series, series_of
@@ -64,7 +64,7 @@ def timetable_of(settings: Settings) -> Timetable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class ForecastInput:
     """Input of a turn's forecasts: batches by market and model, and new estimates, which replace the unreadable ones."""
 
     batches: dict[FollowedMarket, dict[str, list[OriginBatch]]]
@@ -153,7 +153,7 @@ def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates)
     return {key: before[key] if key in before else fresh[key] for key in lacking}
 
 
-def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:
+def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> ForecastInput:
     """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
     made = new_estimates(turn, estimations, ahead)
     basis = _basis(
@@ -162,7 +162,7 @@ def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ES
             **{estimation: _restore(estimation, text) for estimation, text in made.items()},
         }
     )
-    return Prepared(
+    return ForecastInput(
         batches={
             followed: {
                 model: [
@@ -272,7 +272,7 @@ def _short(value: Any) -> str:
 
 def _restore(estimation: Estimation, text: str) -> FittedPredictor:
     make_predictor(estimation.model)  # the import registers the classes in its states
-    fitted: FittedPredictor = restored(text)
+    fitted: FittedPredictor = restore_model(text)
     return fitted
 
 

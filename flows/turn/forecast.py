@@ -25,7 +25,7 @@ from slackwater.flows.turn.estimates import (
     NO_ESTIMATES,
     Estimates,
     Estimations,
-    Prepared,
+    ForecastInput,
     prepare,
     read_estimations,
     timetable_of,
@@ -481,7 +481,7 @@ def _run_row(lacking: LackingTurn, done: Collection[Place], left_out: Sequence[s
 
 def ready(
     turn: Turn, origins: Mapping[FollowedMarket, Sequence[pd.Timestamp]], models: Sequence[str]
-) -> tuple[dict[FollowedMarket, History], Prepared]:
+) -> tuple[dict[FollowedMarket, History], ForecastInput]:
     """Return histories and forecast input of some markets at ascending origins.
 
     For panel forecasters the other followed markets of the same sources are included. The histories

@@ -27,7 +27,7 @@ from slackwater.optimization.selection.learners import learner_named
 from slackwater.optimization.selection.prior import (
     DEFAULT_PRIOR,
     MeasuredWorld,
-    informed,
+    inform_learner,
     prior_rounds,
     read_prior,
 )
@@ -179,13 +179,13 @@ def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> lis
 
 def informed_learner(settings: Settings) -> Learner[Any]:
     """Return the learner of the settings, initialised with earlier measurements (M5.6)."""
-    return _informed(settings.learner, settings.prior or DEFAULT_PRIOR, settings.prior_jobs)
+    return _informed_learner(settings.learner, settings.prior or DEFAULT_PRIOR, settings.prior_jobs)
 
 
 @lru_cache(maxsize=8)
-def _informed(learner: str, prior: Path, jobs: int) -> Learner[Any]:
+def _informed_learner(learner: str, prior: Path, jobs: int) -> Learner[Any]:
     """Return the informed learner, cached because a learner caches its initial state."""
-    return informed(learner_named(learner), _worlds(prior), jobs=jobs)
+    return inform_learner(learner_named(learner), _worlds(prior), jobs=jobs)
 
 
 @lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work
 from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.replay.decision import RAISED, record_start
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, score_job
 from slackwater.warehouse.errors import MarketError, why_raised
 from slackwater.warehouse.history import History
 
@@ -125,9 +125,9 @@ def score_slots(facts: ScoreFacts) -> SlotScores:
     """Replay on every ended job the policies of its kind that lack its round, and add the round."""
     turns, pool = facts.turns, facts.pool
     calls = [{"ended": ended, "policies": policies} for of_turn in facts.ended for ended, policies in of_turn]
-    made: Iterator[Scored | str] = iter(turns[-1].fan(score_ended, calls))
+    made: Iterator[ScoredJob | str] = iter(turns[-1].fan(score_ended, calls))
     found = [[next(made) for _ in of_turn] for of_turn in facts.ended]
-    scored = [[score for score in of_turn if isinstance(score, Scored)] for of_turn in found]
+    scored = [[score for score in of_turn if isinstance(score, ScoredJob)] for of_turn in found]
     failed = tuple(tuple(score for score in of_turn if isinstance(score, str)) for of_turn in found)
     learned = learn(
         [(turn.at, of_turn) for turn, of_turn in zip(turns, scored, strict=True)],
@@ -151,7 +151,7 @@ def score_slots(facts: ScoreFacts) -> SlotScores:
     return replace(scores, results=replace(scores.results, runs=tuple(runs)))
 
 
-def score_ended(ended: EndedJob, policies: Sequence[Any]) -> Scored | str:
+def score_ended(ended: EndedJob, policies: Sequence[Any]) -> ScoredJob | str:
     """Return the result of `score_job`, or a message why the job cannot be replayed."""
     try:
         return score_job(ended, policies)

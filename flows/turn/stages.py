@@ -18,7 +18,7 @@ from slackwater.flows.delivery import deliver as hand_over
 from slackwater.flows.ledger.decisions import Row
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.turn.context import Counts, Turn
-from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_facts
+from slackwater.flows.turn.decide import TurnDecisions, decide_slots, read_decision_facts
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, new_estimates, read_estimations
 from slackwater.flows.turn.forecast import (
     MeasuredErrors,
@@ -81,7 +81,7 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
 
 def decide_jobs(
     turns: Sequence[Turn], works: Sequence[Work], pool: Pool, planned: PlannedForecasts | None = None
-) -> list[Decided]:
+) -> list[TurnDecisions]:
     """Decide the slot of every running job in each turn; a decision issued before is read back.
 
     ``planned`` are the forecasts that `forecast_turns` returned for these turns; None: they must be

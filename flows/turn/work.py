@@ -11,7 +11,7 @@ from slackwater.flows.following import FollowedMarket, choose_markets, step_of
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, unreadable_jobs
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets.histories import try_histories
-from slackwater.flows.turn.markets.places import market_of, placed_in, places_of, proposed
+from slackwater.flows.turn.markets.places import market_of, placed_in, places_of, propose_markets
 from slackwater.optimization.job.request import JobRequest, check_bounds, read_request
 from slackwater.optimization.job.units import can_run_on
 from slackwater.warehouse.errors import InputError, JobError, MarketError
@@ -52,14 +52,14 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
 
     Start and deadline that a request leaves open count from the time of its market (`_place_request`). The
     markets of jobs come first, then the most informative others, up to ``max_markets`` in all; a
-    request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
+    request without a market gets the `propose_markets` markets. ``scored`` names the jobs on which no
     policy is left to be replayed (`Rounds.settled`).
     """
     left_out: list[str] = []
     followed_markets = []
     for request in requests:
         if request.names_no_market:
-            request, note_of_choice = proposed(turn, request)
+            request, note_of_choice = propose_markets(turn, request)
             left_out.append(note_of_choice)
         followed_markets.append(_place_request(turn, request))
     known = _add_jobs(turn, followed_markets, origin="user")

@@ -40,7 +40,7 @@ from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.report.leaderboard import costs_figure
 from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
-from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.definition import is_finished
 from slackwater.optimization.replay.decision import NOTHING
 from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.warehouse.errors import SlackwaterError
@@ -479,7 +479,7 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
             }
         )
     expected = min(1.0, slot / all_slots)
-    ended = [k for k, work in enumerate(done) if finished(work, job.workload)]
+    ended = [k for k, work in enumerate(done) if is_finished(work, job.workload)]
     with_progress = [report for report in running.reports if report.finished or report.progress is not None]
     return {
         "slots": slots,
@@ -489,6 +489,6 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         "share_expected": expected,
         "slots_ahead": (now.done / job.workload - expected) * all_slots,
         "cost_usd": now.cost_usd,
-        "finished_at": live.start + ended[0] * live.step if finished(now.done, job.workload) else None,
+        "finished_at": live.start + ended[0] * live.step if is_finished(now.done, job.workload) else None,
         "reported_at": with_progress[-1].reported_at if with_progress else None,
     }

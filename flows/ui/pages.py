@@ -215,7 +215,7 @@ def sentence(words: str) -> str:
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
-def coded(words: str) -> str:
+def code_markup(words: str) -> str:
     """Return text as HTML, with the parts between backticks as code; everything is escaped.
 
     >>> str(coded("`slackwater run` makes <one>"))
@@ -266,7 +266,7 @@ def environment() -> Environment:
     made.filters |= show_filters() | {
         "overview": overview,
         "utc": utc, "number": number, "percent": percent, "price": price, "usd": usd, "text": text, "plural": plural,
-        "significant": significant, "coded": coded, "sentence": sentence,
+        "significant": significant, "coded": code_markup, "sentence": sentence,
     }  # fmt: skip
     made.globals |= {
         "address": address,

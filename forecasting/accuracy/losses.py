@@ -40,7 +40,7 @@ def pinball(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 def covered_closed(quantiles: np.ndarray, actual: np.ndarray, percent: int) -> np.ndarray:
     """Return 1 where the actual value is in the closed central interval of the quantiles, else 0; NaN in gaps.
 
-    For distributions with point masses its mean is above ``percent`` by construction: see `covered`.
+    For distributions with point masses its mean is above ``percent`` by construction: see `coverage_probability`.
     """
     low, high = ENDS[percent]
     slack = _SLACK * np.maximum(1.0, np.abs(actual))
@@ -84,7 +84,7 @@ def transform_span(quantiles: np.ndarray, actual: np.ndarray) -> tuple[np.ndarra
     return low, np.where(tied & (upto == LEVELS.size), 1.0, _STEP * (upto + 0.5))
 
 
-def covered(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray, percent: int) -> np.ndarray:
+def coverage_probability(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray, percent: int) -> np.ndarray:
     """Return the probability that the randomised transform of y lies in the central interval of levels.
 
     This is the coverage attainable by distributions with point masses (Brockwell 2007; Czado, Gneiting and Held 2009), in
@@ -245,7 +245,7 @@ def losses_of(
         "mae": lambda: np.abs(actual - median),
         "mse": lambda: np.square(actual - mean),
         "pinball": lambda: measures.pinball(quantiles, actual),
-        **{f"coverage_{p}": partial(measures.covered, span, actual, p) for p in PERCENTS},
+        **{f"coverage_{p}": partial(measures.coverage_probability, span, actual, p) for p in PERCENTS},
         **{f"coverage_{p}_closed": partial(measures.covered_closed, quantiles, actual, p) for p in PERCENTS},
         **{f"width_{p}": partial(measures.width, quantiles, p) for p in PERCENTS},
         "fallback_share": lambda: np.broadcast_to(fell_back.astype(float)[:, None], actual.shape),
@@ -407,7 +407,7 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
     for forecast in forecasts:
         by_model.setdefault(forecast.predictor, []).append(forecast)
     grid = _origins_grid(actual, windows)
-    issued = {name: _issued(by_model[name], grid) for name in sorted(by_model)}
+    issued = {name: _by_origin(by_model[name], grid) for name in sorted(by_model)}
     ends = np.asarray((pd.DatetimeIndex(list(windows.presents)) - grid[0]) // actual.step, dtype=np.int64)
     columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_FIXED, *_MEANS)}
     first = int((grid[0] - actual.slots[0]) // actual.step) if len(actual.slots) else 0
@@ -428,7 +428,7 @@ def _origins_grid(actual: History, windows: Windows) -> pd.DatetimeIndex:
     return pd.date_range(first, max(windows.presents) - actual.step, freq=actual.step)
 
 
-def _issued(forecasts: Sequence[Forecast], grid: pd.DatetimeIndex) -> dict[int, Forecast]:
+def _by_origin(forecasts: Sequence[Forecast], grid: pd.DatetimeIndex) -> dict[int, Forecast]:
     places = grid.get_indexer(pd.DatetimeIndex([forecast.issued_at for forecast in forecasts]))
     return {int(place): issued for place, issued in zip(places, forecasts, strict=True) if place >= 0}
 

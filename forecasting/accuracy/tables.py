@@ -46,7 +46,7 @@ _FEW_STATES = 128  # Counts with more states are scored in smaller batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class StoredForecasts:
     """Stored forecasts to score: series in panels, their ascending origins (indices, those of any model), and the models."""
 
     panels: tuple[Panel, ...]
@@ -56,7 +56,7 @@ class Issued:
     timetable: Timetable
 
 
-Tested = Rolling | Issued  # Forecasts to score: those of a backtest, or stored forecasts
+Tested = Rolling | StoredForecasts  # Forecasts to score: those of a backtest, or stored forecasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,8 +288,8 @@ class Accuracy:
     erred. Past data are those before the first origin: they set ``scale`` (the capacity for counts, the mean price for prices), the
     unit of ``mase``, the frequencies behind ``skill_brier`` and ``class`` (`CLASSES`: counts by their stated capacity, "offers"
     without it; a price is "moving" if it changed once a day or more). ``coverage_P`` is the mean share of the randomised
-    probability integral transform within the central P % of levels (`slackwater.forecasting.accuracy.losses.covered`): P for a
-    correct distribution, with or without point masses, which raise ``coverage_P_closed``.
+    probability integral transform within the central P % of levels (`slackwater.forecasting.accuracy.losses.coverage_probability`):
+    P for a correct distribution, with or without point masses, which raise ``coverage_P_closed``.
 
     ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors, coverage,
     width and shares (where defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every origin's loss divided
@@ -356,7 +356,7 @@ def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
     return pooled_by(scores, _ROW).reindex(columns=list(POOLED_COLUMNS))
 
 
-def sourced(scores: pd.DataFrame) -> pd.DataFrame:
+def name_by_source(scores: pd.DataFrame) -> pd.DataFrame:
     """Rename markets to ``market@source`` if the rows have a source, so that a market measured in two sources counts as two."""
     if "source" not in scores:
         return scores

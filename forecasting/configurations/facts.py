@@ -63,7 +63,7 @@ class Gpu:
     source: str
 
 
-def _read(name: str) -> dict[str, dict[str, Any]]:
+def _read_facts(name: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads((files("slackwater.forecasting") / "data" / name).read_text(encoding="utf-8"))
 
 
@@ -73,15 +73,15 @@ def known_models() -> Mapping[str, Architecture]:
     return {
         name: Architecture(name=name, active_b=values.pop("active_b", values["params_b"]), **values)
         if "layers" in values
-        else _assumed(name, values["params_b"])
-        for name, values in _read("models.toml").items()
+        else _typical_shape(name, values["params_b"])
+        for name, values in _read_facts("models.toml").items()
     }
 
 
 @lru_cache(maxsize=1)
 def known_gpus() -> Mapping[str, Gpu]:
     """Return every GPU of `forecasting/data/gpus.toml` by name."""
-    return {name: Gpu(name=name, **values) for name, values in _read("gpus.toml").items()}
+    return {name: Gpu(name=name, **values) for name, values in _read_facts("gpus.toml").items()}
 
 
 def architecture(model_name: str) -> Architecture:
@@ -111,7 +111,7 @@ def architecture(model_name: str) -> Architecture:
             expected=f"{_SIZES[0]:g} to {_SIZES[1]:g} billion",
             remedy="give the number in billions",
         )
-    return _assumed(model_name, params_b)
+    return _typical_shape(model_name, params_b)
 
 
 def gpu(gpu_model: str) -> Gpu:
@@ -126,7 +126,7 @@ def gpu(gpu_model: str) -> Gpu:
     return known
 
 
-def _assumed(name: str, params_b: float) -> Architecture:
+def _typical_shape(name: str, params_b: float) -> Architecture:
     """Derive a typical shape from the size (ours).
 
     Width and layers follow the growth of open models, about P = 12.5 layers width^2. Layers grow approximately as the cube root
@@ -190,7 +190,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedThroughput:
     """Throughput, tokens/s over all GPUs, with a 90 % interval; ``outside``: distance from the measured range."""
 
     tokens_per_second: float

@@ -22,7 +22,7 @@ from slackwater.forecasting.configurations.facts import (
     METHODS,
     Configuration,
     MemoryModel,
-    Predicted,
+    PredictedThroughput,
     Validity,
     architecture,
     calibrate_memory,
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "METHODS", "Configuration", "ConfigurationModel", "Predicted", "Validity", "fit_configurations", "load_configurations",
-    "read_runs", "runs_frame",
+    "METHODS", "Configuration", "ConfigurationModel", "PredictedThroughput", "Validity", "fit_configurations",
+    "load_configurations", "read_runs", "runs_frame",
 ]  # fmt: skip
 
 
@@ -85,7 +85,7 @@ class ConfigurationModel:
         """Measured GPU models, those with most rows first."""
         return tuple(self.throughput.runs["gpu_model"].value_counts().index)
 
-    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+    def predict(self, configurations: Sequence[Configuration]) -> list[PredictedThroughput]:
         """Predict tokens per second of each configuration. Raises `InputError` for an unknown model or GPU."""
         return self.throughput.predict(configurations)
 

@@ -14,7 +14,7 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 
 from slackwater.forecasting.configurations import throughput as process
-from slackwater.forecasting.configurations.facts import Configuration, Features, Predicted, features
+from slackwater.forecasting.configurations.facts import Configuration, Features, PredictedThroughput, features
 from slackwater.forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
 #: Starting values (logarithms): share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
@@ -285,7 +285,7 @@ def calibrate(process: Process) -> Calibration:
     scores = error / sd
     points = process.points
     hard = difficulty(points, points, scores, leave_out=True)
-    row = float(np.quantile(np.abs(scores) / hard, _corrected(len(scores))))
+    row = float(np.quantile(np.abs(scores) / hard, _conformal_level(len(scores))))
     return Calibration(
         points=points, scores=scores, row=row,
         model=max(row, _block_factor(process, points.groups["model"], scores)),
@@ -329,7 +329,7 @@ def _block_factor(process: Process, labels: np.ndarray, scores: np.ndarray) -> f
     return float(np.concatenate(values)[order[at]])
 
 
-def _corrected(size: int) -> float:
+def _conformal_level(size: int) -> float:
     """Return the level whose empirical quantile covers a new row with probability `LEVEL` (split conformal)."""
     return min(1.0, ceil((size + 1) * LEVEL) / size)
 
@@ -351,7 +351,7 @@ class ThroughputModel:
     calibration: Calibration
     ranges: Ranges
 
-    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+    def predict(self, configurations: Sequence[Configuration]) -> list[PredictedThroughput]:
         """Predict median and 90 % interval of tokens per second. Raises `InputError` for unknown models or GPUs."""
         if not configurations:
             return []
@@ -362,7 +362,7 @@ class ThroughputModel:
         distances = [self.ranges.distance(c) for c in configurations]
         reach = self.calibration.reach(points, sd, self.process.points) * np.array([1 + d for d in distances])
         return [
-            Predicted(
+            PredictedThroughput(
                 tokens_per_second=float(centre[i]),
                 low=float(centre[i] * np.exp(-reach[i])),
                 high=float(centre[i] * np.exp(reach[i])),

@@ -108,13 +108,13 @@ def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
         reference = values[max(0, split - round(rule.reference_days * day)) : max(0, split)]
         if recent < 1 or len(reference) < max(rule.least_days * day, recent):
             continue
-        statistic = compared(reference, values[split:], day, rule)
+        statistic = contrast_by_rule(reference, values[split:], day, rule)
         if not np.isnan(statistic) and (best is None or statistic > best.statistic):
             best = _Contrast(statistic, split)
     return best
 
 
-def compared(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -> float:
+def contrast_by_rule(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -> float:
     """Return `contrast` with the settings of a rule for slots of ``day`` a day, or 0 if it cannot exceed the rule's limit."""
     floor = rule.autocorrelation_floor * day
     return contrast(before, after, floor=floor, longest=4 * day, least=rule.limit)
@@ -177,7 +177,7 @@ DRIFT_COLUMNS = ("variable", "market", "at", "since", "found")
 _DAY = pd.Timedelta(days=1)
 
 
-def watched(series: Series) -> np.ndarray:
+def drift_values(series: Series) -> np.ndarray:
     """Return the values monitored for drift, shape (slots,): counts, or the sizes of relative price changes.
 
     A price may stay at any level: a new level alone is no drift, but more or larger changes are.
@@ -196,7 +196,7 @@ def slots_per_day(series: Series) -> int:
 def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
     """Apply `detect` to the monitored values of a series."""
     return detect(
-        watched(series),
+        drift_values(series),
         slots_per_day=slots_per_day(series),
         first_slot=series.first_slot,
         rule=rule,

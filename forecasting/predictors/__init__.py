@@ -65,7 +65,7 @@ def check_predictor(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
+class RenamedPredictor:
     """Predictor of another package under the name by which users know it: forecasts are stored and found by that name."""
 
     name: str
@@ -85,4 +85,4 @@ def make_predictor(name: str) -> Predictor:
     """Create a predictor by name, entry point or ``module:Name``; raises `SettingsError` for an unknown name."""
     check_predictor(name)
     predictor = PREDICTORS[name]()
-    return predictor if predictor.name == name else Renamed(name=name, predictor=predictor)
+    return predictor if predictor.name == name else RenamedPredictor(name=name, predictor=predictor)

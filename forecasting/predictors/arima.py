@@ -17,7 +17,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
-    mixed,
+    mix_outlooks,
     stored,
 )
 from slackwater.forecasting.predictors.distributions import MIN_ERRORS, ahead
@@ -40,7 +40,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
 
 
-def _compiled(function: Function) -> Function:
+def _compile_cached(function: Function) -> Function:
     """Compile a function on its first call, and cache it on disk."""
     made: Any = njit(cache=True, **_OPTIONS)(function)
     kept: Function = made
@@ -54,7 +54,7 @@ def _part(function: Function) -> Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Spreads:
     """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``distribution`` (m, h, n) of a count.
 
     ``errors`` (m,) is the number of past errors behind the first step.
@@ -96,7 +96,7 @@ class _Past(NamedTuple):
     weight: np.ndarray
 
 
-def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizon: int) -> Spread:
+def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizon: int) -> Spreads:
     """Estimate the distribution of the ``horizon`` slots after each origin from the errors known there.
 
     ``point`` (slots, s) are the forecasts 1..s slots after every slot, with s at least the horizon plus the largest age of a newest
@@ -117,14 +117,14 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
     if series.variable == "count" and upper.max() <= MOST_COUNTED:
         distribution, seen = _distributions(past, horizon)
         quantiles = _distribution_quantiles(distribution, LEVELS)
-        return Spread(
+        return Spreads(
             quantiles=quantiles,
             mean=distribution @ np.arange(distribution.shape[2]),
             distribution=distribution,
             errors=seen,
         )
     quantiles, mean, seen = _quantiles(past, horizon, LEVELS)
-    return Spread(quantiles=quantiles, mean=mean, distribution=None, errors=seen)
+    return Spreads(quantiles=quantiles, mean=mean, distribution=None, errors=seen)
 
 
 def _ages(step_days: float) -> np.ndarray:
@@ -142,7 +142,7 @@ def _likeness(series: Series, point: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(np.maximum(point, least)) / _ALIKE)
 
 
-@_compiled
+@_compile_cached
 def time_since_change(values: np.ndarray) -> np.ndarray:
     """Return the slots since the value last changed (slots,), 1 for the first of a run; it continues over gaps."""
     out = np.ones(values.size)
@@ -180,7 +180,7 @@ def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, corrected: np.n
     return count
 
 
-@_compiled
+@_compile_cached
 def _distributions(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Return distributions (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at step 1."""
     m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
@@ -202,7 +202,7 @@ def _distributions(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     return distribution, seen
 
 
-@_compiled
+@_compile_cached
 def _distribution_quantiles(distribution: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return the smallest number whose cumulative probability reaches each level, shape (m, h, levels)."""
     out = np.empty((distribution.shape[0], distribution.shape[1], levels.size))
@@ -217,7 +217,7 @@ def _distribution_quantiles(distribution: np.ndarray, levels: np.ndarray) -> np.
     return out
 
 
-@_compiled
+@_compile_cached
 def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return quantiles (m, h, levels) and mean (m, h) of forecast plus error in 0..``upper``, and the errors at step 1."""
     m, reach = past.places.shape[0], past.weight.size
@@ -300,7 +300,7 @@ _STEP = 1e-6  # Step of the finite differences of a gradient
 _WORST = 1e10  # Objective where the likelihood does not exist: finite, so that the optimiser can turn back
 
 
-@_compiled
+@_compile_cached
 def coefficients(partial: np.ndarray) -> np.ndarray:
     """Convert unbounded numbers into coefficients of a stationary autoregression, shape (k,).
 
@@ -318,7 +318,7 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
 
 
 @_part
-def _padded(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _padded_system(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first column of T and the loadings R of the shocks, both of the state's size."""
     m = max(phi.size, theta.size + 1)
     first, loading = np.zeros(m), np.zeros(m)
@@ -333,7 +333,7 @@ def _padded(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 @_part
-def solved(system: np.ndarray, right: np.ndarray) -> np.ndarray:
+def solve_linear(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve a linear system of a few unknowns by elimination with partial pivoting; raises `LinAlgError` if it is singular.
 
     Both arguments are changed. numba takes ten times as long to compile `np.linalg.solve`.
@@ -364,7 +364,7 @@ def solved(system: np.ndarray, right: np.ndarray) -> np.ndarray:
 @_part
 def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return the P that solves P = T P T' + R R', the covariance of the state before any observation, shape (m, m)."""
-    first, loading = _padded(phi, theta)
+    first, loading = _padded_system(phi, theta)
     m = first.size
     transition = np.zeros((m, m))
     for i in range(m):
@@ -379,7 +379,7 @@ def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
             for k in range(m):
                 for el in range(m):
                     system[i * m + j, k * m + el] -= transition[i, k] * transition[j, el]
-    return solved(system, right).reshape((m, m))
+    return solve_linear(system, right).reshape((m, m))
 
 
 @_part
@@ -395,7 +395,9 @@ def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 @_part
-def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray) -> None:
+def _predict_covariance(
+    covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray
+) -> None:
     """Replace ``covariance`` by T P T' + R R'; it and the work space ``moved`` have a border of zeros, shape (m + 1, m + 1)."""
     m = first.size
     for i in range(m):
@@ -409,7 +411,7 @@ def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, m
 
 
 @_part
-def _corrected(covariance: np.ndarray, gain: np.ndarray) -> None:
+def _correct_covariance(covariance: np.ndarray, gain: np.ndarray) -> None:
     """Replace ``covariance`` by P - K K' F, its value after an observation, with the gain K = P Z' / F of shape (m,)."""
     m, variance = gain.size, covariance[0, 0]
     for i in range(m):
@@ -430,7 +432,7 @@ def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
 
 
 @_part
-def _shifted(state: np.ndarray, first: np.ndarray) -> None:
+def _shift_state(state: np.ndarray, first: np.ndarray) -> None:
     """Replace ``state`` (m,) by T state."""
     m, head = first.size, state[0]
     for i in range(m - 1):
@@ -438,7 +440,7 @@ def _shifted(state: np.ndarray, first: np.ndarray) -> None:
     state[m - 1] = first[m - 1] * head
 
 
-@_compiled
+@_compile_cached
 def moments(
     table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray
 ) -> tuple[np.ndarray, float]:
@@ -447,7 +449,7 @@ def moments(
     v are the one-step errors of all columns and F their variance. ``table`` (rows, columns) is filtered column by column with
     the same gains; a row whose first column is NaN is a gap.
     """
-    first, loading = _padded(phi, theta)
+    first, loading = _padded_system(phi, theta)
     m, columns = first.size, table.shape[1]
     covariance, space = _at_start(phi, theta), np.zeros((m + 1, m + 1))
     gain, states = np.empty(m), np.zeros((columns, m))
@@ -463,7 +465,7 @@ def moments(
             error[c] = 0.0 if gap else table[t, c] - states[c, 0]
             for i in range(m):
                 states[c, i] += gain[i] * error[c]
-            _shifted(states[c], first)
+            _shift_state(states[c], first)
         if scored[t]:
             logs += 0.0 if steady else np.log(variance)
             for a in range(columns):
@@ -472,8 +474,8 @@ def moments(
         if steady and not gap:
             continue
         if not gap:
-            _corrected(covariance, gain)
-        _predicted(covariance, first, loading, space)
+            _correct_covariance(covariance, gain)
+        _predict_covariance(covariance, first, loading, space)
         steady = not gap and _at_rest(covariance, loading)
         if steady:
             for i in range(m):
@@ -486,13 +488,13 @@ def moments(
     return crossed, logs
 
 
-@_compiled
-def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
+@_compile_cached
+def regress_moments(crossed: np.ndarray) -> tuple[np.ndarray, float]:
     """Regress the first column on the others by their `moments`; return weights (columns - 1,) and the residual sum of squares."""
     right = crossed[1:, 0].copy()
     if right.size == 0:
         return right, crossed[0, 0]
-    weights = solved(crossed[1:, 1:].copy(), right.copy())
+    weights = solve_linear(crossed[1:, 1:].copy(), right.copy())
     return weights, crossed[0, 0] - np.dot(weights, right)
 
 
@@ -502,14 +504,14 @@ def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta
     if not (np.isfinite(phi).all() and np.isfinite(theta).all()):
         return -np.inf
     crossed, logs = moments(table, scored, phi, theta)
-    _, squares = explained(crossed)
+    _, squares = regress_moments(crossed)
     n = scored.sum()
     if not squares > 0.0:
         return -np.inf
     return float(-0.5 * (n * (np.log(2.0 * np.pi * squares / n) + 1.0) + logs))
 
 
-@_compiled
+@_compile_cached
 def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) -> tuple[float, np.ndarray]:
     """Return minus the mean log-likelihood and its gradient; ``partial`` gives ``p`` phi, then theta (`coefficients`)."""
     n = scored.sum()
@@ -525,10 +527,10 @@ def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) 
     return here, slope
 
 
-@_compiled
+@_compile_cached
 def filtered_states(values: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return the expected state at each row given the rows up to it, shape (rows, m); a NaN is a gap."""
-    first, loading = _padded(phi, theta)
+    first, loading = _padded_system(phi, theta)
     m = first.size
     covariance, space = _at_start(phi, theta), np.zeros((m + 1, m + 1))
     state, out = np.zeros(m), np.empty((values.size, m))
@@ -536,15 +538,15 @@ def filtered_states(values: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> n
         if not np.isnan(values[t]):
             gain = covariance[:m, 0] / covariance[0, 0]
             state += gain * (values[t] - state[0])
-            _corrected(covariance, gain)
+            _correct_covariance(covariance, gain)
         for i in range(m):
             out[t, i] = state[i]
-        _shifted(state, first)
-        _predicted(covariance, first, loading, space)
+        _shift_state(state, first)
+        _predict_covariance(covariance, first, loading, space)
     return out
 
 
-@_compiled
+@_compile_cached
 def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarray:
     """Return Z T^k a for k = 1..steps from every state, shape (states, steps)."""
     first = np.zeros(states.shape[1])
@@ -554,7 +556,7 @@ def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarra
     for row in range(states.shape[0]):
         state = states[row].copy()
         for k in range(steps):
-            _shifted(state, first)
+            _shift_state(state, first)
             out[row, k] = state[0]
     return out
 
@@ -590,7 +592,7 @@ class Arma:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Differenced:
+class DifferencedSeries:
     """Data differenced ``d`` times: ``table`` (rows, 1 + regressors), values first; ``scored`` (rows,) count."""
 
     d: int
@@ -598,7 +600,7 @@ class Differenced:
     scored: np.ndarray
 
 
-def differenced(values: np.ndarray, cycle: np.ndarray, d: int) -> Differenced:
+def difference(values: np.ndarray, cycle: np.ndarray, d: int) -> DifferencedSeries:
     """Difference values (slots,) with gaps and the terms of a cycle (slots, c) ``d`` in (0, 1) times.
 
     With d = 0 a constant is added to the terms. The row of a slot after a gap is not scored, for either d.
@@ -606,11 +608,11 @@ def differenced(values: np.ndarray, cycle: np.ndarray, d: int) -> Differenced:
     seen = ~np.isnan(values)
     after_seen = np.append(False, seen[:-1] & seen[1:])
     if d == 1:
-        return Differenced(
+        return DifferencedSeries(
             d=1, table=np.column_stack([np.diff(values), np.diff(cycle, axis=0)]), scored=after_seen[1:]
         )
     table = np.column_stack([values, np.ones(values.size), cycle])
-    return Differenced(d=0, table=table, scored=after_seen)
+    return DifferencedSeries(d=0, table=table, scored=after_seen)
 
 
 def best_order(values: np.ndarray) -> Arma | None:
@@ -618,12 +620,12 @@ def best_order(values: np.ndarray) -> Arma | None:
     nothing = np.zeros((values.size, 0))
     orders: list[Arma] = []
     for d in (0, 1):
-        data = differenced(values, nothing, d)
+        data = difference(values, nothing, d)
         by_order: dict[tuple[int, int], Arma] = {}
         for p in range(MOST_TERMS + 1):
             for q in range(MOST_TERMS + 1):
                 smaller = [by_order[o] for o in ((p - 1, q), (p, q - 1)) if o in by_order]
-                fitted = estimated(
+                fitted = estimate_order(
                     data, p, q, min(smaller, key=lambda candidate: candidate.aicc, default=None)
                 )
                 if fitted is not None:
@@ -634,10 +636,10 @@ def best_order(values: np.ndarray) -> Arma | None:
 
 def random_walk(values: np.ndarray) -> Arma | None:
     """Fit ARIMA(0, 1, 0); None where no two neighbouring values differ."""
-    return estimated(differenced(values, np.zeros((values.size, 0)), 1), 0, 0)
+    return estimate_order(difference(values, np.zeros((values.size, 0)), 1), 0, 0)
 
 
-def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Arma | None:
+def estimate_order(data: DifferencedSeries, p: int, q: int, near: Arma | None = None) -> Arma | None:
     """Fit an order by maximum likelihood from the optimum of a smaller (or the same) order; None if the result is not finite."""
     n, k = int(data.scored.sum()), p + q + data.table.shape[1]
     if n <= k + 1:
@@ -655,7 +657,7 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
             start = found.x
         phi, theta = coefficients(start[:p]), -coefficients(start[p:])
         crossed, logs = moments(data.table, data.scored, phi, theta)
-        weights, squares = explained(crossed)
+        weights, squares = regress_moments(crossed)
     except np.linalg.LinAlgError:  # collinear regressors in the scored rows
         return None
     if not (squares > 0 and np.isfinite(start).all()):
@@ -715,7 +717,7 @@ def _with_cycle(series: Series, plain: Arma | None) -> Arma | None:
         return plain
     terms = daily_terms(series, np.arange(len(series)))[:, 1:]
     p, d, q = plain.order
-    cyclic = estimated(differenced(series.values, terms, d), p, q, plain)
+    cyclic = estimate_order(difference(series.values, terms, d), p, q, plain)
     return cyclic if cyclic is not None and cyclic.aicc < plain.aicc else plain
 
 
@@ -728,7 +730,8 @@ def _nearest(series: Series, candidates: list[Arma]) -> Arma:
     top = series.upper[:, None]
     own, other = (
         np.nanmean(
-            np.abs(actual - np.clip(expected(candidate, series, every, JUDGED_STEPS), 0.0, top)), axis=0
+            np.abs(actual - np.clip(expected_values(candidate, series, every, JUDGED_STEPS), 0.0, top)),
+            axis=0,
         )
         for candidate in candidates
     )
@@ -736,7 +739,7 @@ def _nearest(series: Series, candidates: list[Arma]) -> Arma:
     return candidates[0] if better.size and better.mean() < 1 else candidates[1]
 
 
-def expected(arma: Arma, series: Series, places: np.ndarray, steps: int) -> np.ndarray:
+def expected_values(arma: Arma, series: Series, places: np.ndarray, steps: int) -> np.ndarray:
     """Return expected values 1..``steps`` slots after slots (indices), from a single filter pass, shape (places, steps).
 
     With d = 1 it is y(t) + sum of Z T^k a(t|t), NaN after a gap; with d = 0 the mean + Z T^k a(t|t).
@@ -790,11 +793,11 @@ class FittedArima:
             "; ".join(part for part in (STRANGE if new else "", why) if part)
             for new, why in zip(out_of_range, simpler.reasons, strict=True)
         )
-        return mixed(fitted, replace(simpler, reasons=labels), falls_back)
+        return mix_outlooks(fitted, replace(simpler, reasons=labels), falls_back)
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         steps = int(series.age(origins).max()) + horizon
-        point = expected(self.arma, series, np.arange(len(series)), steps)
+        point = expected_values(self.arma, series, np.arange(len(series)), steps)
         spread = spread_around(series, point, origins, horizon)
         return Outlook(
             quantiles=spread.quantiles,

@@ -30,8 +30,8 @@ from slackwater.forecasting.predictors.last_value import FittedLastValue, LastVa
 from slackwater.forecasting.predictors.lightgbm import (
     BoostedPrice,
     CountTrees,
-    answered,
     fit_trees,
+    outlook_or_last_value,
     peers_of,
     trees_distributions,
 )
@@ -98,7 +98,7 @@ def transforms(distribution: np.ndarray, actual: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(known[..., None], share, 0.0))
 
 
-def corrected(distribution: np.ndarray, past: np.ndarray) -> np.ndarray:
+def correct_distributions(distribution: np.ndarray, past: np.ndarray) -> np.ndarray:
     """Return distributions (..., states) of G(F), G from sums of transforms (..., COUNT_BINS) and `COUNT_PRIOR` prior ones."""
     weight = past + COUNT_PRIOR * _COUNT_BELIEVED / _COUNT_BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
@@ -180,7 +180,7 @@ _MEMORY = 5.0  # Ratio of the half-life of coverage to that of the weights: cove
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class ObservedMembers:
     """Distributions of all members at consecutive slots from ``start`` (since the epoch), and observed values, at `NODES`.
 
     ``distributions`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed, at the
@@ -285,7 +285,7 @@ class StackedCount:
         alive = [series for series in panel.series if series.observed.size]
         end = max((series.end for series in alive), default=0)
         first = end - _held_out(alive)
-        early = self._estimated(panel.until(first - 1), first)
+        early = self._estimate(panel.until(first - 1), first)
         seen = {
             own.key: early.watch(panel, which, first, end - 1)
             for which, own in enumerate(panel.series)
@@ -304,21 +304,21 @@ class StackedCount:
         for own in alive:
             if own.key in seen and self.second_level and not is_binary(own):
                 watched = seen[own.key]
-                past = running[own.key] + POOLED_PAST * _shared(running, own.source)
+                past = running[own.key] + POOLED_PAST * _source_mean(running, own.source)
                 issued = early.issued(mixtures[own.key], past[watched.slots - first])
                 last = early.last_value(own).distributions(
                     own, watched.slots - own.first_slot, NODES, issued.shape[-1]
                 )
                 losses[own.key] = watched.losses((issued, last), first, slots[-1:])[0]
         return replace(
-            self._estimated(panel, end),
+            self._estimate(panel, end),
             record=record,
             past={key: value[-1] for key, value in running.items()},
             losses=losses,
             shares=fit_shares(panel) if self.second_level else NO_SHARES,
         )
 
-    def _estimated(self, panel: Panel, end: int) -> FittedStackedCount:
+    def _estimate(self, panel: Panel, end: int) -> FittedStackedCount:
         expected = expectations(panel, NODES)
         trees = fit_trees(panel, expected) if TREES in self.members else CountTrees(boosters=())
         return FittedStackedCount(
@@ -388,7 +388,7 @@ class FittedStackedCount:
                 share * mixture + (1.0 - share) * last.distributions(series, places, steps, states)
             )
 
-        return answered(issued, series, origins, horizon, end=self.end, why=why)
+        return outlook_or_last_value(issued, series, origins, horizon, end=self.end, why=why)
 
     def last_value(self, series: Series) -> FittedLastValue:
         """Return the last-value model of a market as of the fit; without spread for a market unknown at the fit."""
@@ -396,9 +396,9 @@ class FittedStackedCount:
 
     def issued(self, mixture: np.ndarray, past: np.ndarray) -> np.ndarray:
         """Return a mixture with its coverage corrected by past transforms, where that is part of the model."""
-        return corrected(mixture, past) if self.recalibrated else mixture
+        return correct_distributions(mixture, past) if self.recalibrated else mixture
 
-    def watch(self, panel: Panel, which: int, first: int, last: int) -> Watched:
+    def watch(self, panel: Panel, which: int, first: int, last: int) -> ObservedMembers:
         """Compute all members' distributions at the nodes, with observed values, from slot ``first`` to ``last``.
 
         Slots are numbered since the epoch. A forecast from a slot without a value has other steps and is not scored.
@@ -412,7 +412,7 @@ class FittedStackedCount:
             places, actual = places[:0], actual[:0]
         actual = np.where((series.newest[places] == places)[:, None], actual, np.nan)
         distributions = self._distributions(panel, which, places, NODES, min(states, MOST_STATES))
-        return Watched(
+        return ObservedMembers(
             start=start,
             distributions=distributions,
             came=actual,
@@ -436,7 +436,7 @@ class FittedStackedCount:
         """Return the weights (..., nodes, members) from a market's own sums and the mean of the sums of its source."""
         members = len(self.members)
         return simplex_weights(
-            record + COUNT_POOLED * _shared(others, source), np.full(members, 1.0 / members)
+            record + COUNT_POOLED * _source_mean(others, source), np.full(members, 1.0 / members)
         )
 
     def _standing(
@@ -446,7 +446,7 @@ class FittedStackedCount:
         series, members = panel.series[which], len(self.members)
         own = self.record.get(series.key, np.zeros((NODES.size, members, members)))
         past = self.past.get(series.key, np.zeros((NODES.size, COUNT_BINS)))
-        shared = POOLED_PAST * _shared(self.past, series.source)
+        shared = POOLED_PAST * _source_mean(self.past, series.source)
         lost = self.losses.get(series.key, np.zeros((NODES.size, 2)))
         slots = origins + series.first_slot
         standing = self.weigh(own, series.source, self.record)
@@ -475,7 +475,7 @@ class FittedStackedCount:
                     ),
                 )
                 losses[late] = seen.losses(both, first, slots[late], lost)
-        losses += COUNT_POOLED * _shared(self.losses, series.source)
+        losses += COUNT_POOLED * _source_mean(self.losses, series.source)
         return weights, pasts + shared, share_of_mixture(losses)
 
 
@@ -496,7 +496,7 @@ def _source(key: str) -> str:
     return key.partition("@")[2]
 
 
-def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
+def _source_mean(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
     """Return the mean over the markets of a source, over all markets if it has none, or 0 without any."""
     own = [value for key, value in sums.items() if _source(key) == source] or list(sums.values())
     return np.asarray(np.mean(own, axis=0)) if own else 0.0
@@ -696,7 +696,10 @@ def records(
     # Discount sequentially: the result at a slot must not depend on how many scores follow it.
     gap = np.diff(scores.at, prepend=scores.at[:1])  # noqa: PD008
     fade = np.exp2(-gap / half_life)
-    lost, changed = _faded(scores.losses, fade, axis=1), _faded(scores.changes, fade, axis=0)
+    lost, changed = (
+        _discounted_sums(scores.losses, fade, axis=1),
+        _discounted_sums(scores.changes, fade, axis=0),
+    )
     for k in range(losses.shape[2]):
         known = np.searchsorted(scores.at + k + 1, slots, side="right")
         newest = scores.at[np.maximum(known, 1) - 1]  # noqa: PD008
@@ -706,7 +709,7 @@ def records(
     return losses, changes
 
 
-def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
+def _discounted_sums(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
     """Return cumulative sums along an axis, discounted before each addition, with a leading zero."""
     ordered = np.moveaxis(values, axis, 0)
     total = np.zeros((ordered.shape[0] + 1, *ordered.shape[1:]))
@@ -715,7 +718,7 @@ def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(total, 0, axis)
 
 
-def pooled(kept: list[DiscountedLosses]) -> np.ndarray:
+def pool_losses(kept: list[DiscountedLosses]) -> np.ndarray:
     """Return the relative losses of a panel, each market weighted by its price changes; shape of a record's losses."""
     shares = [np.minimum(record.changes, MOST_CHANGES) for record in kept]
     total = np.sum(shares, axis=0)[None, :, None]
@@ -794,7 +797,7 @@ class CombinedPrice:
                 scores = scores_of(own, origins, quantiles)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(own))
                 kept[own.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
-        prior = pooled(list(kept.values())) if kept else _even(len(fitted))
+        prior = pool_losses(list(kept.values())) if kept else _even(len(fitted))
         return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
 
 
@@ -860,7 +863,7 @@ class FittedCombinedPrice:
         mean = quantiles[:, :, 0].copy()
         lively = np.flatnonzero(state.moves[origins])
         if lively.size:
-            quantiles[lively] = self._weighted(panel, which, origins[lively], horizon)
+            quantiles[lively] = self._weights(panel, which, origins[lively], horizon)
             spread = quantiles[lively, :, 0] < quantiles[lively, :, -1]
             mean[lively] = np.where(spread, quantiles[lively].mean(axis=2), mean[lively])
         stale = is_stale(series, age)
@@ -869,7 +872,7 @@ class FittedCombinedPrice:
         )
         return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 
-    def _weighted(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
+    def _weights(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
         series = panel.series[which]
         start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
         slots = np.maximum(origins + series.first_slot, start.slot)

@@ -181,7 +181,7 @@ def _smooth(seen: np.ndarray, per_slot: int, decay: float, parity: int, states: 
     return out
 
 
-def lagged(values: np.ndarray, lag: int) -> np.ndarray:
+def lag_values(values: np.ndarray, lag: int) -> np.ndarray:
     """Return the values ``lag`` slots earlier, NaN where there is none; the first axis is time."""
     out = np.full(values.shape, np.nan)
     if lag < values.shape[0]:
@@ -189,7 +189,7 @@ def lagged(values: np.ndarray, lag: int) -> np.ndarray:
     return out
 
 
-def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
+def smooth_values(values: np.ndarray, half_life: float) -> np.ndarray:
     """Return the exponentially weighted mean of the observed past of each column, NaN before the first value; axis 0 is time."""
     flat = writable(values.reshape(values.shape[0], -1))
     return np.asarray(_mean_so_far(flat, 0.5 ** (1.0 / half_life)).reshape(values.shape))
@@ -296,7 +296,7 @@ def situation_of(
     return Situation(
         series=series, phases=earlier, places=places, steps=steps, states=states, present=present,
         expected=tuple(expected), expect=expect,
-        swing=smoothed(change, in_slots(series, 24.0, 8)),
+        swing=smooth_values(change, in_slots(series, 24.0, 8)),
     )  # fmt: skip
 
 
@@ -437,7 +437,7 @@ def regressors(series: Series) -> np.ndarray:
     last = np.arange(len(series)) * per_slot + per_slot - 1
     lags = min(_LAGS, 4 * per_slot)
     newest = held[np.maximum(last[:, None] - np.arange(lags), 0)]
-    means = np.stack([smoothed(series.values, in_slots(series, h, 2)) for h in (2.0, 6.0, 24.0)], axis=1)
+    means = np.stack([smooth_values(series.values, in_slots(series, h, 2)) for h in (2.0, 6.0, 24.0)], axis=1)
     cap = np.maximum(series.upper, 1.0)[:, None]
     now = newest[:, :1]
     columns = [np.ones_like(now), newest / cap, np.nan_to_num(means) / cap, now == 0, now >= cap]
@@ -492,7 +492,7 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
             groups.setdefault((series.source, series.within.shape[1]), []).append(series)
     found: dict[str, np.ndarray] = {}
     for members in groups.values():
-        sums = [_summed(series, nodes) for series in members]
+        sums = [_mean_equations(series, nodes) for series in members]
         left, right = (np.mean([pair[i] for pair in sums], axis=0) for i in (0, 1))
         start = np.zeros(left.shape[-1])
         start[1] = 1.0
@@ -506,7 +506,7 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
     return Expectations(nodes=nodes, coefficients=found)
 
 
-def _summed(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_equations(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of the normal equations of a series and its phases."""
     parts = [_normal_equations(own, nodes) for own in (series, *phases(series))]
     left, right = (np.mean([part[i] for part in parts], axis=0) for i in (0, 1))

@@ -35,7 +35,7 @@ def distribution_of(least: np.ndarray) -> np.ndarray:
     return np.asarray(-np.diff(bounds, axis=-1))
 
 
-def exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+def exceedance(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Return [value >= n] as 0 or 1, NaN in gaps, shape (*values.shape, thresholds)."""
     known = np.isfinite(values)[..., None]
     return np.where(known, (values[..., None] >= thresholds).astype(float), np.nan)

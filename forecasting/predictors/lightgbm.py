@@ -14,22 +14,22 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mixed, stored
+from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mix_outlooks, stored
 from slackwater.forecasting.predictors.count_members import (
     Expectations,
     Situation,
     expectations,
     in_slots,
-    lagged,
+    lag_values,
     member_distributions,
     situation_of,
-    smoothed,
+    smooth_values,
 )
 from slackwater.forecasting.predictors.distributions import (
     MOST_STATES,
     at_least,
     distribution_of,
-    exceeded,
+    exceedance,
     indicator,
     interpolation,
     outlook_of,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Remembered(Generic[T]):
+class ResultCache(Generic[T]):
     """Cache of the newest ``most`` results of an estimation by content of its inputs; callers must not modify them."""
 
     most: int = 4
@@ -123,14 +123,17 @@ def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.n
     """Return the features known at ``at.places`` for every threshold, shape (places, thresholds, columns), float32."""
     series, places = at.series, at.places
     cap = np.maximum(series.upper, 1.0)
-    above = exceeded(at.present, thresholds)
-    columns = [above, *(lagged(above, lag) for lag in _LAGS)]
-    levels = [at.present, *(lagged(at.present, lag) for lag in _LAGS), *_readings(at)]
-    levels += [smoothed(series.values, in_slots(series, hours, 3)) for hours in (3.0, 12.0, 48.0)]
+    above = exceedance(at.present, thresholds)
+    columns = [above, *(lag_values(above, lag) for lag in _LAGS)]
+    levels = [at.present, *(lag_values(at.present, lag) for lag in _LAGS), *_readings(at)]
+    levels += [smooth_values(series.values, in_slots(series, hours, 3)) for hours in (3.0, 12.0, 48.0)]
     columns += [level[:, None] - thresholds + 0.5 for level in levels]
     columns += [_wide(column, thresholds) for column in _swings(at)]
-    changed = np.abs(above - lagged(above, 1))
-    columns += [_since(changed), *(smoothed(changed, in_slots(series, hours, 8)) for hours in (12.0, 48.0))]
+    changed = np.abs(above - lag_values(above, 1))
+    columns += [
+        _since(changed),
+        *(smooth_values(changed, in_slots(series, hours, 8)) for hours in (12.0, 48.0)),
+    ]
     columns += [
         np.broadcast_to(part, above.shape)
         for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
@@ -158,8 +161,10 @@ def _readings(at: Situation) -> list[np.ndarray]:
 def _swings(at: Situation) -> list[np.ndarray]:
     """Return the mean absolute change over one, two and four slots, each averaged over four hours and over a day."""
     values = at.series.values
-    changes = [np.abs(values - lagged(values, lag)) for lag in (1, 2, 4)]
-    return [smoothed(change, in_slots(at.series, hours, 4)) for change in changes for hours in (4.0, 24.0)]
+    changes = [np.abs(values - lag_values(values, lag)) for lag in (1, 2, 4)]
+    return [
+        smooth_values(change, in_slots(at.series, hours, 4)) for change in changes for hours in (4.0, 24.0)
+    ]
 
 
 def _since(changed: np.ndarray) -> np.ndarray:
@@ -176,11 +181,11 @@ def _peer_columns(
     shape = (len(at.series), thresholds.size)
     if peers.shape[1] == 0:
         return [np.full(shape, np.nan)] * 2
-    above = exceeded(peers * cap[:, None], thresholds - 1e-9)
+    above = exceedance(peers * cap[:, None], thresholds - 1e-9)
     seen = ~np.isnan(above)
     count = seen.sum(axis=1)
     share = np.where(seen, above, 0.0).sum(axis=1) / np.where(count > 0, count, np.nan)
-    return [share, share - smoothed(share, in_slots(at.series, 24.0, 8))]
+    return [share, share - smooth_values(share, in_slots(at.series, 24.0, 8))]
 
 
 def hour_of_day(series: Series) -> np.ndarray:
@@ -225,11 +230,11 @@ class CountTrees:
 
     def loaded(self) -> tuple[lightgbm.Booster, ...]:
         """Return the parsed boosters, cached across calls."""
-        return _loaded(self.boosters)
+        return _load_boosters(self.boosters)
 
 
 @lru_cache(maxsize=16)
-def _loaded(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
+def _load_boosters(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
     return tuple(lightgbm.Booster(model_str=text) for text in texts)
 
 
@@ -261,7 +266,7 @@ class _Lessons:
 
 
 #: Cache shared by the count mixture and the predictor `lightgbm`, which use the same trees.
-_TREES: Remembered[CountTrees] = Remembered()
+_TREES: ResultCache[CountTrees] = ResultCache()
 
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
@@ -318,7 +323,7 @@ def _lessons(
     start = np.take_along_axis(start_odds(at, thresholds), wide, axis=2)
     target = places[:, None] + COUNT_STEPS
     actual = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
-    hit = np.take_along_axis(exceeded(actual, thresholds), wide, axis=2)
+    hit = np.take_along_axis(exceedance(actual, thresholds), wide, axis=2)
     steps = COUNT_STEPS.size
 
     def flat(table: np.ndarray) -> np.ndarray:
@@ -666,7 +671,7 @@ def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
 
 
 #: Cache shared by the price mixture and the predictor `lightgbm`, which use the same trees.
-_FITTED: Remembered[FittedBoostedPrice] = Remembered()
+_FITTED: ResultCache[FittedBoostedPrice] = ResultCache()
 
 
 # ---
@@ -709,10 +714,10 @@ class FittedBoostedCount:
             at = situation_of(series, series.newest[part], steps, states, self.expected.of)
             return trees_distributions(self.trees.loaded(), at, peers_of(panel, which))
 
-        return answered(distributions, series, origins, horizon, end=self.end, why=why)
+        return outlook_or_last_value(distributions, series, origins, horizon, end=self.end, why=why)
 
 
-def answered(
+def outlook_or_last_value(
     distributions: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
     series: Series,
     origins: np.ndarray,
@@ -746,7 +751,7 @@ def answered(
         for what, large, own in zip(texts, many, simpler.reasons, strict=True)
     )
     simpler = replace(with_distribution(simpler, distribution.shape[2]), reasons=reasons)
-    given = mixed(own, simpler, many | stale)
+    given = mix_outlooks(own, simpler, many | stale)
     return replace(given, distribution=None) if many.any() else given
 
 

@@ -20,7 +20,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
-    mixed,
+    mix_outlooks,
     stored,
 )
 from slackwater.forecasting.predictors.distributions import MOST_STATES, outlook_of
@@ -108,7 +108,7 @@ class FittedMarkovChain:
             for n, new, why in zip(last, strange, simpler.reasons, strict=True)
         )
         given = Outlook(quantiles=simpler.quantiles, mean=simpler.mean, reasons=labels)
-        return mixed(own, given, stale | strange)
+        return mix_outlooks(own, given, stale | strange)
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
         distributions = self.distributions(series, origins, horizon, age)
@@ -125,7 +125,7 @@ class FittedMarkovChain:
             if slot in where:
                 matrix = self._matrix(counts)
                 for i in where[slot]:
-                    out[i] = _spread(matrix, start[i], int(age[i]), horizon)
+                    out[i] = _distributions_ahead(matrix, start[i], int(age[i]), horizon)
         return out
 
 
@@ -162,7 +162,7 @@ def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> 
     return out
 
 
-def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
+def _distributions_ahead(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
     """Return the distributions age+1..age+horizon steps after ``start``, shape (horizon, states)."""
     distribution = np.zeros(matrix.shape[0])
     distribution[start] = 1.0

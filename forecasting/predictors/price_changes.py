@@ -123,7 +123,7 @@ def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.nda
             (at["high_week"] - at["low_week"]) / unit,
             here - np.log(series.on_demand_usd),
             *(_rate(state, origins, width) for width in (quarter, day, week)),
-            _moved(state.level[begin:], day)[origins - begin] / unit,
+            _mean_change(state.level[begin:], day)[origins - begin] / unit,
         ]  # fmt: skip
     return np.stack([np.where(np.isfinite(column), column, np.nan) for column in columns], axis=1)
 
@@ -147,7 +147,7 @@ def _rate(state: PriceState, origins: np.ndarray, width: int) -> np.ndarray:
     return np.asarray((state.count[origins] - state.count[before]) / np.maximum(origins - before, 1))
 
 
-def _moved(level: np.ndarray, width: int) -> np.ndarray:
+def _mean_change(level: np.ndarray, width: int) -> np.ndarray:
     """Return the mean absolute change over ``width`` / 4 slots within the newest ``width`` slots, shape (slots,)."""
     lag = max(1, width // 4)
     far = np.full(level.shape[0], np.nan)

@@ -12,7 +12,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
-    mixed,
+    mix_outlooks,
     stored,
 )
 from slackwater.forecasting.predictors.distributions import (
@@ -100,7 +100,7 @@ class FittedSeasonalNaive:
             mean=np.where(missing, simpler.mean, point),
             reasons=tuple(f"{a}; {b}" if b else a for a, b in zip(labels, simpler.reasons, strict=True)),
         )
-        return mixed(own, patched, lost)
+        return mix_outlooks(own, patched, lost)
 
 
 def seasonal_naive() -> ByVariable:

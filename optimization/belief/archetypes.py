@@ -111,7 +111,7 @@ def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archet
     )
 
 
-def _shipped(minutes: float) -> int:
+def _shipped_length(minutes: float) -> int:
     """Return the longest slot length that is shipped and not longer, else the shortest."""
     return max((step for step in STEPS if step <= minutes), default=STEPS[0])
 
@@ -122,7 +122,7 @@ def _transition_counts(
     """Return by series the numbers of transitions (AGES, 3, 3) for the shipped request nearest in ratio."""
     chosen: dict[tuple[str, ...], _Row] = {}
     for row in _rows():
-        if row.step != _shipped(minutes) or row.series[-1] in without or not row.counted.any():
+        if row.step != _shipped_length(minutes) or row.series[-1] in without or not row.counted.any():
             continue
         known = chosen.get(row.series)
         if known is None or _distance(row.request, request) < _distance(known.request, request):
@@ -137,7 +137,7 @@ def _chains(counted: np.ndarray, weight: np.ndarray, minutes: float) -> np.ndarr
     pooled /= pooled.sum(axis=-1, keepdims=True)
     chain = counted + TOWARD_POOLED * pooled
     chain /= chain.sum(axis=-1, keepdims=True)
-    return _longer(chain, minutes / _shipped(minutes))
+    return _longer(chain, minutes / _shipped_length(minutes))
 
 
 def _distance(n: int, request: int) -> float:

@@ -28,9 +28,9 @@ from slackwater.optimization.moving.world_tables import WorldTables
 from slackwater.optimization.policies.contract import Policy, forgetting_of
 from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
-from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, Undecided, decide
+from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, UndecidedJob, decide
 from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.replay.run import catch_up, checked
+from slackwater.optimization.replay.run import catch_up, check_allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import why_raised
 
@@ -117,7 +117,7 @@ def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shar
     unused. Groups of jobs without common markets, directly or through other jobs, are independent.
     """
     claims, prices = [job.wish for job in contenders], dict[str, float]()
-    for group in connected([set(job.markets) for job in contenders]):
+    for group in connected_groups([set(job.markets) for job in contenders]):
         own = sorted((contenders[j] for j in group), key=lambda job: (job.slack, job.job))
         if short_of([(job.wish.market, job.wish.spot) for job in own], there):
             shared, paid = _share_among(own, there)
@@ -128,7 +128,7 @@ def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shar
     return Shares(claims=tuple(claims), prices=prices)
 
 
-def connected(sets: Sequence[AbstractSet[Any]]) -> list[list[int]]:
+def connected_groups(sets: Sequence[AbstractSet[Any]]) -> list[list[int]]:
     """Return the groups of indices of sets with common elements, directly or through others; an empty set is alone."""
     first: dict[Any, int] = {}
     group = list(range(len(sets)))
@@ -211,9 +211,9 @@ def at_prices(
         if own:
             tables = _worths(own, market, count + 1)
             prices[market] = float(tables[-1][-1] - tables[-1][-2])
-            for j, claim in zip(group, _traced(own, market, tables, count), strict=True):
+            for j, claim in zip(group, _trace_claims(own, market, tables, count), strict=True):
                 taken[j] = claim
-    return _filled(contenders, taken, there), prices
+    return _fill_remaining(contenders, taken, there), prices
 
 
 def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:
@@ -234,7 +234,9 @@ def _with(table: np.ndarray, job: Contender, market: str) -> np.ndarray:
     return best
 
 
-def _traced(own: Sequence[Contender], market: str, tables: Sequence[np.ndarray], count: int) -> list[Claim]:
+def _trace_claims(
+    own: Sequence[Contender], market: str, tables: Sequence[np.ndarray], count: int
+) -> list[Claim]:
     """Return the claims of highest value on ``count`` instances, job by job."""
     found: list[Claim] = []
     for job, table in zip(reversed(own), reversed(tables[:-1]), strict=True):
@@ -245,7 +247,9 @@ def _traced(own: Sequence[Contender], market: str, tables: Sequence[np.ndarray],
     return found[::-1]
 
 
-def _filled(contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapping[str, int]) -> list[Claim]:
+def _fill_remaining(
+    contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapping[str, int]
+) -> list[Claim]:
     """Give remaining instances to jobs that gain from them, in their order, until none does."""
     left, found = dict(there), list(taken)
     for claim in found:
@@ -302,7 +306,7 @@ def claims_of(entry: Entry, decision: Decision) -> Contender:
         held = decision.allocation
         if cap < spot:
             capped = seen.left(cap)
-            held = checked(policy.decide(state, capped)[0], capped, policy.name)
+            held = check_allocation(policy.decide(state, capped)[0], capped, policy.name)
         rest = work_left(view) - slot_gain(view, held.total)
         found.append(Claim(market if held.spot else None, held.spot, tables.worth(view, held, rest)))
     return contender(decision.job, slack, (market, spot), found)
@@ -380,7 +384,7 @@ class Trajectory:
 
 
 #: Result of a job in a slot; None if it has finished its work or its place is unknown.
-Made = Decision | Undecided | None
+Made = Decision | UndecidedJob | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,17 +403,17 @@ class Entry:
 
 def decide_one(
     entry: Entry, effort: Effort, *, left: tuple[int, ...] | None = None, taken: tuple[int, ...] | None = None
-) -> Decision | Undecided:
+) -> Decision | UndecidedJob:
     """Decide a job on the spot that others leave in each market (None: all), and take in later slots (``taken``)."""
     try:
         return decide(entry.live, entry.policy, effort, left=left, taken=taken)
     except RAISED as error:
-        return _undecided(entry.live, error)
+        return _undecided_job(entry.live, error)
 
 
 def decide_among(
     entry: Entry, effort: Effort, *, taken: tuple[int, ...] | None = None
-) -> tuple[Decision, Contender] | tuple[Undecided, None]:
+) -> tuple[Decision, Contender] | tuple[UndecidedJob, None]:
     """Return the decision of a job alone in the slot, and its claims; ``taken`` as in `decide_one`."""
     try:
         if entry.by_tables:
@@ -420,7 +424,7 @@ def decide_among(
         decision = decide(entry.live, entry.policy, effort)
         return decision, claims_of(entry, decision)
     except RAISED as error:
-        return _undecided(entry.live, error), None
+        return _undecided_job(entry.live, error), None
 
 
 def need_of(entry: Entry) -> Need:
@@ -451,8 +455,8 @@ def need_of(entry: Entry) -> Need:
     )
 
 
-def _undecided(live: LiveJob, error: Exception) -> Undecided:
-    return Undecided(job=live.run.name, slot=live.slot, why=why_raised(error))
+def _undecided_job(live: LiveJob, error: Exception) -> UndecidedJob:
+    return UndecidedJob(job=live.run.name, slot=live.slot, why=why_raised(error))
 
 
 class _Run:
@@ -543,7 +547,7 @@ def _sharing(trajectories: Sequence[Trajectory], promised: Promised) -> list[lis
     ]
     return [
         group
-        for group in connected(where)
+        for group in connected_groups(where)
         if len(group) > 1 or any(promised.get(place, 0) for place in where[group[0]])
     ]
 
@@ -597,7 +601,7 @@ def _taken_later(entries: Sequence[Entry], there: Mapping[str, int]) -> list[tup
     """Return the use of each job's markets by others in later slots; None for jobs that stay, and for a job alone."""
     if len(entries) < 2 or not any(entry.by_tables for entry in entries):
         return [None] * len(entries)
-    later = taken_later([_needed(entry) for entry in entries], there)
+    later = taken_later([_need_or_empty(entry) for entry in entries], there)
     return [
         tuple(
             _taken_of_request(entry, m, taken[market], there[market])
@@ -621,12 +625,12 @@ def _taken_of_request(entry: Entry, m: int, taken: int, there: int) -> int:
     return max(0, taken - max(0, there - entry.live.job.runs[m].n_max))
 
 
-def _needed(entry: Entry) -> Need:
+def _need_or_empty(entry: Entry) -> Need:
     """Return `need_of`, or an empty need if the job raises: its decision then reports the error."""
     try:
         return need_of(entry)
     except RAISED as error:
-        return Need(job=_undecided(entry.live, error).job, slack=0, slots=1, markets=())
+        return Need(job=_undecided_job(entry.live, error).job, slack=0, slots=1, markets=())
 
 
 def _sharing_reason(

@@ -27,7 +27,7 @@ from slackwater.warehouse.errors import JobError
 TOLERANCE = 1e-9
 
 
-def needed(workload: float) -> float:
+def work_needed(workload: float) -> float:
     """Return the progress, in work units, at which a workload counts as done.
 
     >>> needed(100.0) < 100.0
@@ -36,9 +36,9 @@ def needed(workload: float) -> float:
     return workload * (1.0 - TOLERANCE)
 
 
-def finished(done: float, workload: float) -> bool:
+def is_finished(done: float, workload: float) -> bool:
     """Return whether ``done`` work units finish the job: z >= L, up to `TOLERANCE` (M2.4)."""
-    return done >= needed(workload)
+    return done >= work_needed(workload)
 
 
 # ---
@@ -311,7 +311,7 @@ def on_demand_to_go(
     """
     sizes, gain = _work_by_size(job, slot_hours)
     best = ending(
-        sizes, gain, job.restart, job.worth, on_demand_usd * slot_hours, slot, needed(job.workload) - done,
+        sizes, gain, job.restart, job.worth, on_demand_usd * slot_hours, slot, work_needed(job.workload) - done,
         n_previous,
     )  # fmt: skip
     return ToGo(value_usd=best.usd, n=sizes[best.size], slots=best.slots)
@@ -330,7 +330,7 @@ ROUNDING_USD = 1e-6  # Tolerance for rounding errors when a cost is compared wit
 
 def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, slot_hours: float) -> float:
     """Return the least cost in USD of finishing on a constant on-demand size within ``left`` slots, else at all."""
-    rest = needed(job.workload) - progress.done
+    rest = work_needed(job.workload) - progress.done
     if rest <= 0:
         return 0.0
     sizes, gain = _work_by_size(job, slot_hours)
@@ -365,7 +365,7 @@ MOST_TRIED = 1024  # Largest number of instances tried when looking for a size t
 
 def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
     """Return why a job cannot finish by its deadline from its state at a slot; None if on-demand alone still can."""
-    rest, left = needed(job.workload) - progress.done, job.deadline_slots - slot
+    rest, left = work_needed(job.workload) - progress.done, job.deadline_slots - slot
     sizes, gain = _work_by_size(job, slot_hours)
     if rest <= 0:
         return None
@@ -405,7 +405,7 @@ def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
     """Return the slots by which the fastest on-demand size misses gamma d, where the value is 0; 0 if none (M2.7)."""
     sizes, gain = _work_by_size(job, slot_hours)
-    rest = needed(job.workload)
+    rest = work_needed(job.workload)
     fastest = min(
         slots_needed(rest, after_growing(job.restart, n) * g, g)
         for n, g in zip(sizes[1:], gain[1:], strict=True)

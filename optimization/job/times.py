@@ -48,10 +48,10 @@ def stated_times(
 
     A positive ``checkpoint.overhead_minutes`` is the restart of a job without ``restart_minutes``.
     """
-    return tuple(_stated(request, provider, key, measured or {}) for key in TIME_KEYS)
+    return tuple(_stated_time(request, provider, key, measured or {}) for key in TIME_KEYS)
 
 
-def _stated(request: JobRequest, provider: str, key: str, measured: Mapping[str, float]) -> StatedTime:
+def _stated_time(request: JobRequest, provider: str, key: str, measured: Mapping[str, float]) -> StatedTime:
     given = getattr(request, key)
     if key in measured:
         return StatedTime(key=key, value=measured[key], origin=MEASURED, source="reports")
@@ -61,7 +61,7 @@ def _stated(request: JobRequest, provider: str, key: str, measured: Mapping[str,
     if key == "restart_minutes" and overhead > 0.0:
         source = "checkpoint.overhead_minutes"
         return StatedTime(key=key, value=overhead, origin=GIVEN, source=source)
-    assumed, other = _assumed(provider)
+    assumed, other = _assumed_times(provider)
     table = assumed if key in assumed else other
     return StatedTime(
         key=key,
@@ -71,7 +71,7 @@ def _stated(request: JobRequest, provider: str, key: str, measured: Mapping[str,
     )
 
 
-def _assumed(provider: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _assumed_times(provider: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the assumptions for a provider, and those that hold where it has none."""
     known = read_data("slackwater.optimization", "instance_times")
     return known.get(provider, {}), known["other"]
@@ -82,7 +82,7 @@ def instance_times(
 ) -> InstanceTimes:
     """Return the times of a job's instances at a provider in seconds."""
     found = {time.key: time.value for time in stated_times(request, provider, measured)}
-    assumed, other = _assumed(provider)
+    assumed, other = _assumed_times(provider)
     return InstanceTimes(
         boot=found["boot_minutes"] * 60.0,
         restart=found["restart_minutes"] * 60.0,

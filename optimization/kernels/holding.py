@@ -32,7 +32,7 @@ TIE = 1e-7
 WAIT_GAIN = 0.01
 
 
-class Held(NamedTuple):
+class HeldJob(NamedTuple):
     """A job and its market as the kernels read them; money in USD per slot, work in work units, times in slots.
 
     ``sizes`` (M,) ascend from 0, ``gain`` (M,) is their work in a slot. ``available`` (S,) and
@@ -71,7 +71,7 @@ class Held(NamedTuple):
 
 
 @part
-def idle_limit(game: Held, left: float) -> float:
+def idle_limit(game: HeldJob, left: float) -> float:
     """Return the most saved work left with which nothing may run on demand with ``left`` slots to go (M12.7)."""
     if not game.guarded:
         return np.inf
@@ -160,7 +160,7 @@ class OnDemandRun(NamedTuple):
 
 
 @part
-def to_the_end(game: Held, n: int, lost: float) -> OnDemandRun:
+def to_the_end(game: HeldJob, n: int, lost: float) -> OnDemandRun:
     """Return size ``n`` of the grid on demand to the end after ``lost`` slots."""
     return OnDemandRun(game.sizes[n] * game.on_demand, float(game.gain[n]), lost)
 
@@ -185,7 +185,7 @@ def raise_row(out: np.ndarray, i: int, rows: np.ndarray, k: int, low: int, high:
 
 
 @part
-def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray) -> None:
+def last_values(game: HeldJob, low: int, high: int, beyond: float, out: np.ndarray) -> None:
     """Write the values at the deadline, (S, K, holdings, points): of a late ending on demand where nothing is guarded."""
     limit = late_limit(game.value) - game.value.deadline
     for h in range(low, high):
@@ -204,7 +204,7 @@ def last_values(game: Held, low: int, high: int, beyond: float, out: np.ndarray)
 
 @part
 def start_values(
-    game: Held,
+    game: HeldJob,
     left: float,
     low: int,
     high: int,
@@ -239,7 +239,7 @@ def start_values(
 
 
 @part
-def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) -> None:
+def end_values(game: HeldJob, left: float, low: int, high: int, out: np.ndarray) -> None:
     """Compute ``out[0, low:high]``, the values of new on-demand instances to the end; only a guarded job is certain to have it."""
     out[0, low:high] = NEVER
     for n in range(1, game.sizes.size if game.guarded else 1):
@@ -249,7 +249,7 @@ def end_values(game: Held, left: float, low: int, high: int, out: np.ndarray) ->
 
 @part
 def before_choice(
-    game: Held, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
+    game: HeldJob, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
 ) -> None:
     """Compute the values at the start of a slot, ``now`` (S, K, holdings, points), from ``after``, those after its choice.
 
@@ -307,7 +307,7 @@ def before_choice(
 
 
 @part
-def remaining_size(game: Held, n: int, s: int, then: int) -> int:
+def remaining_size(game: HeldJob, n: int, s: int, then: int) -> int:
     """Return the size in the grid that is left of the spot-first size ``n`` when the count goes from state ``s`` to ``then``.
 
     Negative: other instances are left than a spot-first size would have, as more spot came.
@@ -322,7 +322,7 @@ def remaining_size(game: Held, n: int, s: int, then: int) -> int:
 
 @fast_part
 def before_reading(
-    game: Held, chain: np.ndarray, low: int, high: int, now: np.ndarray, lost: np.ndarray, out: np.ndarray
+    game: HeldJob, chain: np.ndarray, low: int, high: int, now: np.ndarray, lost: np.ndarray, out: np.ndarray
 ) -> None:
     """Compute the values ``out`` after a choice, before the next reading's count, from those ``now`` after it.
 
@@ -367,7 +367,7 @@ def over_prices(chain: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
 
 
 @kernel
-def induct_held(game: Held, keep: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def induct_held(game: HeldJob, keep: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return expected values after the choice of each of the first ``keep`` slots, shape (keep, S, K, holdings, points).
 
     ``low`` and ``high``, shapes (T + 1,), bound the points that matter at the start of each slot and
@@ -440,9 +440,9 @@ class HeldStates(NamedTuple):
 
 
 class SlotTerms(NamedTuple):
-    """Terms of `Held` for the choice in one slot: numbers only, since a call with arrays counts their references.
+    """Terms of `HeldJob` for the choice in one slot: numbers only, since a call with arrays counts their references.
 
-    ``idle`` is `idle_limit`, ``usd`` the value of a finish; the others as in `Held`.
+    ``idle`` is `idle_limit`, ``usd`` the value of a finish; the others as in `HeldJob`.
     """
 
     usd: float
@@ -457,7 +457,7 @@ class SlotTerms(NamedTuple):
 
 
 @part
-def slot_terms(game: Held, left: float) -> SlotTerms:
+def slot_terms(game: HeldJob, left: float) -> SlotTerms:
     """Return the terms of a choice with ``left`` slots to go."""
     return SlotTerms(
         float(game.value.usd),
@@ -473,7 +473,7 @@ def slot_terms(game: Held, left: float) -> SlotTerms:
 
 
 class Target(NamedTuple):
-    """A target in numbers: instances, their work in a slot, `most_left`, and ``fresh`` and ``restart`` of `Held` for them."""
+    """A target in numbers: instances, their work in a slot, `most_left`, and ``fresh`` and ``restart`` of `HeldJob` for them."""
 
     on_demand: int
     spot: int
@@ -550,7 +550,7 @@ def best_target(
 
     Choices are the present instances, every allowed size spot first or on demand, and nothing,
     which must be better by `WAIT_GAIN`. Ties: the present instances, then the least size. A value
-    of minus infinity is not allowed. ``fresh`` and ``restart`` are those of `Held`.
+    of minus infinity is not allowed. ``fresh`` and ``restart`` are those of `HeldJob`.
 
     One loop with the look-up in it: a call with arrays counts their references.
     """
@@ -598,7 +598,7 @@ def best_target(
 
 @kernel
 def chosen_targets(
-    game: Held, columns: np.ndarray, choices: Choices, at: HeldStates
+    game: HeldJob, columns: np.ndarray, choices: Choices, at: HeldStates
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `best_target` on many paths in a slot, shapes (paths,); ``columns`` has shape (S, K, holdings, points)."""
     chosen = np.empty((2, at.rest.size), np.int64)

@@ -153,7 +153,7 @@ TOGETHER = 16
 
 
 @fast_part
-def shifted(
+def write_shifted(
     rows: np.ndarray,
     cells: tuple[int, int],
     row: Row,
@@ -190,7 +190,7 @@ def shifted(
 
 
 @fast_part
-def weighed(
+def raise_to_best(
     rows: np.ndarray,
     cells: tuple[int, int],
     row: Row,
@@ -200,7 +200,7 @@ def weighed(
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Raise a row of ``now`` to ``best`` (cells, points), and ``best`` to the row of ``rows`` shifted as by `shifted`.
+    """Raise a row of ``now`` to ``best`` (cells, points), and ``best`` to the row of ``rows`` shifted as by `write_shifted`.
 
     The loops of the four ranges are repeated from there, since writing and rereading a row would
     take half as long again.
@@ -285,11 +285,11 @@ def before_slot(
         cells = (begin, min(count, begin + TOGETHER))
         best[:] = NEVER
         for j in range(sizes):
-            shifted(after, cells, Row(j, j, j), shifts, ends, costs, now, begin)
-            weighed(after, cells, Row(j, sizes + j, j), shifts, ends, costs, best, now)
+            write_shifted(after, cells, Row(j, j, j), shifts, ends, costs, now, begin)
+            raise_to_best(after, cells, Row(j, sizes + j, j), shifts, ends, costs, best, now)
         best[:] = NEVER
         for j in range(sizes - 1, -1, -1):
-            weighed(after, cells, Row(j, 2 * sizes + j, j), shifts, ends, costs, best, now)
+            raise_to_best(after, cells, Row(j, 2 * sizes + j, j), shifts, ends, costs, best, now)
             if first == 0:
                 for c in range(begin, cells[1]):
                     now[c, j, 0] = ends.now
@@ -345,7 +345,7 @@ def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
 
 
 @fast_part
-def expected(
+def expected_before(
     chain: np.ndarray, price_chain: np.ndarray, now: np.ndarray, spare: np.ndarray, out: np.ndarray
 ) -> None:
     """Compute values ``out`` (S, K, M, points) before the transitions of count and price from those after them, ``now``.
@@ -408,7 +408,7 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
         after = now
         if i < slots - 1:
             after = two[: now.size].reshape(now.shape)
-            expected(game.chain[i], game.price_chain[i], now, spare, after)
+            expected_before(game.chain[i], game.price_chain[i], now, spare, after)
         if i < keep:
             fill(after, low[i + 1], kept[i])
         if i == 0:

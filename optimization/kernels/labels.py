@@ -181,7 +181,7 @@ def best_of(terms: HorizonProgram, p: int) -> float:
 
 
 @part
-def merged(a: Segments, b: Segments) -> Segments:
+def merge_segments(a: Segments, b: Segments) -> Segments:
     """Return the segments of two functions merged by ascending slope, which is their infimal convolution."""
     slope, length = np.empty(a.slope.size + b.slope.size), np.empty(a.slope.size + b.slope.size)
     i = k = 0
@@ -236,7 +236,7 @@ def least_loss(terms: HorizonProgram, cost: np.ndarray, rest: float) -> Curves:
     corners = np.empty(w + 1, np.int64)
     for i in range(w, -1, -1):
         if i < w:
-            segments = merged(segments, lower_hull(terms.gain, cost[i], order))
+            segments = merge_segments(segments, lower_hull(terms.gain, cost[i], order))
         corners[i] = segments.slope.size + 1
         work[i, 0] = loss[i, 0] = slope[i, 0] = 0.0
         for k in range(segments.slope.size):
@@ -315,7 +315,7 @@ LARGE, NARROW = 4096, 0.25
 PROVED, BEST_FOUND, NOTHING_TO_DO, UNSOUND = 0, 1, 2, 3
 
 
-class Solved(NamedTuple):
+class Solution(NamedTuple):
     """Result of `solve`: ``held`` (w, 2) on-demand and spot instances, their cost in USD and progress in work units.
 
     ``worth`` is W minus the cost, ``bound`` an upper bound on it for all plans; ``state`` is the
@@ -591,7 +591,7 @@ def write_front(
 
 
 @part
-def thinned(
+def thin_front(
     terms: HorizonProgram, curves: Curves, step: Step, out: Layer, parent: np.ndarray, end: int, width: int
 ) -> int:
     """Reduce a front that ends at ``end`` to the ``width`` labels with the highest optimistic value; returns its new end."""
@@ -640,7 +640,7 @@ def with_ties(cost: np.ndarray) -> np.ndarray:
 
 
 @part
-def settled(
+def write_allocations(
     terms: HorizonProgram,
     cost: np.ndarray,
     price: np.ndarray,
@@ -712,7 +712,7 @@ def search(
                 retrace(trail, come + found, chosen, i, zero)
                 chosen[i] = j
             if 0 < width < end - step.end:
-                end = thinned(terms, curves, step, then, trail.parent, end, width)
+                end = thin_front(terms, curves, step, then, trail.parent, end, width)
             bounds[j + 1], trail.first[i, j + 1] = end, first + end
             if i > 0:
                 spare = longer(spare, smaller + before[j + 1] - before[j])
@@ -734,7 +734,7 @@ def search(
 
 
 @kernel
-def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit: int) -> Solved:
+def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit: int) -> Solution:
     """Return the best plan of a program; if it needs more than ``limit`` labels, the best found by then.
 
     Under the target rule the line is lowered to the maximal progress if the target is out of reach
@@ -745,12 +745,12 @@ def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit
     held[:], chosen[:] = 0, 0
     for i in range(w):
         if not (0.0 <= price[i] < np.inf and available[i] >= 0):
-            return Solved(UNSOUND, held, 0.0, terms.done, 0.0, 0.0)
+            return Solution(UNSOUND, held, 0.0, terms.done, 0.0, 0.0)
     line = terms.line
     if terms.rule == TARGET:
         line = min(line, furthest(terms, w, chosen) - terms.slack)
     if terms.done >= line:
-        return Solved(NOTHING_TO_DO, held, 0.0, terms.done, terms.finish_usd, terms.finish_usd)
+        return Solution(NOTHING_TO_DO, held, 0.0, terms.done, terms.finish_usd, terms.finish_usd)
     usd = slot_costs(terms, price, available)
     cost = with_ties(usd)
     curves = least_loss(terms, cost, line - terms.done)
@@ -773,11 +773,11 @@ def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit
         proved = search(terms, cost, curves, line, chosen, best, floor, 0, limit)
     if not proved and known[0] > best[0]:
         chosen, best = good, known
-    paid, reached = settled(terms, usd, price, available, chosen, held)
+    paid, reached = write_allocations(terms, usd, price, available, chosen, held)
     worth = walk(terms, line, usd, chosen)
     if proved:
-        return Solved(PROVED, held, paid, reached, worth, worth)
+        return Solution(PROVED, held, paid, reached, worth, worth)
     bound = max(best[0], optimistic_at(terms, curves, m - m, line - terms.done))
     for k in range(w):
         bound += 2.0 * TIE * usd[k, m - 1]
-    return Solved(BEST_FOUND, held, paid, reached, worth, max(bound, worth))
+    return Solution(BEST_FOUND, held, paid, reached, worth, max(bound, worth))

@@ -15,11 +15,11 @@ from numba.typed import List
 from slackwater.optimization.kernels.compiling import kernel
 
 
-def listed(items: Sequence[Any]) -> List:
+def typed_list(items: Sequence[Any]) -> List:
     """Return the items, at least one and all of the same type, as a typed list."""
     made: List = _begun(items[0])
     for item in items[1:]:
-        _appended(made, item)
+        _append(made, item)
     return made
 
 
@@ -31,5 +31,5 @@ def _begun(first: Any) -> List:
 
 
 @kernel
-def _appended(made: List, item: Any) -> None:
+def _append(made: List, item: Any) -> None:
     made.append(item)

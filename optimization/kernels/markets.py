@@ -15,7 +15,7 @@ from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
     TIE,
     WAIT_GAIN,
-    Held,
+    HeldJob,
     HeldState,
     SlotTerms,
     Target,
@@ -43,8 +43,8 @@ from slackwater.optimization.kernels.rules import late_limit, move_usd, usable_s
 class Market(NamedTuple):
     """A market of a job: ``game`` of a job already there, ``moved`` of a job that moves there."""
 
-    game: Held
-    moved: Held
+    game: HeldJob
+    moved: HeldJob
     choices: Choices
 
 
@@ -267,7 +267,7 @@ def no_starts(choices: Choices) -> Starts:
 
 @part
 def fill_starts(
-    game: SlotTerms, own: Held, choices: Choices, at: HeldState, moved: int, u: int, out: Starts
+    game: SlotTerms, own: HeldJob, choices: Choices, at: HeldState, moved: int, u: int, out: Starts
 ) -> None:
     """Compute the targets with ``u`` usable spot instances: every size spot first, and on demand."""
     sizes, c, on_demand_rows = choices.sizes, 0, own.sizes.size - 1

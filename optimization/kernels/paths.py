@@ -29,7 +29,7 @@ from slackwater.optimization.kernels.world import (
     change_target,
     is_safe,
     pass_time,
-    requested,
+    requested_instances,
     safe_target,
 )
 
@@ -52,7 +52,7 @@ def show_instances(state: State, markets: Markets, shown: np.ndarray, p: int) ->
     """Write to ``shown[p]`` the instances of each kind, the seconds until all work, and the work that a loss would leave."""
     amounts, up, here = state.amounts, -math.inf, state.counts[HERE]
     for kind in range(2):
-        shown[p, kind] = requested(state, kind)
+        shown[p, kind] = requested_instances(state, kind)
         for b in range(state.counts[BATCHES + kind]):
             if state.batches[kind, b, SIZE] > 0.0:
                 up = max(up, state.batches[kind, b, UP])

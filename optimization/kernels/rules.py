@@ -4,7 +4,7 @@ Plain Python that numba compiles too (`compiling.kernel`): replays, policies and
 they stand, the twin and the induction call them compiled. There is no other statement of these rules in
 the product but the audit, which recomputes a plan on purpose by itself.
 
-Work has a single tolerance: a job is finished at `slackwater.optimization.job.definition.needed` of its
+Work has a single tolerance: a job is finished at `slackwater.optimization.job.definition.work_needed` of its
 workload, the line, which is a `slackwater.optimization.job.definition.TOLERANCE` of the workload below it.
 Callers that need the slots for the remaining work measure it to the line; no other amount is
 rounded.

@@ -86,7 +86,7 @@ Target = tuple[int, int, int]
 
 
 @part
-def requested(state: State, kind: int) -> int:
+def requested_instances(state: State, kind: int) -> int:
     """Return the instances of a kind that are held or requested and not yet granted."""
     total = 0.0
     for b in range(state.counts[BATCHES + kind]):
@@ -130,7 +130,7 @@ def grant(state: State, markets: Markets, kind: int) -> None:
     wanted = counts[TARGET + kind]
     if kind == SPOT:
         wanted = min(wanted, counts[AVAILABLE])
-    lacking = wanted - requested(state, kind)
+    lacking = wanted - requested_instances(state, kind)
     if lacking <= 0:
         return
     b, terms = counts[BATCHES + kind], markets.terms[counts[HERE]]
@@ -195,13 +195,13 @@ def form(state: State, markets: Markets, lost: bool) -> None:
 
 
 @part
-def read(state: State, markets: Markets) -> None:
+def apply_reading(state: State, markets: Markets) -> None:
     """Apply the next reading: losses, newest instances first, then grants."""
     counts = state.counts
     counts[AVAILABLE] = int(markets.readings[COUNT, counts[READING]])
     state.amounts[PRICE] = markets.readings[USD, counts[READING]]
     counts[READING] += 1
-    over = requested(state, SPOT) - counts[AVAILABLE]
+    over = requested_instances(state, SPOT) - counts[AVAILABLE]
     if over > 0:
         counts[LOST] += over
         if drop(state, SPOT, over):
@@ -270,7 +270,7 @@ def pass_time(state: State, markets: Markets, until: float) -> None:
             return
         end = markets.first[counts[HERE] + 1]
         while counts[READING] < end and markets.readings[TIME, counts[READING]] <= amounts[NOW]:
-            read(state, markets)
+            apply_reading(state, markets)
         if join(state):
             form(state, markets, False)
         if amounts[NOW] >= until:
@@ -283,7 +283,7 @@ def leave(state: State, markets: Markets, market: int) -> None:
     amounts, counts = state.amounts, state.counts
     changed = False
     for kind in range(2):
-        changed = drop(state, kind, requested(state, kind)) or changed
+        changed = drop(state, kind, requested_instances(state, kind)) or changed
     if changed:
         form(state, markets, False)
     counts[HERE] = market
@@ -309,7 +309,7 @@ def change_target(state: State, markets: Markets, target: Target) -> None:
     counts[TARGET + ON_DEMAND] = on_demand
     counts[TARGET + SPOT] = spot
     for kind in range(2):
-        over = requested(state, kind) - counts[TARGET + kind]
+        over = requested_instances(state, kind) - counts[TARGET + kind]
         if over > 0:
             changed = drop(state, kind, over) or changed
     grant(state, markets, ON_DEMAND)
@@ -524,6 +524,6 @@ def follow(
     change_target(state, places, target)
     pass_time(state, places, until)
     amounts = state.amounts
-    held = requested(state, SPOT) + requested(state, ON_DEMAND)
+    held = requested_instances(state, SPOT) + requested_instances(state, ON_DEMAND)
     paid = amounts[PAID + SPOT] + amounts[PAID + ON_DEMAND] + amounts[PAID_MOVES]
     return target, (held, state.counts[AVAILABLE], amounts[PRICE], amounts[WORK], paid)

@@ -266,7 +266,7 @@ class MarketPaths:
         return replace(self, count=np.maximum(self.count - taken, 0), within=within)
 
 
-def joined(parts: Sequence[MarketPaths]) -> MarketPaths:
+def join_paths(parts: Sequence[MarketPaths]) -> MarketPaths:
     """Return the paths of all parts, which have the same fields, one after the other."""
     present = [part.present for part in parts if part.present is not None]
     within = [part.within for part in parts if part.within is not None]
@@ -378,7 +378,7 @@ class Belief:
                 self,
                 counts=replace(chain, transition=transition),
                 count_steps=tilt(
-                    transition, self.count_now, _lumped(distribution, chain.count), ROUNDS, CLOSE
+                    transition, self.count_now, _sum_by_state(distribution, chain.count), ROUNDS, CLOSE
                 ),
                 count_distribution=distribution,
             )
@@ -526,7 +526,7 @@ def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgettin
     prices = price_chain(
         past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=is_expensive
     )
-    price_now = _present(prices.transition, prices.index, price)
+    price_now = _present_states(prices.transition, prices.index, price)
     quantiles = np.empty((0, len(LEVELS))) if quantiles_issued is None else quantiles_issued.price
     return Common(
         count=count,
@@ -578,8 +578,8 @@ def make_belief(
 def _count_parts(past: Past, common: Common, *, slot_hours: float, forgetting: Forgetting) -> dict[str, Any]:
     """Return the parts of a belief about observed counts: the chain of ``past``, and the count distribution of ``common``."""
     counts = count_chain(past, count_states(common.capacity), slot_hours=slot_hours, forgetting=forgetting)
-    count_now = _present(counts.transition, counts.index, common.count)
-    distribution = _lumped(common.count_distribution, counts.count)
+    count_now = _present_states(counts.transition, counts.index, common.count)
+    distribution = _sum_by_state(common.count_distribution, counts.count)
     return {
         "counts": counts,
         "count_now": count_now,
@@ -631,7 +631,7 @@ def count_states(capacity: int) -> np.ndarray:
     return np.concatenate([np.arange(FINE_COUNTS), np.unique(above)])
 
 
-def _lumped(distribution: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _sum_by_state(distribution: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return distributions over counts (h, capacity + 1) summed by state, shape (h, S)."""
     return np.add.reduceat(distribution, counts, axis=1) if len(distribution) else np.zeros((0, len(counts)))
 
@@ -644,7 +644,7 @@ def _newest(values: np.ndarray, now: float, age: int) -> _Newest:
     return _Newest(float(values[observed[-1]]), age + len(values) - 1 - int(observed[-1]))
 
 
-def _present(transition: np.ndarray, index: Callable[[float], int], newest: _Newest) -> np.ndarray:
+def _present_states(transition: np.ndarray, index: Callable[[float], int], newest: _Newest) -> np.ndarray:
     """Return the state probabilities (S,) of the present slot: uniform if no value is known; old values are advanced."""
     states = len(transition)
     if np.isnan(newest.value):
@@ -655,7 +655,7 @@ def _present(transition: np.ndarray, index: Callable[[float], int], newest: _New
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Believed:
+class SlotBeliefs:
     """Beliefs of every slot of a job's market, each computed once on first use from the data known in its slot.
 
     ``price`` and ``available`` (slots,) are those of the job's slots, NaN in gaps; ``forecasts``

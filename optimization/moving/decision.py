@@ -11,7 +11,7 @@ import numpy as np
 from slackwater.optimization.job.definition import never_finishes
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper
 from slackwater.optimization.market.belief import Belief, MarketPaths
-from slackwater.optimization.moving.definition import MarketsView, MultiMarketPolicy, Placement, checked
+from slackwater.optimization.moving.definition import MarketsView, MultiMarketPolicy, Placement, check_target
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.world_tables import (
     MOST_CELLS,
@@ -22,8 +22,8 @@ from slackwater.optimization.moving.world_tables import (
 )
 from slackwater.optimization.policies.contract import Memoryless, View
 from slackwater.optimization.policies.pace import LETS_GO, given_up_text, narrate, price_text, slack_slots
-from slackwater.optimization.replay.ahead import Present, Wishes, look_ahead, nothing
-from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, Reached
+from slackwater.optimization.replay.ahead import PresentJob, Wishes, look_ahead, nothing
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, ReachedState
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.paths import WorldPaths
@@ -36,7 +36,7 @@ MEAN_FIELD = MeanField()
 
 
 def tables_of(
-    live: LiveJob, reached: Reached, taken: Sequence[int] | None = None
+    live: LiveJob, reached: ReachedState, taken: Sequence[int] | None = None
 ) -> tuple[MarketsView, WorldTables]:
     """Return the view of the present slot in the world, and the tables of this and all later slots.
 
@@ -48,7 +48,7 @@ def tables_of(
 
 def decide_by_tables(
     live: LiveJob,
-    reached: Reached,
+    reached: ReachedState,
     policy: MultiMarketPolicy[Any],
     view: MarketsView,
     tables: WorldTables,
@@ -66,7 +66,7 @@ def decide_by_tables(
     for past in () if isinstance(policy, Memoryless) else before:
         _, state = policy.decide(state, past)
     wish = options.best()[0] if policy == MEAN_FIELD else policy.decide(state, plan)[0]
-    wish = checked(wish, view, policy.name)
+    wish = check_target(wish, view, policy.name)
     guard = Guard.of(view, reached.run)
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
@@ -80,7 +80,7 @@ def decide_by_tables(
         ),
     )
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
-    now = Present(
+    now = PresentJob(
         view=view,
         run=guard.run,
         beliefs=[own.belief(MEAN_FIELD.forgetting) for own in view.views],
@@ -97,7 +97,7 @@ def decide_by_tables(
         policy=policy.name,
         reason=_reason(live, view, wish, options)
         + guard.reason(wished.allocation, wish.allocation)
-        + _crowded(live, view, tables),
+        + _expected_use(live, view, tables),
         expected=look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)),
         solver="",
         progress=progress,
@@ -194,7 +194,7 @@ def _waiting(live: LiveJob, options: WorldOptions) -> str:
     )
 
 
-def _crowded(live: LiveJob, view: MarketsView, tables: WorldTables) -> str:
+def _expected_use(live: LiveJob, view: MarketsView, tables: WorldTables) -> str:
     """Return the expected later use by other jobs in the cheapest of the markets they use first."""
     sought = np.flatnonzero(tables.taken)
     if not len(sought):

@@ -20,10 +20,10 @@ from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
     Progress,
-    finished,
     guard_usd,
-    needed,
+    is_finished,
     rates,
+    work_needed,
 )
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, ending_at
@@ -138,7 +138,7 @@ class MarketsJob:
         """Return whether M2.6 in ``slot`` would finish the job on demand in some market, including a move (M11.2)."""
         if self.job.must_finish:
             return True
-        rest = needed(self.job.workload) - progress.done
+        rest = work_needed(self.job.workload) - progress.done
         _, _, size, _ = ending_at(
             self.ground(on_demand_usd, slot_hours), progress.place, progress.n_previous, slot, rest
         )
@@ -445,14 +445,14 @@ def step(view: MarketsView, held: Placement) -> Progress:
         return replace(view.progress, n_previous=0)
     done = view.progress.done + view.work(held.market, n)
     return Progress(
-        done=job.workload if finished(done, job.workload) else done,
+        done=job.workload if is_finished(done, job.workload) else done,
         n_previous=n,
         cost_usd=view.progress.cost_usd + view.usd(held),
         place=held.market,
     )
 
 
-def checked(held: Placement, view: MarketsView, policy: str) -> Placement:
+def check_target(held: Placement, view: MarketsView, policy: str) -> Placement:
     """Return ``held`` as it is legal in its market (M2.3), within the budget (M2.10).
 
     Raises `PolicyError` if it violates M2.3 or M11.1, `JobError` if it violates M2.7.

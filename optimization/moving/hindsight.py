@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Progress, finished, needed
+from slackwater.optimization.job.definition import Progress, is_finished, work_needed
 from slackwater.optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
 from slackwater.optimization.kernels.rules import spot_held
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, checked, step
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, check_target, step
 from slackwater.optimization.moving.sight import markets_view
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation, Outcome
@@ -33,7 +33,7 @@ def _settle(
 ) -> Outcome:
     run, slots = job.job, len(held)
     after, finish, value, ended_in = 0.0, None, 0.0, None
-    if finished(progress.done, run.workload):
+    if is_finished(progress.done, run.workload):
         value, finish = run.completion_value(slots), slots
     else:
         usd, market, size, more = _ending(job, progress, slots, windows)
@@ -48,7 +48,7 @@ def _settle(
         progress=progress.done,
         cost_usd=progress.cost_usd,
         termination_cost_usd=after,
-        finished_slot=slots if finished(progress.done, run.workload) else None,
+        finished_slot=slots if is_finished(progress.done, run.workload) else None,
         finish_slots=finish,
         value_usd=value,
         utility_usd=value - progress.cost_usd - after,
@@ -64,7 +64,7 @@ def _ending(
 ) -> tuple[float, int, int, int]:
     """Return (USD, market, size index, slots) of the ending of M2.6 in the best market, including a move there."""
     ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
-    rest = needed(job.job.workload) - progress.done
+    rest = work_needed(job.job.workload) - progress.done
     usd, market, size, slots = ending_at(ground, progress.place, progress.n_previous, slot, rest)
     return float(usd), int(market), int(size), int(slots)
 
@@ -110,7 +110,7 @@ def hindsight_over_markets(job: MarketsJob, windows: Sequence[MarketWindow]) -> 
     if not run.resumable:
         available *= 0
     begin = job.begin()
-    start, need = (int(begin.place), 0), needed(run.workload)
+    start, need = (int(begin.place), 0), work_needed(run.workload)
     low, _, places, sizes, slots = hindsight_ways(ground, price, available, need, start, -CHEAPER, BEAM)
     found, _, better, n, more = hindsight_ways(ground, price, available, need, start, float(low), 0)
     if more >= 0:
@@ -132,10 +132,10 @@ def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placem
     progress, moves, moving_usd = job.begin(), 0, 0.0
     kept: list[Placement] = []
     for slot, slot_state in enumerate(held):
-        if finished(progress.done, job.job.workload):
+        if is_finished(progress.done, job.job.workload):
             break
         view = markets_view(job, seen, progress, slot)
-        own = checked(slot_state, view, "these decisions")
+        own = check_target(slot_state, view, "these decisions")
         if own.market is not None and own.market != progress.place:
             moves += progress.place != job.nowhere
             moving_usd += view.move_usd(own.market)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, needed, rates, times_of
+from slackwater.optimization.job.definition import Job, rates, times_of, work_needed
 from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
-from slackwater.optimization.kernels.lists import listed
+from slackwater.optimization.kernels.lists import typed_list
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.rules import move_usd
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
@@ -106,10 +106,10 @@ class WorldTables:
         then a market whose counts are not observed is valued over its present states, and where it
         grants too little the job starts anew in its own market.
         """
-        found, (here, held) = self._granted(view), instances_of(view)
+        found, (here, held) = self._if_granted(view), instances_of(view)
         if not held.held.total:
             return found
-        anew = self._granted(view.in_world(held._replace(held=Allocation(0, 0), pending_hours=0.0), here))
+        anew = self._if_granted(view.in_world(held._replace(held=Allocation(0, 0), pending_hours=0.0), here))
         worth, again = found.worth.copy(), max(anew.worth[view.job.nowhere], float(anew.worth[here]))
         for m, own in enumerate(view.views):
             if m != here and not own.availability_observed:
@@ -126,7 +126,7 @@ class WorldTables:
         unknown = [m for m, own in enumerate(view.views) if not own.observed]
         if not unknown:
             return None
-        known = float(np.delete(self._granted(view).worth, unknown).max())
+        known = float(np.delete(self._if_granted(view).worth, unknown).max())
 
         def informed_usd(m: int) -> float:
             return float(self.now[m] @ np.maximum(self._by_count(view, m, view.job.runs[m].n_max), known))
@@ -140,7 +140,7 @@ class WorldTables:
         for count in self.grids[m].counts.count.tolist():
             views = list(view.views)
             views[m] = replace(views[m], available=min(count, most))
-            each.append(float(self._granted(replace(view, views=tuple(views))).worth[m]))
+            each.append(float(self._if_granted(replace(view, views=tuple(views))).worth[m]))
         return np.array(each)
 
     @property
@@ -148,7 +148,7 @@ class WorldTables:
         """Largest difference of two values that counts as a tie, USD."""
         return TIE * abs(self.job.job.worth.usd)
 
-    def _granted(self, view: MarketsView) -> WorldOptions:
+    def _if_granted(self, view: MarketsView) -> WorldOptions:
         """Return the options if each market grants what the view shows."""
         here, held = instances_of(view)
         counts = [
@@ -162,7 +162,7 @@ class WorldTables:
             saved=np.array([held.saved if held.held.total else view.progress.done]),
             held=np.array([[held.held.spot], [held.held.on_demand]]),
             pending_hours=np.array([held.pending_hours]),
-            known=self._read(
+            known=self._read_view(
                 np.array([[own.price for own in view.views]]),
                 np.array([[own.available for own in view.views]]),
                 np.array([counts]),
@@ -183,9 +183,11 @@ class WorldTables:
 
     def read_paths(self, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return sampled prices in USD per instance-hour and counts left by other jobs as `on_paths` reads them."""
-        return self._read(prices, counts, counts)
+        return self._read_view(prices, counts, counts)
 
-    def _read(self, prices: np.ndarray, available: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _read_view(
+        self, prices: np.ndarray, available: np.ndarray, counts: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
         """Return prices in USD per slot, available instances, and the states of counts and prices, all (..., M)."""
         usd, each = np.ascontiguousarray(prices * self.slot_hours, dtype=float), list(enumerate(self.grids))
         states = [grid.counts.indices(counts[..., m]) for m, grid in each]
@@ -203,7 +205,7 @@ class WorldTables:
         to the end.
         """
         wished = nothing(paths)
-        market, at = wished.market[own], self._present(slot, paths, own, known)
+        market, at = wished.market[own], self._job_states(slot, paths, own, known)
         found, _, _ = choose_market(*self.plan, slot - self.slot, at)
         wished.market[own] = np.where(found[:, 1:].any(axis=1), found[:, 0], market)
         wished.on_demand[own], wished.spot[own] = found[:, 1], found[:, 2]
@@ -213,7 +215,7 @@ class WorldTables:
         self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each market the best target (own, M, 2), its value, and that of waiting there, (own, M)."""
-        at = self._present(slot, paths, own, known)
+        at = self._job_states(slot, paths, own, known)
         _, targets, worth = choose_market(*self.plan, slot - self.slot, at)
         return targets, worth[:, :-1], self._waiting(slot, at)
 
@@ -236,7 +238,7 @@ class WorldTables:
         """Return the advantage that running nothing must have, USD."""
         return WAIT_GAIN * float(view.views[self.plan.fastest].on_demand_usd) * self.slot_hours
 
-    def _present(
+    def _job_states(
         self, slot: int, paths: WorldPaths, own: np.ndarray, known: tuple[np.ndarray, ...]
     ) -> MarketPaths:
         """Return the states of the job on the paths ``own`` in a later slot, in the form of the kernels."""
@@ -304,7 +306,7 @@ def instances_of(view: MarketsView) -> tuple[int, Running]:
 def in_time_somewhere(view: MarketsView) -> bool:
     """Return whether on-demand meets the deadline from now on: the instances held, or the fastest size anew where it is sold."""
     (here, running), job = instances_of(view), view.job
-    rest, left = needed(job.job.workload) - view.progress.done, view.views[0].hours_left
+    rest, left = work_needed(job.job.workload) - view.progress.done, view.views[0].hours_left
     most = 0.0
     for m, (run, own) in enumerate(zip(job.runs, view.views, strict=True)):
         if not own.on_demand.sold:
@@ -465,14 +467,14 @@ def make_world_tables(
     if guarded:
         low, high = band(job.job, games[int(gains.argmax())])
         low = np.zeros_like(low) if ahead else low
-    markets = listed(
+    markets = typed_list(
         [
             Market(game, game._replace(fresh=game.fresh + float(job.moving.taken)), grid.choices)
             for game, grid in zip(games, grids, strict=True)
         ]
     )
     count_now = [
-        lumped(belief.count_now, np.maximum(belief.counts.count - few, 0), grid.counts)
+        sum_by_state(belief.count_now, np.maximum(belief.counts.count - few, 0), grid.counts)
         for belief, grid, few in zip(beliefs, grids, gone, strict=True)
     ]
     states = sampled_states(
@@ -489,7 +491,7 @@ def make_world_tables(
         job=job,
         grids=tuple(grids),
         slot_hours=hours,
-        plan=Plan(markets, listed(after), alone, moves, fastest),
+        plan=Plan(markets, typed_list(after), alone, moves, fastest),
         slot=beliefs[0].slot,
         taken=np.array(gone, np.int64),
         now=tuple(count_now),
@@ -497,7 +499,7 @@ def make_world_tables(
     )
 
 
-def lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
+def sum_by_state(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
     """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
     found = np.zeros(len(chain.count))
     np.add.at(found, chain.indices(counts), now)

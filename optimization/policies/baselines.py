@@ -11,6 +11,7 @@ from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
+    cheapest_split,
     expected_progress,
     fastest_size,
     finishing_size,
@@ -22,7 +23,6 @@ from slackwater.optimization.policies.pace import (
     narrate,
     safety_net,
     slots_left,
-    split,
     spot_is_cheaper,
 )
 from slackwater.optimization.window.plan import Allocation
@@ -93,7 +93,7 @@ class MaximalSpot:
             return safety_net(view, all_spot(view)), None
         n = min(view.available, view.job.n_max)
         wish = Allocation(0, n) if spot_is_cheaper(view) and n >= view.job.n_min else HOLD_NOTHING
-        return (wish if keeps_deadline(view, wish.total) else split(view, fastest_size(view))), None
+        return (wish if keeps_deadline(view, wish.total) else cheapest_split(view, fastest_size(view))), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot."""
@@ -144,7 +144,7 @@ class UniformProgress:
         short = view.observed and behind(view, lead)
         if short:
             need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
-            return spot if need <= spot.total else split(view, need)
+            return spot if need <= spot.total else cheapest_split(view, need)
         return previous_on_demand(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
 
 

@@ -13,13 +13,13 @@ from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
+    cheapest_split,
     deadline_in_reach,
     expected_progress,
     finishing_size,
     is_done,
     least_net,
     narrate,
-    split,
     spot_is_cheaper,
 )
 from slackwater.optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
@@ -143,10 +143,10 @@ class Ahap:
         plans = covering
         if self._plans_now(covering, far):
             plans = (*covering, (view.slot, self._plan(view)))
-        wish = self._far_wish(view) if far else self._committed(view, plans)
+        wish = self._far_wish(view) if far else self._commit(view, plans)
         enough = finishing_size(view)
         if enough is not None and wish.total > enough:
-            wish = split(view, enough)
+            wish = cheapest_split(view, enough)
         return (least_net(view, wish) if deadline_in_reach(view) else wish), Commitments(plans)
 
     def choice(self, view: View) -> tuple[Hashable, ...]:
@@ -214,7 +214,7 @@ class Ahap:
         target = expected_progress(job, view.slot + self.omega)
         return view.progress.done >= target - WORK_TOLERANCE * job.workload
 
-    def _committed(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
+    def _commit(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
         covering = [plan[view.slot - at] for at, plan in plans if view.slot - at < len(plan)]
         if not covering:
             return HOLD_NOTHING
@@ -225,4 +225,4 @@ class Ahap:
         n = min(on_demand + min(spot, available), job.n_max)
         if 0 < n < job.n_min:
             n = job.n_min if available >= job.n_min else 0
-        return split(view, n)
+        return cheapest_split(view, n)

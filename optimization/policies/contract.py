@@ -10,7 +10,7 @@ import numpy as np
 
 from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
 from slackwater.optimization.job.definition import Job, Progress
-from slackwater.optimization.market.belief import Belief, Believed, Forgetting
+from slackwater.optimization.market.belief import Belief, Forgetting, SlotBeliefs
 from slackwater.optimization.market.window import MarketWindow, Past, PointForecast
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
@@ -85,7 +85,7 @@ class View:
     past: Past | None = None
     windows: Windows | None = field(default=None, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
-    beliefs: Believed | None = field(default=None, compare=False, repr=False)
+    beliefs: SlotBeliefs | None = field(default=None, compare=False, repr=False)
     others: int = 0
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
@@ -136,13 +136,13 @@ class View:
         """Return the belief of this slot about later slots (M6.9)."""
         return self.market_beliefs().at(self.slot, forgetting)
 
-    def market_beliefs(self) -> Believed:
+    def market_beliefs(self) -> SlotBeliefs:
         """Return the beliefs about the market; without stored beliefs they rest on this slot alone."""
         if self.beliefs is not None:
             return self.beliefs
         before = np.full(self.slot, np.nan)
         now = (self.price, float(self.count)) if self.observed else (np.nan, np.nan)
-        return Believed(
+        return SlotBeliefs(
             price=np.append(before, now[0]),
             available=np.append(before, now[1]),
             forecasts=(None,) * self.slot + (self.forecast,),

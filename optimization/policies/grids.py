@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, rates
-from slackwater.optimization.kernels.holding import Held
+from slackwater.optimization.kernels.holding import HeldJob
 from slackwater.optimization.kernels.induction import Choices, Game
 from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
@@ -69,7 +69,7 @@ def spread_sizes(held: np.ndarray) -> np.ndarray:
     return np.concatenate([held[:1], held[np.unique(places)]])
 
 
-def band(job: Job, game: Game | Held) -> tuple[np.ndarray, np.ndarray]:
+def band(job: Job, game: Game | HeldJob) -> tuple[np.ndarray, np.ndarray]:
     """Return the relevant points (first, end) at the start of each slot and at the deadline, shapes (T + 1,)."""
     largest_step = float(game.gain.max()) / game.step
     begun = game.slot + np.arange(game.chain.shape[0] + 1)

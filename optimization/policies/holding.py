@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates, times_of
-from slackwater.optimization.kernels.holding import Held, HeldStates, chosen_targets, induct_held
+from slackwater.optimization.job.definition import InstanceTimes, Job, rates, times_of, work_needed
+from slackwater.optimization.kernels.holding import HeldJob, HeldStates, chosen_targets, induct_held
 from slackwater.optimization.kernels.induction import Choices
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.policies.contract import Paths, Running, View
@@ -26,7 +26,7 @@ class HeldTables:
     """
 
     job: Job
-    game: Held
+    game: HeldJob
     counts: CountChain
     prices: PriceChain
     after: np.ndarray
@@ -48,7 +48,7 @@ class HeldTables:
             np.array([self.counts.index(view.count)]),
             np.array([self.prices.index(price)]),
         )
-        (on_demand,), (spot,) = self._chosen(view, at)
+        (on_demand,), (spot,) = self._choose(view, at)
         return Allocation(int(on_demand), int(spot))
 
     def targets(self, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray]:
@@ -67,9 +67,9 @@ class HeldTables:
             self.counts.indices(paths.available),
             self.prices.indices(price),
         )
-        return self._chosen(view, at)
+        return self._choose(view, at)
 
-    def _chosen(self, view: View, at: HeldStates) -> tuple[np.ndarray, np.ndarray]:
+    def _choose(self, view: View, at: HeldStates) -> tuple[np.ndarray, np.ndarray]:
         targets: tuple[np.ndarray, np.ndarray] = chosen_targets(
             self.game, self.after[view.slot - self.game.slot], self.choices, at
         )
@@ -86,7 +86,7 @@ def in_time(view: View, done: Any, on_demand: Any, pending_hours: Any) -> Any:
     fastest = int(speeds.argmax())
     anew = speeds[fastest] * (view.hours_left - times.new_seconds(fastest) / 3600.0)
     work_held = speeds[on_demand] * (view.hours_left - pending_hours)
-    return needed(job.workload) - done <= np.maximum(anew, work_held) * (1.0 + WORK_TOLERANCE)
+    return work_needed(job.workload) - done <= np.maximum(anew, work_held) * (1.0 + WORK_TOLERANCE)
 
 
 def held_game(
@@ -98,14 +98,14 @@ def held_game(
     guarded: bool,
     gap: float,
     stands: float = 1.0,
-) -> Held:
+) -> HeldJob:
     """Return a job in the only market of ``belief`` as the kernels read it; ``gap`` slots pass until the next decision.
 
     Spot does the share ``stands`` of its work.
     """
     slots, seconds = job.deadline_slots - belief.slot, belief.slot_hours * 3600.0
     restart = np.array([times.restart_seconds(n) for n in range(job.n_max + 1)])
-    return Held(
+    return HeldJob(
         sizes=grid.sizes,
         gain=grid.gain,
         available=grid.counts.count.astype(np.int64),
@@ -121,7 +121,7 @@ def held_game(
         guarded=guarded,
         value=job.worth,
         slot=belief.slot,
-        slack=job.workload - needed(job.workload),
+        slack=job.workload - work_needed(job.workload),
         step=grid.step,
         points=grid.points,
         stands=stands,

@@ -15,7 +15,7 @@ from slackwater.optimization.job.definition import (
     Shares,
     Shortfall,
     Throughput,
-    finished,
+    is_finished,
     never_finishes,
     on_demand_to_go,
     rates,
@@ -136,7 +136,7 @@ def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
     paid = (allocation.on_demand * view.on_demand_usd + allocation.spot * view.price) * view.slot_hours
     done = progress.done + slot_gain(view, n)
     return Progress(
-        done=job.workload if finished(done, job.workload) else done,
+        done=job.workload if is_finished(done, job.workload) else done,
         n_previous=n,
         cost_usd=progress.cost_usd + paid,
     )
@@ -227,7 +227,7 @@ def spot_is_cheaper(view: View) -> bool:
     return bool(usable_spot(view.available, view.price, view.on_demand_usd))
 
 
-def split(view: View, n: int) -> Allocation:
+def cheapest_split(view: View, n: int) -> Allocation:
     """Return the cheapest allocation of ``n`` instances: spot first if it is cheaper, then on-demand (M3.2)."""
     spot = spot_held(n, view.available, view.price, view.on_demand_usd)
     return Allocation(n - spot, spot)
@@ -269,7 +269,7 @@ def deadline_in_reach(view: View) -> bool:
 def rush(view: View) -> Allocation:
     """Return the size that does most work until d, spot first if cheaper; in the last slot only the size needed."""
     enough = finishing_size(view)
-    return split(view, fastest_size(view) if enough is None else enough)
+    return cheapest_split(view, fastest_size(view) if enough is None else enough)
 
 
 def safety_net(view: View, wish: Allocation) -> Allocation:
@@ -289,7 +289,7 @@ def least_net(view: View, wish: Allocation) -> Allocation:
     job = view.job
     for n in range(max(job.n_min, wish.total + 1), job.n_max + 1):
         if keeps_deadline(view, n):
-            return split(view, n)
+            return cheapest_split(view, n)
     return rush(view)
 
 

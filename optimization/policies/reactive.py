@@ -11,13 +11,13 @@ from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
+    cheapest_split,
     expected_progress,
     is_done,
     least_net,
     least_size,
     narrate,
     slot_gain,
-    split,
 )
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SettingsError
@@ -73,7 +73,7 @@ class Ahanp:
         if not behind:
             return self._keep(view, spot, spot_only=True) if spot.total else spot
         need = least_size(view, expected_progress(job, view.slot + 1))
-        wish = spot if need <= spot.total else split(view, need)
+        wish = spot if need <= spot.total else cheapest_split(view, need)
         return self._keep(view, wish, spot_only=False)
 
     @staticmethod
@@ -85,5 +85,5 @@ class Ahanp:
         after = view.progress.done + slot_gain(view, before)
         if after < expected_progress(job, view.slot + 1) - WORK_TOLERANCE * job.workload:
             return wish
-        kept = split(view, before)
+        kept = cheapest_split(view, before)
         return wish if spot_only and kept.on_demand else kept

@@ -8,11 +8,11 @@ from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
+    cheapest_split,
     is_done,
     least_constant_size,
     narrate,
     safety_net,
-    split,
 )
 from slackwater.optimization.window.plan import Allocation
 
@@ -40,7 +40,7 @@ class Sizing:
         if not view.observed:
             return safety_net(view, HOLD_NOTHING), None
         n, before = least_constant_size(view), view.progress.n_previous
-        return safety_net(view, split(view, before if before == n + 1 else n)), None
+        return safety_net(view, cheapest_split(view, before if before == n + 1 else n)), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, check_job, needed, times_of
+from slackwater.optimization.job.definition import Job, check_job, times_of, work_needed
 from slackwater.optimization.kernels.induction import (
     Choices,
     Game,
@@ -31,6 +31,7 @@ from slackwater.optimization.policies.pace import (
     LETS_GO,
     WORK_TOLERANCE,
     always_worth_finishing,
+    cheapest_split,
     deadline_in_reach,
     guard_allows_spot,
     is_done,
@@ -38,7 +39,6 @@ from slackwater.optimization.policies.pace import (
     narrate,
     pace,
     priced_net,
-    split,
     work_left,
     worth_finishing,
 )
@@ -152,7 +152,7 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
         restart=job.restart,
         value=job.worth,
         slot=belief.slot,
-        slack=job.workload - needed(job.workload),
+        slack=job.workload - work_needed(job.workload),
         step=grid.step,
         points=grid.points,
     )
@@ -235,7 +235,7 @@ class Stochastic:
             available=view.available,
             price=view.price * view.slot_hours,
         )
-        return priced_net(view, split(view, n)), None
+        return priced_net(view, cheapest_split(view, n)), None
 
     def _in_world(self, view: View, running: Running) -> Allocation:
         held, done = running.held.on_demand, view.progress.done

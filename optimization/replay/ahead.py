@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, needed
+from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, work_needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
-from slackwater.optimization.market.belief import LEAST_SEEN, Belief, Believed, MarketPaths, joined
+from slackwater.optimization.market.belief import LEAST_SEEN, Belief, MarketPaths, SlotBeliefs, join_paths
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, Placement
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View
-from slackwater.optimization.replay.run import PlanMemo, SlotMarket, checked, see, with_shared_plans
+from slackwater.optimization.replay.run import PlanMemo, SlotMarket, check_allocation, see, with_shared_plans
 from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
 from slackwater.optimization.world.simulation import Standing, Targets, WorldRun
 from slackwater.warehouse.errors import MarketError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedOutcome:
     """Expected outcome of a running job over ``paths`` sampled paths.
 
     ``cost_usd`` is the mean total cost from the first second to the last, the ending included (M2.6), with
@@ -61,12 +61,12 @@ class Ends:
     spent: np.ndarray
 
 
-def summary(job: Job, ends: Ends) -> Expected:
+def summary(job: Job, ends: Ends) -> ExpectedOutcome:
     """Return the expected outcome of a job over the ends of its paths."""
     cost, finish = ends.cost, ends.finish
     counted = np.where(np.isnan(finish), job.late_limit, finish)
     over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & np.isnan(finish))
-    return Expected(
+    return ExpectedOutcome(
         paths=len(cost),
         cost_usd=float(cost.mean()),
         cost_p10_usd=float(np.quantile(cost, 0.1)),
@@ -110,7 +110,7 @@ class Planner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
+class PresentJob:
     """A running job at its decision: view, run in the world, beliefs about its markets, and the target decided there.
 
     ``standby`` is the target if there is no spot in the market of the target. ``planner`` decides the later slots, in
@@ -128,7 +128,7 @@ class Present:
     elapsed: float = 0.0
 
 
-def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
+def look_ahead(now: PresentJob, *, paths: int, rng: np.random.Generator) -> ExpectedOutcome:
     """Return the expected outcome over paths sampled from the beliefs about the markets (M6.9, M12.12).
 
     If finishing is always worth its on-demand price, no later belief leads to a missed deadline by choice,
@@ -147,7 +147,7 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
         for m, own in enumerate(list(belief.draw(many, rng)) for belief in now.beliefs)
     ]
     sampled = [
-        joined([each.sample(later, paths=few, rng=rng) for each, few in zip(own, shares, strict=True)])
+        join_paths([each.sample(later, paths=few, rng=rng) for each, few in zip(own, shares, strict=True)])
         for own in drawn
     ]
     itself = np.repeat(np.arange(many), shares)[:, None].repeat(later, axis=1)
@@ -177,7 +177,9 @@ def beliefs_on_paths(variants: Sequence[Belief], sampled: MarketPaths) -> np.nda
     return np.asarray(np.where(likely, weight.argmax(axis=2), len(variants)))
 
 
-def simulate_ahead(now: Present, sampled: Sequence[MarketPaths], *, rng: np.random.Generator) -> Expected:
+def simulate_ahead(
+    now: PresentJob, sampled: Sequence[MarketPaths], *, rng: np.random.Generator
+) -> ExpectedOutcome:
     """Run the policy from its present state over sampled paths of each market, in the world and under the exact guard.
 
     The paths reach at least to the deadline; the slot of the view is as observed. A count that
@@ -212,12 +214,12 @@ def simulate_ahead(now: Present, sampled: Sequence[MarketPaths], *, rng: np.rand
 
 
 def _simulate(
-    now: Present,
+    now: PresentJob,
     believed: Sequence[Sequence[Belief]],
     which: np.ndarray,
     sampled: Sequence[MarketPaths],
     rng: np.random.Generator,
-) -> Expected:
+) -> ExpectedOutcome:
     """Return the expected outcome over paths of each market, with the beliefs of `Planner.wishes`.
 
     Where a path has no spot at all in the market of the target, the standby applies at once.
@@ -238,7 +240,7 @@ def _simulate(
     )
 
 
-def _first_targets(now: Present, present: Sequence[np.ndarray | None], paths: int) -> Targets:
+def _first_targets(now: PresentJob, present: Sequence[np.ndarray | None], paths: int) -> Targets:
     """Return the targets of the present slot, in which the markets have ``present`` instances on each path (None: as read)."""
     market, standby = now.run.market if now.target.market is None else now.target.market, now.standby
     held = now.target.allocation
@@ -308,7 +310,7 @@ def _worth_finishing(
 ) -> np.ndarray:
     """Return the paths of ``own`` on which M2.6, applied in ``slot`` instead of at d, would finish the job on demand (M4)."""
     place, before = place_and_size(job, paths)
-    rest = needed(job.job.workload) - paths.work
+    rest = work_needed(job.job.workload) - paths.work
     states = zip(own.tolist(), place[own].tolist(), before[own].tolist(), rest[own].tolist(), strict=True)
     return np.array([p for p, m, n, left in states if ending_at(ground, m, n, slot, left)[2]], dtype=np.int64)
 
@@ -319,7 +321,7 @@ def _end(job: MarketsJob, ground: Ground, paths: WorldPaths) -> None:
     if not len(own):
         return
     place, before = place_and_size(job, paths)
-    work, done = needed(job.job.workload), paths.work
+    work, done = work_needed(job.job.workload), paths.work
     ends = nothing(paths)
     for p in own.tolist():
         state = int(place[p]), int(before[p]), job.job.deadline_slots, work - float(done[p])
@@ -434,7 +436,7 @@ class _Wishes:
         for i, p in enumerate(own.tolist()):
             view = self._view(slot, i, states, float(paid[p]))
             wish, self.states[p] = self.policy.decide(self.states[p], view)
-            kept = checked(wish, view, self.policy.name)
+            kept = check_allocation(wish, view, self.policy.name)
             targets.on_demand[p], targets.spot[p] = kept.on_demand, kept.spot
         return targets
 
@@ -481,7 +483,7 @@ class _LearningWishes:
         return targets
 
 
-def _later(view: View, beliefs: Believed) -> SlotMarket:
+def _later(view: View, beliefs: SlotBeliefs) -> SlotMarket:
     """Return the market of all paths, each slot filled with the values of ``view``: a path brings price and count of its own."""
     slots, later = view.job.deadline_slots, view.job.deadline_slots - view.slot - 1
     window = MarketWindow(

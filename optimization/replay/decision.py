@@ -14,7 +14,7 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches, launch_state
-from slackwater.optimization.job.definition import Allocation, Job, Progress, finished
+from slackwater.optimization.job.definition import Allocation, Job, Progress, is_finished
 from slackwater.optimization.job.request import shortfall_words
 from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.market.window import Record, payable, point_forecast, record_of, spot_ceiling
@@ -24,7 +24,7 @@ from slackwater.optimization.moving.definition import (
     MarketsView,
     MultiMarketPolicy,
     Placement,
-    checked,
+    check_target,
     in_its_markets,
     in_one_market,
     is_multi_market,
@@ -35,9 +35,9 @@ from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import (
-    Expected,
+    ExpectedOutcome,
     PolicyPlan,
-    Present,
+    PresentJob,
     held_size,
     look_ahead,
     progress_of,
@@ -135,7 +135,7 @@ NOTHING = Allocation(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class ReportedState:
     """A report on a running job, which applies from the start of ``slot`` on (ours).
 
     ``done`` is the work done, in work units, and ``size`` the number of instances; None if not reported. Both
@@ -160,8 +160,8 @@ def feasible_part(job: Job, decided: Allocation, available: int) -> Allocation:
     return kept if kept.total >= job.n_min else NOTHING
 
 
-def corrected(
-    job: Job, seen: SlotMarket, progress: Progress, slot: int, reported: Sequence[Reported]
+def correct_progress(
+    job: Job, seen: SlotMarket, progress: Progress, slot: int, reported: Sequence[ReportedState]
 ) -> Progress:
     """Return ``progress`` at the start of ``slot`` with reported values in place of computed values."""
     for report in reported:
@@ -171,12 +171,12 @@ def corrected(
         done = progress.done
         if report.done is not None:
             done = min(job.workload, report.done + _rest_of_slot(job, seen, report, size))
-            done = job.workload if finished(done, job.workload) else done
+            done = job.workload if is_finished(done, job.workload) else done
         progress = replace(progress, done=done, n_previous=size)
     return progress
 
 
-def _rest_of_slot(job: Job, seen: SlotMarket, report: Reported, size: int) -> float:
+def _rest_of_slot(job: Job, seen: SlotMarket, report: ReportedState, size: int) -> float:
     """Return the work from the report to the end of its slot, at the reported size and without a further change."""
     if not report.early or not size:
         return 0.0
@@ -212,7 +212,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class ReachedState:
     """A job after its first slots: progress, that at the start of each earlier slot, and its run in the world.
 
     ``unexplained`` is the work reported beyond that of the instances at the throughput of the job,
@@ -247,7 +247,7 @@ class LiveJob:
     decided: Mapping[int, Placement]
     names: tuple[str, ...] = ("its market",)
     forecasts: tuple[Forecast | None, ...] = (None,)
-    reported: tuple[Reported, ...] = ()
+    reported: tuple[ReportedState, ...] = ()
     places: Mapping[int, int] = field(default_factory=dict)
     within: tuple[np.ndarray | None, ...] = ()
     revised: Mapping[int, Sequence[Revision]] = field(default_factory=dict)
@@ -274,13 +274,15 @@ class LiveJob:
         return self.start + self.run.deadline_slots * self.step
 
     def so_far(
-        self, slots: int | None = None, reported: Sequence[Reported] | None = None
+        self, slots: int | None = None, reported: Sequence[ReportedState] | None = None
     ) -> tuple[Progress, Mapping[int, Progress]]:
         """Return the progress after the first ``slots`` slots, and at the start of each (`reached`)."""
         reached = self.reached(slots, reported)
         return reached.progress, reached.earlier
 
-    def reached(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> Reached:
+    def reached(
+        self, slots: int | None = None, reported: Sequence[ReportedState] | None = None
+    ) -> ReachedState:
         """Return the job after the first ``slots`` slots (None: at the slot to decide, before its decision) (ours).
 
         The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. Slots
@@ -307,7 +309,7 @@ class LiveJob:
             computed = world.work
             progress = self._at(world, slot, reported)
             unexplained += progress.done - computed
-            if finished(progress.done, self.run.workload):
+            if is_finished(progress.done, self.run.workload):
                 continue
             before[slot] = progress
             self._follow(world, slot)
@@ -318,7 +320,7 @@ class LiveJob:
         if self.moment is not None and slots == self.slot:
             self._follow(world, slots)
             progress = self._reach(world, self.moment)
-        return Reached(progress=progress, earlier=before, run=world, unexplained=unexplained)
+        return ReachedState(progress=progress, earlier=before, run=world, unexplained=unexplained)
 
     def plans_in_world(self, policy: object) -> bool:
         """Whether a policy plans the job in the world (M4.12): it can, and in one market there is no budget."""
@@ -341,7 +343,7 @@ class LiveJob:
         ]
         return views[:-1], views[-1]
 
-    def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
+    def world(self, slots: int | None = None, reported: Sequence[ReportedState] | None = None) -> WorldRun:
         """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
         return self.reached(slots, reported).run
 
@@ -402,13 +404,14 @@ class LiveJob:
         read = map(world.reading_of, range(len(self.seen)))
         return [NewestReading(usd, available, hours) for available, usd in read]
 
-    def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
+    def _at(self, world: WorldRun, slot: int, reported: Sequence[ReportedState]) -> Progress:
         """Return the progress at the start of ``slot``; what was reported for it is passed on to the run."""
         before = progress_of(self.job, world)
         place = self.places.get(slot, before.place)
         m = place if place < len(self.seen) else 0
         after = replace(
-            corrected(self.job.runs[m], self.seen[m], replace(before, place=0), slot, reported), place=place
+            correct_progress(self.job.runs[m], self.seen[m], replace(before, place=0), slot, reported),
+            place=place,
         )
         if after != before:
             world.report(
@@ -466,9 +469,9 @@ class LiveJob:
     @property
     def is_finished(self) -> bool:
         """Whether the job finished its work before the slot to decide."""
-        return finished(self.progress().done, self.run.workload)
+        return is_finished(self.progress().done, self.run.workload)
 
-    def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
+    def work_by(self, at: pd.Timestamp, reported: Sequence[ReportedState]) -> float | None:
         """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record."""
         place = (at - self.start) / self.step
         slot = min(int(place + 1e-9), self.run.deadline_slots)
@@ -517,7 +520,7 @@ def live_job(
     decided: Mapping[pd.Timestamp, Allocation | Placement],
     forecasts: Sequence[Sequence[Forecast]] | None = None,
     peers: Sequence[Sequence[History]] | None = None,
-    reported: Sequence[Reported] = (),
+    reported: Sequence[ReportedState] = (),
     names: Sequence[str] | None = None,
     places: Mapping[int, int] | None = None,
     launches: Sequence[Sequence[Launch]] | None = None,
@@ -667,7 +670,7 @@ class Decision:
     allocation: Allocation
     policy: str
     reason: str
-    expected: Expected
+    expected: ExpectedOutcome
     solver: str
     progress: Progress
     planned: tuple[Allocation, ...] | None
@@ -742,12 +745,12 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         planned = guard.in_world()
     (view,), (plan,) = whole.views, planned.views
     wish, _ = solving.decide(state, plan)
-    wished = checked(placement(0, wish), whole, policy.name)
+    wished = check_target(placement(0, wish), whole, policy.name)
     allowed = guard.allow(wished)
     wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
     lost = standby(guard, planned, allowed, lambda left: placement(0, policy.decide(state, left.views[0])[0]))
-    now = Present(
+    now = PresentJob(
         view=whole,
         run=guard.run,
         beliefs=[belief_of(policy, view)],
@@ -765,7 +768,9 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         expected=look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)),
         solver=solver.summary() if solver else "",
         progress=progress,
-        planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
+        planned=_later_allocations(live, solver.plans[-1].allocations[1:])
+        if solver and solver.plans
+        else None,
         risk_known=guard.holds(allowed)
         or view.evidence.is_known
         or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
@@ -775,7 +780,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     )
 
 
-def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ...]:
+def _later_allocations(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ...]:
     """Return the later allocations of a plan, without on-demand where nothing is sold on demand."""
     if live.seen[0].on_demand.sold:
         return tuple(later)
@@ -783,7 +788,7 @@ def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ..
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undecided:
+class UndecidedJob:
     """A job without a decision for ``slot``, and the error of its policy."""
 
     job: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slackwater.optimization.job.definition import Allocation, Progress
-from slackwater.optimization.moving.definition import MarketsView, Placement, checked, placement
+from slackwater.optimization.moving.definition import MarketsView, Placement, check_target, placement
 from slackwater.optimization.replay.ahead import progress_of
 from slackwater.optimization.world.simulation import Readings, WorldRun
 
@@ -60,7 +60,7 @@ class Guard:
         safe = placement(to, allocation)
         if safe == wish or not self._is_safe(safe):
             return wish
-        return checked(safe, self.view, "the guard")
+        return check_target(safe, self.view, "the guard")
 
     def holds(self, target: Placement) -> bool:
         """Return whether the deadline is met whatever becomes of spot, with every later decision under the guard."""
@@ -108,7 +108,7 @@ def standby(
     after = Guard.of(_without_spot(view, market, progress), run)
     in_world = plan.views[0].running is not None
     wish = decide(after.in_world() if in_world else _without_spot(plan, market, progress))
-    return after.allow(checked(wish, after.view, "the standby"))
+    return after.allow(check_target(wish, after.view, "the standby"))
 
 
 def _without_spot(view: MarketsView, market: int, progress: Progress) -> MarketsView:

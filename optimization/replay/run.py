@@ -17,12 +17,12 @@ from slackwater.optimization.job.definition import (
     Job,
     Progress,
     check_job,
-    finished,
     guard_usd,
+    is_finished,
     on_demand_to_go,
 )
 from slackwater.optimization.kernels.rules import usable_spot
-from slackwater.optimization.market.belief import Believed
+from slackwater.optimization.market.belief import SlotBeliefs
 from slackwater.optimization.market.window import MarketWindow, PointForecast, Record, SpotCeiling
 from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
 from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows, families, parted
@@ -94,7 +94,7 @@ class SlotMarket:
     forecast: tuple[PointForecast | None, ...]
     on_demand_usd: float
     slot_hours: float
-    beliefs: Believed
+    beliefs: SlotBeliefs
     record: Record | None = None
     windows: Windows = field(default_factory=dict, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
@@ -142,7 +142,7 @@ class SlotMarket:
         )
 
 
-def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
+def shift_forecast(forecast: PointForecast, age: int) -> PointForecast | None:
     """Return a forecast ``age`` slots after its issue, without its first ``age`` steps; None if none are left."""
     if age >= len(forecast.price):
         return None
@@ -165,7 +165,7 @@ def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | N
     for slot in range(slots):
         if forecasts[slot] is not None:
             newest, issued = forecasts[slot], slot
-        chosen.append(shifted(newest, slot - issued) if newest is not None else None)
+        chosen.append(shift_forecast(newest, slot - issued) if newest is not None else None)
     return tuple(chosen)
 
 
@@ -200,7 +200,7 @@ def see(
         availability_observed=window.availability_observed,
         quoted=None if window.quoted is None else tuple(window.quoted[:d].tolist()),
         record=record,
-        beliefs=Believed(
+        beliefs=SlotBeliefs(
             price=np.where(observed, window.price[:d], np.nan),
             available=np.where(observed, window.available[:d], np.nan),
             forecasts=ahead,
@@ -212,7 +212,7 @@ def see(
     )
 
 
-def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
+def check_allocation(allocation: Allocation, view: View, policy: str) -> Allocation:
     """Return a `legal` allocation within the budget (M2.10); raises its errors."""
     wish = legal(allocation, view, policy)
     return wish if math.isinf(view.job.budget_usd) else within_budget(wish, view)
@@ -347,14 +347,14 @@ def _follow(
     """Run a policy to the end: the loop of M2.4; yield the trajectories of members that decide otherwise, at that slot."""
     policy, (slot, progress) = policies[trajectory.members[0]], trajectory.end
     held = [*trajectory.held]
-    while slot < job.deadline_slots and not finished(progress.done, job.workload):
+    while slot < job.deadline_slots and not is_finished(progress.done, job.workload):
         view = market.view(job, progress, slot)
         trajectory.members, *others = parted(policies, trajectory.members, view)
         for members in others:
             end = slot, progress
             yield _Trajectory(members=members, state=trajectory.state, end=end, held=tuple(held))
         wish, trajectory.state = policy.decide(trajectory.state, view)
-        allocation = checked(wish, view, policy.name)
+        allocation = check_allocation(wish, view, policy.name)
         progress = step(progress, allocation, view)
         held.append(allocation)
         slot += 1
@@ -366,7 +366,7 @@ def settle(
 ) -> Outcome:
     """Return the outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
     slots, progress = end
-    if finished(progress.done, job.workload):
+    if is_finished(progress.done, job.workload):
         value, after, finish = job.completion_value(slots), 0.0, slots
         in_time: int | None = slots
     else:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.job.definition import Allocation, Job, Progress, finished
+from slackwater.optimization.job.definition import Allocation, Job, Progress, is_finished
 from slackwater.optimization.market.window import (
     MarketWindow,
     PointForecast,
@@ -27,7 +27,7 @@ from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import market_record
 from slackwater.optimization.replay.run import Case, PlanMemo, see, settle
-from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
+from slackwater.optimization.selection.contract import Weights, normalise, utility_bounds
 from slackwater.optimization.window.plan import EndRule, HorizonProblem, Model, Outcome
 from slackwater.optimization.window.twin import solve_window
 from slackwater.optimization.world.audit import audit_in_world
@@ -112,7 +112,7 @@ def _usable(job: Job, window: MarketWindow) -> MarketWindow:
 def _up_to_finish(job: Job, slot_hours: float, allocations: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
     done, before = 0.0, 0
     for slot, a in enumerate(allocations):
-        if finished(done, job.workload):
+        if is_finished(done, job.workload):
             return allocations[:slot]
         done += job.efficiency(a.total, before) * job.throughput.rate(a.total) * slot_hours
         before = a.total
@@ -242,7 +242,7 @@ def ledger_row(
         model=outcome.model,
         utility_usd=utility,
         utility=utility / unit,
-        normalised=float(normalised(np.array(utility), bounds)),
+        normalised=float(normalise(np.array(utility), bounds)),
         cost_usd=outcome.total_cost_usd,
         finish_slots=outcome.finish_slots,
         on_time=outcome.on_time,
@@ -417,7 +417,7 @@ def _ended_case(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredJob:
     """Outcomes of all policies on a job, its ledger rows in the same order, and the hindsight bracket (USD of utility).
 
     ``hindsight_usd`` is the cost of the bracket's lower end, in the slot model. If ``on_demand_known`` is False,
@@ -444,7 +444,7 @@ class Scored:
 
 def score_job(
     ended: EndedJob, policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]], *, with_bounds: bool = True
-) -> Scored:
+) -> ScoredJob:
     """Replay policies on a job in the world; every outcome is audited before it is used (M12.13).
 
     Utilities are in units of on-demand only in the cheapest market. ``with_bounds`` replays also
@@ -481,7 +481,7 @@ def score_job(
         bounds = utility_bounds(
             ended.run, on_demand_usd=unit_window(ended.windows[0]).on_demand_usd, slot_hours=ended.slot_hours
         )
-    return Scored(
+    return ScoredJob(
         ended=ended,
         outcomes=outcomes,
         ledger=score(outcomes, unit=unit, bounds=bounds, hindsight_low=low, perfect=perfect),

@@ -10,13 +10,13 @@ import pandas as pd
 
 from slackwater.forecasting.configurations.facts import (
     Configuration,
-    Predicted,
+    PredictedThroughput,
     Validity,
     architecture,
     gpu,
     known_gpus,
 )
-from slackwater.optimization.job.definition import Job, RateTable, needed, rates
+from slackwater.optimization.job.definition import Job, RateTable, rates, work_needed
 from slackwater.optimization.job.request import (
     FilledConfiguration,
     JobRequest,
@@ -28,7 +28,7 @@ from slackwater.optimization.job.times import TIME_KEYS
 from slackwater.optimization.job.units import GpuType, gpu_type_of
 from slackwater.optimization.kernels.rules import after_growing, slots_needed
 from slackwater.optimization.market.recent import RecentMarket, recent_market
-from slackwater.optimization.requests.request import Completed
+from slackwater.optimization.requests.request import CompletedRequest
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.history import History, Market
@@ -171,7 +171,7 @@ class Width:
 class Predictions(Protocol):
     """Predictions for configurations, implemented by `slackwater.forecasting.configurations.model.ConfigurationModel`."""
 
-    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+    def predict(self, configurations: Sequence[Configuration]) -> list[PredictedThroughput]:
         """Return the tokens per second of each configuration."""
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
@@ -183,7 +183,7 @@ class Knowledge:
     """Cache of predictions: each configuration is predicted once."""
 
     model: Predictions
-    _known: dict[Configuration, tuple[Predicted, Validity]] = field(default_factory=dict)
+    _known: dict[Configuration, tuple[PredictedThroughput, Validity]] = field(default_factory=dict)
 
     def learn(self, configurations: Iterable[Configuration]) -> None:
         """Predict the configurations that are not cached, in a single call."""
@@ -196,7 +196,7 @@ class Knowledge:
             answers = zip(self.model.predict(new), self.model.validity(new), strict=True)
             self._known.update(zip(new, answers, strict=True))
 
-    def predicted(self, configuration: Configuration) -> Predicted:
+    def predicted(self, configuration: Configuration) -> PredictedThroughput:
         """Return the tokens per second of a configuration."""
         self.learn([configuration])
         return self._known[configuration][0]
@@ -373,7 +373,7 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
     ends = []
     for n in range(job.n_min, job.n_max + 1):
         gain = float(hourly[n]) * slot_hours
-        slots = slots_needed(needed(job.workload), after_growing(job.restart, n) * gain, gain)
+        slots = slots_needed(work_needed(job.workload), after_growing(job.restart, n) * gain, gain)
         late = max(0, slots - job.deadline_slots)
         ends.append(
             OnDemand(instances=n, slots=slots, cost_usd=n * slots * slot_hours * on_demand_usd, late_by=late)
@@ -382,7 +382,7 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
 
 
 def candidates_of(
-    completed: Completed, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
+    completed: CompletedRequest, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
 ) -> list[Candidate]:
     """Return every candidate, reasons against others in ``rejected``; raises `JobError` if none, with the nearest limit."""
     most = completed.request.number_gpus or MOST_GPUS
@@ -413,7 +413,7 @@ def candidates_of(
     return found
 
 
-def _terms(completed: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
+def _terms(completed: CompletedRequest, offer: Offer, rejected: list[str]) -> list[Terms]:
     request, name = completed.request, model_name_of(completed)
     most = request.number_gpus
     if most is not None and most % offer.gpu.gpus:
@@ -442,7 +442,7 @@ def _terms(completed: Completed, offer: Offer, rejected: list[str]) -> list[Term
     ]
 
 
-def model_name_of(completed: Completed) -> str:
+def model_name_of(completed: CompletedRequest) -> str:
     """Return the model's name in the measurements, or with its parameters; raises `InputError` if neither is known."""
     request = completed.request
     name = (
@@ -452,7 +452,7 @@ def model_name_of(completed: Completed) -> str:
     return name
 
 
-def _maxima(completed: Completed, run: Sequence[Width], terms: Terms) -> list[int]:
+def _maxima(completed: CompletedRequest, run: Sequence[Width], terms: Terms) -> list[int]:
     """Return the maximal numbers of instances to try: the powers of two in the run and its end, or the requested number."""
     last = run[-1].instances
     if completed.request.number_gpus is not None:
@@ -462,16 +462,21 @@ def _maxima(completed: Completed, run: Sequence[Width], terms: Terms) -> list[in
 
 
 def _candidate(
-    completed: Completed, offer: Offer, terms: Terms, run: Sequence[Width], table: Sequence[Width], most: int
+    completed: CompletedRequest,
+    offer: Offer,
+    terms: Terms,
+    run: Sequence[Width],
+    table: Sequence[Width],
+    most: int,
 ) -> Candidate:
     kept = tuple(width for width in run if width.instances <= most)
-    filled = _filled(terms, kept[0].instances, table[:most])
+    filled = _filled_configuration(terms, kept[0].instances, table[:most])
     return Candidate(
         offer=offer, terms=terms, widths=kept, request=_job_request(completed, offer, filled, kept)
     )
 
 
-def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfiguration:
+def _filled_configuration(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfiguration:
     widths = [width if width.instances >= n_min else None for width in table]
     return FilledConfiguration(
         model_name=terms.model_name,
@@ -492,7 +497,7 @@ def _filled(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfigura
 
 
 def _job_request(
-    completed: Completed, offer: Offer, filled: FilledConfiguration, run: Sequence[Width]
+    completed: CompletedRequest, offer: Offer, filled: FilledConfiguration, run: Sequence[Width]
 ) -> JobRequest:
     request = completed.request
     table = filled.low if request.plan_by == "low" else filled.tokens_per_second

@@ -15,7 +15,7 @@ from slackwater.optimization.job.request import job_on
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.committed_horizon import Solve
 from slackwater.optimization.policies.contract import Policy, View, plans_in_world
-from slackwater.optimization.replay.ahead import Expected
+from slackwater.optimization.replay.ahead import ExpectedOutcome
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
 from slackwater.optimization.replay.run import Planning
 from slackwater.optimization.requests.candidates import (
@@ -27,7 +27,7 @@ from slackwater.optimization.requests.candidates import (
     candidates_of,
     offer_of,
 )
-from slackwater.optimization.requests.request import Completed, TuningRequest, completed
+from slackwater.optimization.requests.request import CompletedRequest, TuningRequest, complete_request
 from slackwater.warehouse.amounts import duration, percent, usd
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History
@@ -40,7 +40,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misjudged(Generic[S]):
+class MisjudgingPolicy(Generic[S]):
     """Policy that decides for the job ``believes``, while progress is that of the true job.
 
     The two jobs may differ in throughput, not in sizes or slots. In every slot the policy receives
@@ -72,10 +72,10 @@ class Misjudged(Generic[S]):
         """Return the policy's reason."""
         return self.policy.explain(state, self._as_believed(view), allocation)
 
-    def with_solver(self, solve: Solve) -> Misjudged[S]:
+    def with_solver(self, solve: Solve) -> MisjudgingPolicy[S]:
         """Return the same policy with ``solve`` as its solver; policies without planning problems are unchanged."""
         inner = self.policy.with_solver(solve) if isinstance(self.policy, Planning) else self.policy
-        return Misjudged(policy=inner, believes=self.believes)
+        return MisjudgingPolicy(policy=inner, believes=self.believes)
 
     def _as_believed(self, view: View) -> View:
         return replace(view, job=self.believes)
@@ -91,7 +91,7 @@ MOST_OF_A_KIND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screened:
+class ScreenedCandidate:
     """Candidate with the results of on-demand only at the median and at the low end, and a rough cost with spot.
 
     ``cost_usd`` is the cost of the widest width for the duration at the median, with the spot of
@@ -110,14 +110,14 @@ class Screened:
         return self.alone_low.late_by == 0
 
 
-def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Screened]:
+def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[ScreenedCandidate]:
     """Screen every candidate, in the given order."""
     found = []
     for candidate in candidates:
         widest = candidate.widths[-1]
         hours = candidate.request.workload.amount / widest.tokens_per_second / 3600.0
         found.append(
-            Screened(
+            ScreenedCandidate(
                 candidate=candidate,
                 alone=candidate.alone(step),
                 alone_low=candidate.alone(step, "low"),
@@ -128,7 +128,9 @@ def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Scr
     return found
 
 
-def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
+def finalists_of(
+    screened: Sequence[ScreenedCandidate], *, most: int, objective: str
+) -> list[ScreenedCandidate]:
     """Return the best ``most`` candidates that are in time, at most `MOST_OF_A_KIND` of a kind.
 
     For each market and number of GPUs only the best batch and number format is included. For the objective time the cheapest
@@ -144,14 +146,14 @@ def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> 
     return best
 
 
-def _best_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
+def _best_of(screened: Sequence[ScreenedCandidate], *, most: int, objective: str) -> list[ScreenedCandidate]:
     ranked = sorted(
         (candidate for candidate in screened if candidate.in_time),
         key=lambda candidate: _rank(candidate, objective),
     )
     kinds: dict[tuple[str, int], int] = {}
     seen: set[tuple[str, int]] = set()
-    chosen: list[Screened] = []
+    chosen: list[ScreenedCandidate] = []
     for candidate in ranked:
         terms = candidate.candidate.terms
         kind = (terms.gpu_model, terms.gpus)
@@ -163,7 +165,7 @@ def _best_of(screened: Sequence[Screened], *, most: int, objective: str) -> list
     return chosen
 
 
-def _rank(candidate: Screened, objective: str) -> tuple[float, ...]:
+def _rank(candidate: ScreenedCandidate, objective: str) -> tuple[float, ...]:
     """Return the sort key, best first; within about 1 % the smaller batch, and bfloat16 before float16."""
     cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (candidate.cost_usd, candidate.hours))
     first, second = (hours, cost) if objective == "time" else (cost, hours)
@@ -185,19 +187,19 @@ class MarketNow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedCandidate:
     """Candidate planned on the current forecast: its first decision and the expected outcomes.
 
     ``low`` and ``high`` are the expected outcomes if the true throughput is at that end of the
-    interval, while the plan uses the job's H(n) and progress is reported every slot (`Misjudged`).
+    interval, while the plan uses the job's H(n) and progress is reported every slot (`MisjudgingPolicy`).
     """
 
-    screened: Screened
+    screened: ScreenedCandidate
     history: History
     live: LiveJob
     decision: Decision
-    low: Expected
-    high: Expected
+    low: ExpectedOutcome
+    high: ExpectedOutcome
 
     @property
     def candidate(self) -> Candidate:
@@ -205,14 +207,17 @@ class Planned:
         return self.screened.candidate
 
     @property
-    def expected(self) -> Expected:
+    def expected(self) -> ExpectedOutcome:
         """Expected outcome if the throughput is as predicted."""
         return self.decision.expected
 
 
 def planned_of(
-    finalists: Sequence[Screened], markets: Mapping[str, MarketNow], policy: Policy[Any], effort: Effort
-) -> list[Planned]:
+    finalists: Sequence[ScreenedCandidate],
+    markets: Mapping[str, MarketNow],
+    policy: Policy[Any],
+    effort: Effort,
+) -> list[PlannedCandidate]:
     """Plan the finalists with a policy; ``markets`` maps each `Offer.key` to data up to the time of the offer."""
     found = []
     for finalist in finalists:
@@ -225,7 +230,7 @@ def planned_of(
             peers=[market.peers],
         )
         found.append(
-            Planned(
+            PlannedCandidate(
                 screened=finalist,
                 history=market.history,
                 live=live,
@@ -237,14 +242,16 @@ def planned_of(
     return found
 
 
-def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Effort, bound: str) -> Expected:
+def _at_end(
+    candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Effort, bound: str
+) -> ExpectedOutcome:
     """Return the expected outcome if the true throughput is at an end of its interval, unknown to the plan."""
     (seen,), believed = live.seen, live.run
     true = replace(candidate.job(pd.Timedelta(live.step), bound), value=believed.value)
     other = replace(
         live, job=in_one_market(true, sold=seen.on_demand.sold), seen=(replace(seen, windows={}, tables={}),)
     )
-    return decide(other, Misjudged(policy=policy, believes=believed), effort).expected
+    return decide(other, MisjudgingPolicy(policy=policy, believes=believed), effort).expected
 
 
 # ---
@@ -269,12 +276,14 @@ MOST_LOSERS = 8  # Maximal number of rejected configurations that are shown
 class Loser:
     """Configuration that was not chosen, with the reason; ``planned`` None: it was only screened."""
 
-    screened: Screened
-    planned: Planned | None
+    screened: ScreenedCandidate
+    planned: PlannedCandidate | None
     why: str
 
 
-def require_in_time(completed: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
+def require_in_time(
+    completed: CompletedRequest, screened: Sequence[ScreenedCandidate], step: pd.Timedelta
+) -> None:
     """Raise `JobError` with the fastest candidate if none meets the deadline at its low throughput."""
     if any(candidate.in_time for candidate in screened):
         return
@@ -298,7 +307,7 @@ def require_in_time(completed: Completed, screened: Sequence[Screened], step: pd
     )
 
 
-def chosen_of(completed: Completed, planned: Sequence[Planned]) -> Planned:
+def chosen_of(completed: CompletedRequest, planned: Sequence[PlannedCandidate]) -> PlannedCandidate:
     """Return the best plan by the request's objective; raises `JobError` if none stays within the budget."""
     budget = completed.request.budget_usd
     inside = [plan for plan in planned if budget is None or plan.low.cost_usd <= budget]
@@ -313,26 +322,26 @@ def chosen_of(completed: Completed, planned: Sequence[Planned]) -> Planned:
         )
     least = min(_order(completed, plan)[0] for plan in inside)
     alike = [plan for plan in inside if _order(completed, plan)[0] <= (1.0 + ALIKE) * least]
-    return min(alike, key=lambda plan: (spread(plan), *_order(completed, plan)[::-1]))
+    return min(alike, key=lambda plan: (throughput_ratio(plan), *_order(completed, plan)[::-1]))
 
 
-def spread(plan: Planned) -> float:
+def throughput_ratio(plan: PlannedCandidate) -> float:
     """Return the ratio of high to low throughput of the widest width, to a tenth: a measure of uncertainty."""
     widest = plan.candidate.widths[-1]
     return round(widest.high / widest.low, 1)
 
 
-def _order(completed: Completed, plan: Planned) -> tuple[float, float]:
+def _order(completed: CompletedRequest, plan: PlannedCandidate) -> tuple[float, float]:
     """Return cost and finish, the quantity of the objective first."""
     cost, finish = plan.expected.cost_usd, plan.expected.finish_slots
     return (finish, cost) if completed.request.objective == "time" else (cost, finish)
 
 
 def losers_of(
-    completed: Completed,
-    winner: Planned,
-    planned: Sequence[Planned],
-    screened: Sequence[Screened],
+    completed: CompletedRequest,
+    winner: PlannedCandidate,
+    planned: Sequence[PlannedCandidate],
+    screened: Sequence[ScreenedCandidate],
     step: pd.Timedelta,
 ) -> list[Loser]:
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
@@ -354,7 +363,9 @@ def losers_of(
     return losers[:MOST_LOSERS]
 
 
-def _why(completed: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
+def _why(
+    completed: CompletedRequest, winner: PlannedCandidate, other: PlannedCandidate, step: pd.Timedelta
+) -> str:
     budget = completed.request.budget_usd
     if budget is not None and other.low.cost_usd > budget:
         return f"would cost {usd(other.low.cost_usd)} USD at the low end of its throughput, the budget is {budget:g} USD"
@@ -368,13 +379,13 @@ def _why(completed: Completed, winner: Planned, other: Planned, step: pd.Timedel
     text = f"is expected to cost {cost} and finish {when}"
     if _order(completed, other)[0] > (1.0 + ALIKE) * _order(completed, winner)[0]:
         return text
-    if spread(other) > spread(winner):
-        range_of_winner, its = spread(winner), spread(other)
+    if throughput_ratio(other) > throughput_ratio(winner):
+        range_of_winner, its = throughput_ratio(winner), throughput_ratio(other)
         return f"{text}: no difference, but its throughput is less sure, high over low {its:.1f} against {range_of_winner:.1f}"
     return f"{text}: no difference by which it would win"
 
 
-def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) -> str:
+def _why_not_planned(winner: PlannedCandidate, screened: ScreenedCandidate, step: pd.Timedelta) -> str:
     """Return why a screened configuration was not planned with forecasts."""
     if not screened.in_time:
         low = screened.alone_low
@@ -398,8 +409,8 @@ EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
 class Filled:
     """Filled request: the chosen configuration, the others with reasons, the rejected options and the assumptions."""
 
-    completed: Completed
-    winner: Planned
+    completed: CompletedRequest
+    winner: PlannedCandidate
     losers: tuple[Loser, ...]
     rejected: tuple[str, ...]
     assumed: tuple[str, ...]
@@ -424,7 +435,7 @@ def fill(
     """
     known = {offer_of(market.history): market for market in markets}
     return fill_offers(
-        completed(request),
+        complete_request(request),
         list(known),
         Knowledge(model=predictions),
         policy,
@@ -436,7 +447,7 @@ def fill(
 
 
 def fill_offers(
-    completed: Completed,
+    completed: CompletedRequest,
     offers: Sequence[Offer],
     knowledge: Knowledge,
     policy: Policy[Any],
@@ -461,12 +472,12 @@ def fill_offers(
         winner=winner,
         losers=tuple(losers_of(completed, winner, planned, screened, step)),
         rejected=tuple(rejected),
-        assumed=(*completed.assumed, *_assumed(winner.candidate, completed)),
+        assumed=(*completed.assumed, *_run_assumptions(winner.candidate, completed)),
         knowledge=knowledge,
     )
 
 
-def _assumed(winner: Candidate, completed: Completed) -> list[str]:
+def _run_assumptions(winner: Candidate, completed: CompletedRequest) -> list[str]:
     """Return the assumptions about the run of the job, beyond the defaults of the request."""
     request, terms = completed.request, winner.terms
     found = []

@@ -65,7 +65,7 @@ class TuningRequest(InputModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class CompletedRequest:
     """Request with method, length, total tokens and overhead settled, and a sentence for every default ``assumed``."""
 
     request: TuningRequest
@@ -93,7 +93,7 @@ def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest
         raise JobError(f"request file {where}: {key}: {first['msg']}", remedy=f"see {EXAMPLE}") from error
 
 
-def completed(request: TuningRequest) -> Completed:
+def complete_request(request: TuningRequest) -> CompletedRequest:
     """Settle the fields that no market or measurement decides; `JobError`: work or deadline missing or twice."""
     _one_of(request, "samples", "tokens", "for example samples = 50000")
     _one_of(request, "deadline", "deadline_in", 'for example deadline_in = "12h"')
@@ -116,7 +116,7 @@ def completed(request: TuningRequest) -> Completed:
     if request.epochs == 1.0 and "epochs" not in request.model_fields_set:
         assumed.append("epochs = 1: not given")
     once = request.tokens or (request.samples or 0.0) * length
-    return Completed(
+    return CompletedRequest(
         request=request,
         name=request.name or f"{request.model}-{method}",
         method=method,

@@ -56,7 +56,7 @@ def utility_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tupl
     return -job.n_max * on_demand_usd * slot_hours * job.late_limit, job.value
 
 
-def normalised(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+def normalise(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     """Return utilities in USD as shares of the job's bounds, clipped to [0, 1] (M5.2)."""
     low, high = bounds
     return np.clip((np.asarray(utilities, dtype=float) - low) / (high - low), 0.0, 1.0)
@@ -160,7 +160,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedRounds:
     """Played rounds: ``utilities`` and ``chances`` (the weights before each round), both of shape (K, M).
 
     ``drawn`` (K,) is the policy played in each round if learning depended on it (bandit feedback), else None.
@@ -212,11 +212,11 @@ class Learner(Protocol[S]):
         """Return the weights for the next round."""
         ...
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return a proven bound of the regret against the best single policy after each round, shape (K,)."""
         ...
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the bound against the best sequence with ``shifts`` changes (M5.4); infinite if none is proven."""
         ...
 
@@ -238,12 +238,12 @@ def weigh(
     return history
 
 
-def play(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> Played:
+def play(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> PlayedRounds:
     """Return the rounds as the learner would have played them, each with weights from earlier rounds only."""
     values = np.asarray(utilities, dtype=float)
     history = weigh(learner, names, values)[:-1]
     chances = np.array([weights.probability for weights in history]).reshape(values.shape)
-    return Played(names=tuple(names), utilities=values, chances=chances)
+    return PlayedRounds(names=tuple(names), utilities=values, chances=chances)
 
 
 def checked_round(names: Sequence[str], utilities: np.ndarray) -> np.ndarray:

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.selection.contract import Learner, Played, Weights, best_sequence, leader, weigh
+from slackwater.optimization.selection.contract import (
+    Learner,
+    PlayedRounds,
+    Weights,
+    best_sequence,
+    leader,
+    weigh,
+)
 from slackwater.optimization.selection.learners import learner_named
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import SettingsError
@@ -116,7 +123,7 @@ class Rounds:
 
     def full(self, learner: Learner[Any]) -> np.ndarray:
         """Return the utilities with sleepers filled in by ``learner``, so that information is full again (M5.1)."""
-        return awakened(learner, self.names, self.utilities)
+        return fill_sleeping(learner, self.names, self.utilities)
 
     def weights(self, learner: Learner[Any], *, after: int = 0) -> list[Weights]:
         """Return the weights before each round and after the last (M5.3); see `weigh` for ``after``."""
@@ -127,7 +134,7 @@ class Rounds:
         return self.weights(learner, after=len(self.jobs))[-1]
 
 
-def awakened(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> np.ndarray:
+def fill_sleeping(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> np.ndarray:
     """Replace each NaN of ``utilities`` (rounds, policies) by its round's mean under the weights of the other policies."""
     values = np.asarray(utilities, dtype=float)
     if not np.isnan(values).any():
@@ -188,7 +195,7 @@ def learner_regret(ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int =
     history = weigh(learner, list(table.columns), utilities)
     led = np.array([int(np.argmax(weights.log_weight)) for weights in history[:-1]])
     chances = np.array([weights.probability for weights in history[:-1]])
-    played = Played(names=history[0].names, utilities=utilities, chances=chances)
+    played = PlayedRounds(names=history[0].names, utilities=utilities, chances=chances)
     followed = utilities[np.arange(len(led)), led]
     best = utilities.cumsum(axis=0).max(axis=1)
     return pd.DataFrame(

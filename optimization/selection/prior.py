@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Learner, Played, Weights, play
-from slackwater.optimization.selection.learned import awakened
+from slackwater.optimization.selection.contract import Learner, PlayedRounds, Weights, play
+from slackwater.optimization.selection.learned import fill_sleeping
 from slackwater.optimization.selection.learners.blend import Blend
 from slackwater.warehouse.errors import SettingsError
 
@@ -71,19 +71,19 @@ def prior_rounds(names: Sequence[str], worlds: Sequence[MeasuredWorld], *, jobs:
     return np.tile(measured, (jobs // max(1, len(measured)), 1))
 
 
-def informed(learner: Learner[Any], worlds: Sequence[MeasuredWorld], *, jobs: int) -> Learner[Any]:
+def inform_learner(learner: Learner[Any], worlds: Sequence[MeasuredWorld], *, jobs: int) -> Learner[Any]:
     """Return the learner with ``worlds`` as its prior, weighted as ``jobs`` jobs.
 
     In a blend only the parts get the prior: the measurements are means, and rounds without noise
     would teach the blend to trust the part that changes fastest.
     """
     if isinstance(learner, Blend):
-        return Blend(learners=tuple(informed(part, worlds, jobs=jobs) for part in learner.learners))
-    return Informed(learner=learner, worlds=tuple(worlds), jobs=jobs)
+        return Blend(learners=tuple(inform_learner(part, worlds, jobs=jobs) for part in learner.learners))
+    return InformedLearner(learner=learner, worlds=tuple(worlds), jobs=jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Informed:
+class InformedLearner:
     """Learner with a prior: measurements of ``worlds`` count as so many ``jobs`` before the first round (ours).
 
     It starts in the state of the learner after those rounds (`prior_rounds`); a policy in none of
@@ -107,7 +107,7 @@ class Informed:
 
     def prior(self, names: Sequence[str]) -> np.ndarray:
         """Return the rounds of the prior, shape (K, policies), without NaN."""
-        return awakened(self.learner, names, prior_rounds(names, self.worlds, jobs=self.jobs))
+        return fill_sleeping(self.learner, names, prior_rounds(names, self.worlds, jobs=self.jobs))
 
     def start(self, names: Sequence[str]) -> Any:
         """Return the learner's state after the prior; cached, since states are immutable."""
@@ -127,7 +127,7 @@ class Informed:
         """Return the weights for the next round, as the learner without the prior."""
         return self.learner.weights(state)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the learner's bound over prior and rounds, plus the deficit of the rounds' best policy in the prior.
 
         The regret over both is the sum of the regret over the prior and that over the rounds; so a
@@ -138,17 +138,17 @@ class Informed:
         best = played.utilities.cumsum(axis=0).argmax(axis=1)
         return np.asarray(self.learner.static_bounds(both)[len(before.utilities) :] + behind[best])
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the shifting bound likewise, for a sequence that starts with the policy of the lowest prior."""
         before, both = self._with_prior(played)
         behind = (before.expected[:, None] - before.utilities).sum(axis=0)
         most = float(behind.max(initial=0.0))
         return np.asarray(self.learner.shifting_bounds(both, shifts)[len(before.utilities) :] + most)
 
-    def _with_prior(self, played: Played) -> tuple[Played, Played]:
+    def _with_prior(self, played: PlayedRounds) -> tuple[PlayedRounds, PlayedRounds]:
         """Return the prior's rounds as the learner would have played them, and these followed by the played rounds."""
         before = play(self.learner, played.names, self.prior(played.names))
-        return before, Played(
+        return before, PlayedRounds(
             names=played.names,
             utilities=np.vstack([before.utilities, played.utilities]),
             chances=np.vstack([before.chances, played.chances]),

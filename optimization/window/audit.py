@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater.optimization.job.definition import Allocation, Job, ToGo, finished, on_demand_to_go
+from slackwater.optimization.job.definition import Allocation, Job, ToGo, is_finished, on_demand_to_go
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.window.plan import EndRule, HorizonProblem, Outcome, Plan, PlanStatus
 from slackwater.warehouse.errors import AuditError
@@ -20,7 +20,7 @@ ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
+class WalkTotals:
     """Totals of a sequence of allocations.
 
     ``cost_usd`` is the cost, ``done`` the work done (capped at the workload), ``n_last`` the last size, and
@@ -53,19 +53,19 @@ def audit_plan(problem: HorizonProblem, plan: Plan) -> None:
 
 def walk(
     job: Job, window: MarketWindow, allocations: Sequence[Allocation], *, done: float, before: int
-) -> Walked:
+) -> WalkTotals:
     """Compute the cost and progress of allocations slot by slot (M2.4)."""
     cost, last = 0.0, before
-    finished_after = 0 if finished(done, job.workload) else None
+    finished_after = 0 if is_finished(done, job.workload) else None
     for i, a in enumerate(allocations):
         cost += a.on_demand * window.on_demand_usd * window.slot_hours
         cost += a.spot * float(window.price[i]) * window.slot_hours
         if a.total:
             done += job.efficiency(a.total, last) * job.throughput.rate(a.total) * window.slot_hours
         last = a.total
-        if finished_after is None and finished(done, job.workload):
+        if finished_after is None and is_finished(done, job.workload):
             finished_after = i + 1
-    return Walked(cost_usd=cost, done=min(done, job.workload), n_last=last, finished_after=finished_after)
+    return WalkTotals(cost_usd=cost, done=min(done, job.workload), n_last=last, finished_after=finished_after)
 
 
 def check_unanswered(name: str, plan: Plan) -> None:
@@ -114,7 +114,7 @@ def check_split(name: str, window: MarketWindow, allocations: Sequence[Allocatio
             )
 
 
-def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], walked: Walked) -> None:
+def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], walked: WalkTotals) -> None:
     """Check that no instances run after the finish (M2.4, M3.3b)."""
     if walked.finished_after is not None and any(a.total for a in allocations[walked.finished_after :]):
         raise AuditError(
@@ -122,12 +122,12 @@ def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], wal
         )
 
 
-def check_plan_cost(name: str, plan: Plan, walked: Walked) -> None:
+def check_plan_cost(name: str, plan: Plan, walked: WalkTotals) -> None:
     """Check that the plan's cost is the cost of its allocations (M2.4)."""
     agree(f"{name}: cost", plan.cost_usd, walked.cost_usd, scale=walked.cost_usd)
 
 
-def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
+def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: WalkTotals) -> None:
     """Check that the plan's progress is that of its allocations, capped at the workload or the target (M2.4, M3.3a)."""
     job = problem.job
     cap = job.workload
@@ -136,7 +136,7 @@ def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: 
     agree(f"{name}: progress", plan.end_progress, min(walked.done, cap), scale=job.workload)
 
 
-def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
+def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: WalkTotals) -> None:
     """Check that the objective is the cost (target) or W - cost (on-demand to go, expected to go) (M3.3)."""
     expected = walked.cost_usd
     if problem.end_rule is not EndRule.TARGET:
@@ -175,7 +175,7 @@ def check_utility(name: str, outcome: Outcome) -> None:
     agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
 
 
-def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
+def _end_worth(problem: HorizonProblem, walked: WalkTotals) -> float:
     """Return W of M3.3 (b) or (c) in USD at the end of the allocations."""
     job, table, end = problem.job, problem.expected, problem.slot + len(problem.window)
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO or table is None:
@@ -191,7 +191,7 @@ def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
     return float((1.0 - share) * column[above - 1] + share * column[above])
 
 
-def to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:
+def to_go(job: Job, window: MarketWindow, walked: WalkTotals, slot: int) -> ToGo:
     """Return the best on-demand ending of the walked slots at ``slot``, or at the end of a plan (M2.6)."""
     return on_demand_to_go(
         job,

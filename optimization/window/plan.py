@@ -10,7 +10,14 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 
-from slackwater.optimization.job.definition import TOLERANCE, Job, check_job, finished, on_demand_to_go, rates
+from slackwater.optimization.job.definition import (
+    TOLERANCE,
+    Job,
+    check_job,
+    is_finished,
+    on_demand_to_go,
+    rates,
+)
 from slackwater.optimization.job.definition import Allocation as Allocation
 from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from slackwater.optimization.market.window import MarketWindow
@@ -249,7 +256,7 @@ def cheap_spot(window: MarketWindow) -> np.ndarray:
     return np.asarray(usable_spot(window.available, window.price, window.on_demand_usd)).astype(np.int64)
 
 
-def split(window: MarketWindow, i: int, n: int) -> Allocation:
+def cheapest_split(window: MarketWindow, i: int, n: int) -> Allocation:
     """Return the cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
     held = spot_held(n, int(window.available[i]), float(window.price[i]), window.on_demand_usd)
     return Allocation(n - held, held)
@@ -264,7 +271,9 @@ def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
 def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
     """Return the cost in USD of each size in each slot with the cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
     held = sizes(job).tolist()
-    return np.array([[slot_usd(window, i, split(window, i, n)) for n in held] for i in range(len(window))])
+    return np.array(
+        [[slot_usd(window, i, cheapest_split(window, i, n)) for n in held] for i in range(len(window))]
+    )
 
 
 def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
@@ -301,8 +310,8 @@ def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
     done, previous, cost = problem.done, problem.n_previous, 0.0
     held: list[Allocation] = []
     for i, wish in enumerate(chosen):
-        n = 0 if finished(done, job.workload) else int(wish)
-        allocation = split(window, i, n)
+        n = 0 if is_finished(done, job.workload) else int(wish)
+        allocation = cheapest_split(window, i, n)
         cost += slot_usd(window, i, allocation)
         done += job.efficiency(n, previous) * float(gain[n])
         previous = n
@@ -329,7 +338,7 @@ def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
             slot_hours=window.slot_hours,
         )
         return to_go.value_usd
-    if finished(done, job.workload):
+    if is_finished(done, job.workload):
         return job.completion_value(end)
     return problem.expected.at(done, int(np.searchsorted(sizes(job), n_end)))
 

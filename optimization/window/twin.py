@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Allocation, Job, needed
+from slackwater.optimization.job.definition import Allocation, Job, work_needed
 from slackwater.optimization.kernels.labels import (
     BEST_FOUND,
     EXPECTED,
@@ -91,7 +91,7 @@ def terms_of(problem: HorizonProblem) -> HorizonProgram:
         value=job.worth,
         done=float(problem.done),
         n_previous=int(problem.n_previous),
-        line=float(target(problem) - work_tolerance(job) if rule == TARGET else needed(job.workload)),
+        line=float(target(problem) - work_tolerance(job) if rule == TARGET else work_needed(job.workload)),
         slack=float(work_tolerance(job)),
         finish_usd=0.0 if rule == TARGET else float(job.value),
         rule=rule,

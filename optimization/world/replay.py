@@ -17,7 +17,7 @@ from slackwater.optimization.moving.definition import (
     MarketsJob,
     MultiMarketPolicy,
     Placement,
-    checked,
+    check_target,
     in_one_market,
     is_multi_market,
     placement,
@@ -239,7 +239,7 @@ def _follow(
                 movable, before, progress, slot, newest, planned=ahead,
                 instances=None if running is None else (run.market, running),
             )  # fmt: skip
-            held = checked(held, view, policy.name)
+            held = check_target(held, view, policy.name)
             kept = guard and (always or (sold and view.worth_finishing))
             if kept and budget:
                 held, kept = Guard.of(view, run, next_at=next_at).allow(held), False

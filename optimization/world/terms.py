@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates, times_of
+from slackwater.optimization.job.definition import InstanceTimes, Job, rates, times_of, work_needed
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
@@ -40,7 +40,7 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
-        workload=needed(job.workload),
+        workload=work_needed(job.workload),
         on_demand_usd=on_demand_usd if sold else 0.0,
         sold=sold,
         **{name: getattr(times, name) for name in TIMES},

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from slackwater.flows.show.charts import Axis, Rows, across, empty_chart, finished, upward
+from slackwater.flows.show.charts import Axis, Rows, across, complete_chart, empty_chart, upward
 from slackwater.flows.show.page import colour
 
 
@@ -43,10 +43,10 @@ def heat(rows: Rows, *, x: Axis, y: Axis, value: str) -> dict[str, Any]:
         color=hue, opacity=alt.Opacity("shade:Q", scale=None, legend=None), tooltip=tips
     )
     number = base.mark_text().encode(text="text:N")
-    return finished(square + number, height=30 * lines_high, rows=drawn)
+    return complete_chart(square + number, height=30 * lines_high, rows=drawn)
 
 
 def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
     """Return an area chart of a single series (keys x and y)."""
     chart = empty_chart().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
-    return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
+    return complete_chart(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)

@@ -16,7 +16,7 @@ from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
 from slackwater.flows.show.charts import Axis, lines
 from slackwater.forecasting.accuracy.intervals import interval_words
-from slackwater.forecasting.configurations.facts import Configuration, Predicted, Validity
+from slackwater.forecasting.configurations.facts import Configuration, PredictedThroughput, Validity
 from slackwater.forecasting.configurations.runs import RUNS_FILE, read_runs
 from slackwater.studies.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
 from slackwater.studies.cluster.simulation import (
@@ -69,7 +69,7 @@ STAND_INS: Final = {"granite-3.3-8b": "granite-3.1-8b-instruct", "llama3.2-3b": 
 class ConfigurationPredictor(Protocol):
     """Interface of a configuration model (`slackwater.forecasting.configurations.model.ConfigurationModel`)."""
 
-    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+    def predict(self, configurations: Sequence[Configuration]) -> list[PredictedThroughput]:
         """Return the throughput of every configuration."""
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:

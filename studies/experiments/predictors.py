@@ -15,7 +15,7 @@ from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
-from slackwater.optimization.selection.contract import normalised, utility_bounds
+from slackwater.optimization.selection.contract import normalise, utility_bounds
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.error import NONE, PERFECT, POLICIES, JobForecasts, replay_models
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
@@ -112,7 +112,7 @@ def rounds_of_results(
         for one in jobs
     ]
     shares = np.array(
-        [normalised(row[at] * one.unit, two) for row, one, two in zip(raw, jobs, bounds, strict=True)]
+        [normalise(row[at] * one.unit, two) for row, one, two in zip(raw, jobs, bounds, strict=True)]
     )
     return PredictorRounds(
         arms=(*models, NONE),

@@ -18,7 +18,7 @@ from slackwater.optimization.job.definition import Job, rates
 from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
-from slackwater.optimization.selection.contract import Learner, normalised, weigh
+from slackwater.optimization.selection.contract import Learner, normalise, weigh
 from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER
 from slackwater.optimization.selection.prior import MeasuredWorld, read_prior
@@ -204,7 +204,7 @@ def update_prior(path: Path, parts: Sequence[PoolRounds], *, command: str) -> No
 def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> PoolRounds:
     """Return a pool's run on ``scenarios`` as rounds, in their order."""
     tight = [
-        normalised(
+        normalise(
             utilities,
             attainable_bounds(
                 one.job, on_demand_usd=one.window.on_demand_usd, slot_hours=one.window.slot_hours

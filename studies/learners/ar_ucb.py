@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, even_weights
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, even_weights
 from slackwater.studies.learners.contract import BanditFeedback, checked_seen
 from slackwater.warehouse.errors import SettingsError
 
@@ -132,10 +132,10 @@ class ArUcb:
         best = (mean + width) >= float((mean + width).max()) - _TIE
         return Weights(log_weight=np.where(best, 0.0, -np.inf), rounds=state.rounds, names=state.names)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return infinity: a table need not follow the model (`ArState.price` bounds tables that do)."""
         return np.full(len(played.utilities), np.inf)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return infinity, as `static_bounds`."""
         return self.static_bounds(played)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, checked_round
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, checked_round
 from slackwater.warehouse.errors import SettingsError
 
 S = TypeVar("S")
@@ -48,18 +48,18 @@ class BanditLearner(Protocol[S]):
         """Return the probabilities for the next round; a policy that will not be played has log weight -inf."""
         ...
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the bounds as `Learner.static_bounds`; infinite if none is proven."""
         ...
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the bounds as `Learner.shifting_bounds`."""
         ...
 
 
 def play_bandit(
     learner: BanditLearner[Any], names: Sequence[str], utilities: np.ndarray, *, rng: np.random.Generator
-) -> tuple[Played, list[Weights]]:
+) -> tuple[PlayedRounds, list[Weights]]:
     """Draw a policy by weight in each round and give the learner the utility of this policy only.
 
     Returns the rounds with the draws, and the weights before round 1, 2, ..., K and after K. Raises
@@ -78,7 +78,9 @@ def play_bandit(
             state, BanditFeedback(policy=place, utility=float(row[place]), chance=float(chances[place]))
         )
     chances = np.array([weights.probability for weights in history]).reshape(values.shape)
-    played = Played(names=tuple(names), utilities=values, chances=chances, drawn=np.array(drawn, dtype=int))
+    played = PlayedRounds(
+        names=tuple(names), utilities=values, chances=chances, drawn=np.array(drawn, dtype=int)
+    )
     return played, [*history, learner.weights(state)]
 
 

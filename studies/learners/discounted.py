@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, even_weights, update
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, even_weights, update
 from slackwater.warehouse.errors import SettingsError
 
 
@@ -66,11 +66,11 @@ class Discounted:
         """Return the state, which is the weights."""
         return state
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return (1 + (1 - g) (k - 1)) B."""
         return self.shifting_bounds(played, 0)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return (1 + (1 - g) (k - 1)) B + m (B + 1 / (1 - g)), with m limited to k - 1."""
         size, lost = len(played.names), 1.0 - self.keep
         if size == 1:

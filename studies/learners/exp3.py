@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, even_weights
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, even_weights
 from slackwater.studies.learners.contract import BanditFeedback, checked_seen
 from slackwater.warehouse.errors import SettingsError
 
@@ -25,7 +25,7 @@ class LossState:
     losses: np.ndarray
 
 
-def _rounds(played: Played) -> np.ndarray:
+def _rounds(played: PlayedRounds) -> np.ndarray:
     return np.arange(1, len(played.utilities) + 1, dtype=float)
 
 
@@ -72,12 +72,12 @@ class Exp3:
             log_weight=-rate * (state.losses - state.losses.min()), rounds=state.rounds, names=state.names
         )
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return (h + 1/h) sqrt(M k ln M), in expectation over the draws."""
         size = len(played.names)
         return np.asarray((self.haste + 1.0 / self.haste) * np.sqrt(_rounds(played) * size * math.log(size)))
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return _only_static(self.static_bounds(played), shifts)
 
@@ -119,7 +119,7 @@ class Exp3IX:
         """Return exp(-eta L) at the rate of the next round."""
         return Exp3().weights(state)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the bound of the class, which holds for the draws with probability 1 - delta."""
         size, rounds = len(played.names), _rounds(played)
         if size == 1:
@@ -128,7 +128,7 @@ class Exp3IX:
         sure = (2.0 * np.sqrt(size * rounds / log_size) + 1.0) * math.log(2.0 / self.delta)
         return np.asarray(4.0 * np.sqrt(size * rounds * log_size) + sure)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return _only_static(self.static_bounds(played), shifts)
 
@@ -177,11 +177,11 @@ class Exp3S:
         mixed = np.log((1.0 - gamma) * state.probability + gamma / len(state.names))
         return Weights(log_weight=mixed - mixed.max(), rounds=state.rounds, names=state.names)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the shifting bound for no changes."""
         return self.shifting_bounds(played, 0)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the bound of the class, in expectation over the draws; at most one change per round is counted."""
         size, rounds = len(played.names), _rounds(played)
         if size == 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, checked_round, even_weights
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, checked_round, even_weights
 
 #: Rates 2^-1 .. 2^-24 serve up to 2^48 rounds; rate 2^-i has prior mass 1/(i (i+1)), in total below
 #: 1.
@@ -77,7 +77,7 @@ class Squint:
         log_weight = top + np.log(np.exp(terms - top).sum(axis=0))
         return Weights(log_weight=log_weight - log_weight.max(), rounds=state.rounds, names=state.names)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return min_i eta_i V + (ln M - ln prior_i) / eta_i with V of the best policy so far, after each round."""
         size = len(played.names)
         if size == 1:
@@ -88,6 +88,6 @@ class Squint:
         price = (math.log(size) - _LOG_PRIOR) / _RATES
         return np.asarray((_RATES * variance[:, None] + price).min(axis=1))
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)

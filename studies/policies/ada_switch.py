@@ -14,7 +14,7 @@ from slackwater.optimization.job.definition import (
     Job,
     Progress,
     check_job,
-    finished,
+    is_finished,
     on_demand_to_go,
 )
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
@@ -170,7 +170,7 @@ def worth_after(view: View, after: Progress) -> float:
     Uses the end rules of M3.3: expected to go (c), and on-demand to go (b) at the deadline.
     """
     job, end = view.job, view.slot + 1
-    if finished(after.done, job.workload):
+    if is_finished(after.done, job.workload):
         return job.completion_value(end)
     if end < job.deadline_slots:
         column = 0 if not after.n_previous else after.n_previous - job.n_min + 1

@@ -15,13 +15,13 @@ from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
+    cheapest_split,
     expected_progress,
     finishing_size,
     is_done,
     narrate,
     pace,
     safety_net,
-    split,
 )
 from slackwater.studies.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from slackwater.warehouse.errors import SettingsError
@@ -89,7 +89,7 @@ class RecedingGradient:
             return safety_net(view, HOLD_NOTHING), Iterates(record, state.slot, state.sizes)
         sizes = self._stepped(state, record, view)
         n, enough = self._rounded(sizes, view), finishing_size(view)
-        wish = split(view, n if enough is None else min(n, enough))
+        wish = cheapest_split(view, n if enough is None else min(n, enough))
         return safety_net(view, wish), Iterates(record, view.slot, sizes)
 
     def explain(self, state: Iterates, view: View, allocation: Allocation) -> str:

@@ -17,12 +17,12 @@ from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
+    cheapest_split,
     is_done,
     least_size,
     narrate,
     safety_net,
     slots_left,
-    split,
     work_left,
 )
 from slackwater.warehouse.errors import SettingsError
@@ -85,7 +85,7 @@ class Ross:
         wish = all_spot(view)
         if not wish.total and after.buying:
             even = view.progress.done + work_left(view) / slots_left(view)
-            wish = split(view, least_size(view, even))
+            wish = cheapest_split(view, least_size(view, even))
         return safety_net(view, wish), after
 
     def explain(self, state: Outage, view: View, allocation: Allocation) -> str:

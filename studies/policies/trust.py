@@ -17,12 +17,12 @@ from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
+    cheapest_split,
     is_done,
     narrate,
     pace,
     safety_net,
     slots_left,
-    split,
 )
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import SettingsError
@@ -101,7 +101,7 @@ def kept_spot(view: View) -> Allocation:
     Returns nothing if this is below n_min.
     """
     n = min(view.progress.n_previous, all_spot(view).total)
-    return split(view, n) if n >= view.job.n_min else HOLD_NOTHING
+    return cheapest_split(view, n) if n >= view.job.n_min else HOLD_NOTHING
 
 
 def growth_cost(view: View, size: int) -> float:

@@ -14,12 +14,26 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtr
 
-from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, Outlook, Panel, mixed, stored
-from slackwater.forecasting.predictors.combined import COUNT_BINS, NODES, SURPRISE, corrected, transforms
+from slackwater.forecasting.predictor import (
+    NEVER_SEEN,
+    ByVariable,
+    FallsBack,
+    Outlook,
+    Panel,
+    mix_outlooks,
+    stored,
+)
+from slackwater.forecasting.predictors.combined import (
+    COUNT_BINS,
+    NODES,
+    SURPRISE,
+    correct_distributions,
+    transforms,
+)
 from slackwater.forecasting.predictors.count_members import in_slots
 from slackwater.forecasting.predictors.distributions import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.lightgbm import answered, with_distribution
+from slackwater.forecasting.predictors.lightgbm import outlook_or_last_value, with_distribution
 from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
@@ -405,18 +419,18 @@ class FittedDvaCount(FitResult):
 
         def mine(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
             drawn = paths(self.params, series, series.newest[part], self.seed)
-            return corrected(
+            return correct_distributions(
                 distributions(drawn[:, :, np.minimum(steps, LENGTH) - 1], states),
                 interpolation(steps, NODES) @ past,
             )
 
         why = "" if series.key in self.bounds else NEVER_SEEN
-        given = answered(mine, series, origins, horizon, end=self.end, why=why)
+        given = outlook_or_last_value(mine, series, origins, horizon, end=self.end, why=why)
         grown = series.upper[origins] > GROWTH * self.bounds.get(series.key, np.inf)
         if not grown.any():
             return given
         other = FallsBack(simpler=simpler, reason=GROWN).outlook(series, origins, horizon)
-        return mixed(
+        return mix_outlooks(
             given,
             other if given.distribution is None else with_distribution(other, given.distribution.shape[2]),
             grown,
@@ -476,7 +490,9 @@ class FittedDvaPrice(FitResult):
             mean[lively] = told[lively].mean(axis=2)
         why = "" if series.key in self.bounds else NEVER_SEEN
         answer = Outlook(quantiles=told, mean=mean, reasons=(why,) * origins.size)
-        return mixed(answer, simpler.outlook(series, origins, horizon), stale) if stale.any() else answer
+        return (
+            mix_outlooks(answer, simpler.outlook(series, origins, horizon), stale) if stale.any() else answer
+        )
 
 
 def dva() -> ByVariable:

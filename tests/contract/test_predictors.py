@@ -21,7 +21,7 @@ from predictors_kit import PARTS, installed, registered
 from series_kit import wandering
 from standing import standing as stand
 
-from slackwater.forecasting.predictor import restored, state_text
+from slackwater.forecasting.predictor import restore_model, state_text
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.warehouse.errors import SettingsError
@@ -352,7 +352,9 @@ def test_an_unknown_predictor_is_refused_by_name():
 def test_what_was_estimated_can_be_kept_and_read(fitted):
     """M6.4: between two refits a turn restores the stored fit instead of estimating."""
     model, whole = fitted
-    again = replace(model, fits={variable: restored(state_text(one)) for variable, one in model.fits.items()})
+    again = replace(
+        model, fits={variable: restore_model(state_text(one)) for variable, one in model.fits.items()}
+    )
     same(again.extend(whole).forecast(horizon=6), model.extend(whole).forecast(horizon=6), tolerance=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.flows import executor as executor_module
 from slackwater.flows.executor import ADDRESS, Executor, executor_fan
-from slackwater.flows.payload import packed, results_of, run_packed
+from slackwater.flows.payload import pack_calls, results_of, run_packed
 from slackwater.studies import replays
 from slackwater.warehouse.errors import WorkerError
 
@@ -35,7 +35,7 @@ def scaled(item, shared):
 
 def test_packed_calls_are_opaque_and_give_their_results():
     calls = [{"number": number} for number in range(5)]
-    assert results_of(run_packed(packed(squared, calls))) == [0, 1, 4, 9, 16]
+    assert results_of(run_packed(pack_calls(squared, calls))) == [0, 1, 4, 9, 16]
 
 
 def test_the_module_that_a_scheduler_imports_imports_nothing():

@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 from slackwater.forecasting import forecast
 from slackwater.forecasting.adapters import FEWEST_SLOTS, from_mlforecast, from_sklearn, from_statsforecast
-from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
+from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restore_model, state_text
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.errors import ForecastError, SettingsError
@@ -91,7 +91,9 @@ def test_a_stored_state_forecasts_the_same(pickled):
     text = state_text(fitted)
     assert bool(fitted.blob.size) is pickled
     assert bool(fitted.pasts) is not pickled
-    np.testing.assert_array_equal(outlook(restored(text), panel).quantiles, outlook(fitted, panel).quantiles)
+    np.testing.assert_array_equal(
+        outlook(restore_model(text), panel).quantiles, outlook(fitted, panel).quantiles
+    )
     assert not hasattr(forest, "estimators_"), "the caller's object is left alone"
 
 
@@ -100,9 +102,9 @@ def test_bytes_are_not_read_unless_the_caller_allows_it():
     text = state_text(from_sklearn(Ridge(), name="opted", pickled=True).fit(panel))
     from_sklearn(Ridge(), name="opted")
     with pytest.raises(ForecastError, match="run code when they are read"):
-        restored(text)
+        restore_model(text)
     with pytest.raises(ForecastError, match="made before it is read"):
-        restored(_of_nobody(panel))
+        restore_model(_of_nobody(panel))
 
 
 def _of_nobody(panel):

@@ -14,21 +14,21 @@ import pyomo.environ as pyo
 import pytest
 from make import make_job, make_view, make_window
 
-from slackwater.optimization.job.definition import TOLERANCE, Job, Linear, needed, on_demand_to_go
+from slackwater.optimization.job.definition import TOLERANCE, Job, Linear, on_demand_to_go, work_needed
 from slackwater.optimization.kernels import labels as bounds
 from slackwater.optimization.kernels import rules
 from slackwater.optimization.kernels.compiling import kernel
 from slackwater.optimization.kernels.induction import Game, induct
 from slackwater.optimization.kernels.labels import end_value
+from slackwater.optimization.policies.pace import cheapest_split as policy_split
 from slackwater.optimization.policies.pace import pace
-from slackwater.optimization.policies.pace import split as policy_split
 from slackwater.optimization.window.plan import (
     EndRule,
     HorizonProblem,
     cheap_spot,
+    cheapest_split,
     slot_costs,
     slot_usd,
-    split,
 )
 from slackwater.optimization.window.solver import horizon_model, possible_endings
 from slackwater.optimization.window.twin import terms_of
@@ -165,7 +165,7 @@ def endings_of(case) -> dict[str, float]:
     sizes = np.concatenate([[0], np.arange(job.n_min, job.n_max + 1)])
     gain = sizes * case["alpha"]
     asked = (sizes, gain, job.restart, job.worth, usd, slot, rest, before)
-    done = needed(job.workload) - rest + HAIR
+    done = work_needed(job.workload) - rest + HAIR
     plain, quick = rules.ending(*asked), compiled_ending(*asked)
     to_go = on_demand_to_go(job, done=done, n_previous=before, slot=slot, on_demand_usd=usd, slot_hours=1.0)
     for n, slots in (
@@ -213,7 +213,7 @@ def test_split(case):
     )
     model = horizon_model(problem)
     spots = {
-        "plain": plain, "compiled": spot, "statement": split(window, 0, n).spot, "policies": policy_split(view, n).spot,
+        "plain": plain, "compiled": spot, "statement": cheapest_split(window, 0, n).spot, "policies": policy_split(view, n).spot,
     }  # fmt: skip
     usable = {
         "plain": rules.usable_spot(available, price, dear),
@@ -224,7 +224,7 @@ def test_split(case):
     paid = {
         "plain": rules.slot_cost(n, plain, price, dear) * 0.5,
         "compiled": usd * 0.5,
-        "statement": slot_usd(window, 0, split(window, 0, n)),
+        "statement": slot_usd(window, 0, cheapest_split(window, 0, n)),
         "model": slot_costs(job, window)[0, n],
         "pyomo": model.cost[0, n] * model.unit_usd,
         "twin": bounds.slot_costs(terms_of(problem), window.price, window.available)[0, n],

@@ -10,7 +10,7 @@ from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.forecasting.configurations.validity import LABELS_FILE
-from slackwater.optimization.requests.request import completed, parse_tuning_request
+from slackwater.optimization.requests.request import complete_request, parse_tuning_request
 from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import open_store
 
@@ -84,7 +84,7 @@ def market_store(folder: Path):
 
 def asked(**changes):
     values = {**THREE, **changes}
-    return completed(parse_tuning_request({k: v for k, v in values.items() if v is not None}, "test"))
+    return complete_request(parse_tuning_request({k: v for k, v in values.items() if v is not None}, "test"))
 
 
 def turn_at(store, at=AT, **changes):

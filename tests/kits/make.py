@@ -21,9 +21,9 @@ from slackwater.optimization.market.window import MarketWindow, Past, Record, ma
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, in_one_market, placement
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
-from slackwater.optimization.replay.ahead import PolicyPlan, Present
+from slackwater.optimization.replay.ahead import PolicyPlan, PresentJob
 from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.replay.run import checked
+from slackwater.optimization.replay.run import check_allocation
 from slackwater.optimization.world.simulation import Readings, WorldRun, WorldTerms
 from slackwater.optimization.world.terms import world_terms
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
@@ -132,7 +132,7 @@ def make_view(job: Job | None = None, *, done: float = 0.0, n_previous: int = 0,
     return View(job=job or make_job(), **{**fields, **changes})
 
 
-def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
+def present_of(policy: Policy[Any], view: View, state: Any = None) -> PresentJob:
     """Return a job at its decision in slot 0 of its run, on a policy's own target under the guard."""
     state = policy.start(view.job) if state is None else state
     sold = view.on_demand.sold
@@ -150,8 +150,8 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     guard, plan = Guard.of(whole, run), view
     if plans_in_world(policy):
         plan = guard.in_world().views[0]
-    wish = checked(policy.decide(state, plan)[0], view, policy.name)
-    return Present(
+    wish = check_allocation(policy.decide(state, plan)[0], view, policy.name)
+    return PresentJob(
         view=whole,
         run=run,
         beliefs=[belief_of(policy, view)],

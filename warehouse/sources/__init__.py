@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SOURCES: Registry[Source] = Registry(
     {
         "aws": "files.aws:Aws",
-        "simulated": "simulated:Simulated",
+        "simulated": "simulated:SimulatedSource",
         "skypilot-catalogue": "files.skypilot_catalogue:SkyPilotCatalogue",
         "tabular": "files.tabular:Tabular",
     },

@@ -334,7 +334,7 @@ class SimulatedOptions(Options):
     source: str | None = label_option(None, "simulated:<seed>")
 
 
-class Simulated:
+class SimulatedSource:
     """The simulated market as a source: pseudo-path ``simulated:`` instead of a file, time range in the options.
 
     ``files([])`` returns the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and

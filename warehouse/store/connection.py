@@ -54,7 +54,7 @@ from slackwater.warehouse.store.files import (
     is_locked,
     is_shared,
     is_waited_for,
-    locked,
+    locked_error,
     log_identity,
     present_holder,
     real_file,
@@ -276,7 +276,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
             return newest.path
         holder = present_holder(database)
         if not patience.wait(f"waiting for the first snapshot of {database} by {holder}"):
-            raise locked(database, f"held by {holder}, which publishes nothing for readers")
+            raise locked_error(database, f"held by {holder}, which publishes nothing for readers")
 
 
 def _snapshot_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path | None:
@@ -348,7 +348,7 @@ _SETTING_UP = threading.Lock()
 
 
 @contextmanager
-def translated(name: str) -> Iterator[None]:
+def translate_errors(name: str) -> Iterator[None]:
     """Context manager that converts DuckDB's errors to `StoreError` and its subclasses, keeping DuckDB's message.
 
     Exceptions raised by a signal handler during a statement (keyboard interrupt, time-out of the
@@ -400,7 +400,7 @@ class Opening:
 
     def unlocked(self, file: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         """Return a connection without a lock: to memory, or read-only to ``file``."""
-        with translated(self.name):
+        with translate_errors(self.name):
             connection = duckdb.connect(_plain_path(file), read_only=read_only)
             with closed_on_error(connection):
                 self._set_up(connection)
@@ -412,7 +412,7 @@ class Opening:
 
     def shared(self, steps: Sequence[str], tables: Mapping[str, Path]) -> duckdb.DuckDBPyConnection:
         """Return a connection that presents Parquet files as the tables of a warehouse with the schema ``steps``."""
-        with translated(self.name):
+        with translate_errors(self.name):
             connection = duckdb.connect(":memory:")
             with closed_on_error(connection):
                 self._set_up(connection, *(path.resolve() for path in tables.values()))
@@ -429,12 +429,12 @@ class Opening:
 
     def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:
         """Return a connection for writing, after upgrading the schema and publishing a snapshot for readers."""
-        with lock.opening, translated(self.name):
+        with lock.opening, translate_errors(self.name):
             if not lock.signed:
                 check_host(lock)
                 check_log(lock)
                 lock.sign()
-            connection = self._connected(patience)
+            connection = self._connect(patience)
             with closed_on_error(connection):
                 lock.check_in_place()
                 self._set_up(connection, *_beside(compacted_file(Path(self.name))))
@@ -446,10 +446,10 @@ class Opening:
     def settle(self) -> None:
         """Merge the log into the file; requires the lock."""
         if has_wal(Path(self.name)):
-            with translated(self.name):
+            with translate_errors(self.name):
                 duckdb.connect(_plain_path(self.name)).close()
 
-    def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
+    def _connect(self, patience: Patience) -> duckdb.DuckDBPyConnection:
         """Return a connection, waiting for programs that hold DuckDB's lock on the file but do not use ours."""
         while True:
             try:
@@ -715,7 +715,7 @@ class Store:
                 raise StoreError(f"warehouse {self.name} without the right to write")
             with lock.alone() as alone:
                 if not alone:
-                    raise locked(lock.database, "open in another part of this process")
+                    raise locked_error(lock.database, "open in another part of this process")
                 _close(self._connection)
                 lock.put_in_place(file)
             self._close(finished=True)
@@ -726,7 +726,7 @@ class Store:
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return all its rows; raises `StoreError` or a subclass."""
-        with self._turn, translated(self.name):
+        with self._turn, translate_errors(self.name):
             return self._connection.execute(sql, parameters).fetchall()
 
     def columns(self, table: str) -> list[str]:
@@ -737,19 +737,19 @@ class Store:
 
     def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
         """Run a query and return its columns as arrays; the query must replace nulls."""
-        with self._turn, translated(self.name):
+        with self._turn, translate_errors(self.name):
             columns = self._connection.execute(sql, parameters).fetchnumpy()
             return {name: np.asarray(column) for name, column in columns.items()}
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run a query and return an Arrow table."""
-        with self._turn, translated(self.name):
+        with self._turn, translate_errors(self.name):
             return self._connection.sql(sql, params=parameters or None).to_arrow_table()
 
     @contextmanager
     def batches(self, sql: str, parameters: Parameters = (), *, rows: int) -> Iterator[pa.RecordBatchReader]:
         """Run a query and yield a reader of Arrow batches of about ``rows`` rows, valid inside the block."""
-        with self._turn, translated(self.name):
+        with self._turn, translate_errors(self.name):
             yield self._connection.execute(sql, parameters).to_arrow_reader(rows)
 
     @contextmanager

@@ -258,10 +258,10 @@ def lock_path(database: Path) -> Path:
 
 def read_holder(database: Path) -> Holder | None:
     """Return the process recorded in the lock file; None if the lock was released or the record is unreadable."""
-    return _recorded(lock_path(database))
+    return _read_holder(lock_path(database))
 
 
-def _recorded(path: Path) -> Holder | None:
+def _read_holder(path: Path) -> Holder | None:
     try:
         text, changed = path.read_text(encoding="utf-8"), path.stat().st_mtime
         found = json.loads(text)
@@ -289,7 +289,7 @@ def holder_of(path: Path) -> str:
     A process that holds the lock without a record, such as a reader that makes a snapshot, is found in
     `LOCKS`. A stopped process is described as such: it holds the lock until somebody continues or ends it.
     """
-    holder, pid = _recorded(path), _locking_process(path)
+    holder, pid = _read_holder(path), _locking_process(path)
     if holder is not None and holder.host == socket.gethostname() and not _alive(holder.pid):
         holder = None  # the record of a process that was killed
     if pid is None or (holder is not None and holder.pid == pid):
@@ -600,16 +600,16 @@ def take_lock(database: Path, patience: Patience) -> WriterLock:
     lock = try_lock(database)
     if lock is not None:
         return lock
-    with _announced(database):
+    with _announce_wait(database):
         while (lock := try_lock(database)) is None:
             holder = present_holder(database)
             if not patience.wait(f"waiting for {holder} to finish with {database}"):
-                raise locked(database, f"held by {holder}")
+                raise locked_error(database, f"held by {holder}")
     return lock
 
 
 @contextmanager
-def _announced(database: Path) -> Iterator[None]:
+def _announce_wait(database: Path) -> Iterator[None]:
     """Show the lock's holder that this process waits: by a shared lock on the queue file, released when the process ends."""
     descriptor = _open(_queue_path(database))
     try:
@@ -665,7 +665,7 @@ def _queue_path(database: Path) -> Path:
     return path.with_name(f"{path.name}.queue")
 
 
-def locked(database: Path, how: str) -> StoreLockedError:
+def locked_error(database: Path, how: str) -> StoreLockedError:
     """Return the error for a warehouse that is still locked after the wait."""
     return StoreLockedError(
         f"warehouse {database} is {how}",

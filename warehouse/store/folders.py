@@ -31,18 +31,18 @@ ABOUT_VIEWS = (
 EXPORT_AGAIN = "export it again; nothing was imported"
 
 
-class _Stored(BaseModel):
+class _StoredFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class TableFile(_Stored):
+class TableFile(_StoredFile):
     """Row count and SHA-256 of a table's file."""
 
     rows: int
     sha256: str
 
 
-class Manifest(_Stored):
+class Manifest(_StoredFile):
     """Content of an exported folder by table; ``since``: ISO 8601 time before which rows were left out, "" for none.
 
     ``version`` is incremented when the previous version of the program could no longer read a new folder.
@@ -64,7 +64,7 @@ def table_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 
 
-def hashed(path: Path) -> str:
+def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -256,12 +256,12 @@ def _instance(
         market=market,
         kind="spot" if found.get("InstanceLifecycle") == "spot" else "on_demand",
         since=since,
-        ended=None if held else max(since, min(now, _ended(found) or interrupted or now)),
+        ended=None if held else max(since, min(now, _end_time(found) or interrupted or now)),
         end=None if held else _end(found),
     )
 
 
-def _ended(found: Mapping[str, Any]) -> datetime | None:
+def _end_time(found: Mapping[str, Any]) -> datetime | None:
     """Return the time in EC2's text on the end of an instance, None without a time."""
     stated = _TIME.search(found.get("StateTransitionReason", ""))
     return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
@@ -269,7 +269,7 @@ def _ended(found: Mapping[str, Any]) -> datetime | None:
 
 def _is_interrupted(found: Mapping[str, Any]) -> bool:
     """Return whether a spot instance ended at a time that its own record does not state."""
-    ended = found["State"]["Name"] not in PAID and _ended(found) is None
+    ended = found["State"]["Name"] not in PAID and _end_time(found) is None
     return ended and found.get("InstanceLifecycle") == "spot"
 
 

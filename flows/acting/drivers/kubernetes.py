@@ -215,7 +215,7 @@ def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | N
         return None
     since = datetime.fromisoformat(status["startTime"])
     over = status.get("phase") in ENDED or "deletionTimestamp" in meta
-    at = _ended(meta, status) or now
+    at = _end_time(meta, status) or now
     return Instance(
         id=meta["uid"],
         job=job,
@@ -244,7 +244,7 @@ def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _ended(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
+def _end_time(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
     """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
     stated = [disruption.get("lastTransitionTime") for disruption in _disruptions(status)]
     if not any(stated) and status.get("phase") in ENDED:

@@ -23,7 +23,7 @@ from slackwater.flows.following import (
     trust_rank,
 )
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import listed, plural, rows_of, utc
+from slackwater.flows.show.formats import join_words, plural, rows_of, utc
 from slackwater.flows.turn.markets.histories import MarketReader, try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
@@ -258,7 +258,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
 MOST_OTHERS = 4  # Most alternative instance types named in a proposal
 
 
-def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
+def propose_markets(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
     """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
 
     The throughput of a request holds for one instance type. Candidates are the types with the GPUs
@@ -301,7 +301,7 @@ def proposed(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
         more = [f"{name}{its}" for name, its in others[:MOST_OTHERS]]
         more += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
         basis += (
-            f", and its throughput is taken to be theirs; else {listed(more)}: "
+            f", and its throughput is taken to be theirs; else {join_words(more)}: "
             f"name it in the file, as markets = {json.dumps(_patterns(found[others[0][0]]))}, or give --market MARKET"
         )
     return request.model_copy(update={"markets": tuple(names)}), (

@@ -22,12 +22,14 @@ from slackwater.flows.show.blocks import Block, Notes, Table, Verbatim
 def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     """Return the printed result of a turn, without its decisions, with the errors of the ``planner`` only."""
     from slackwater.flows.ledger.headline import missed_apart
-    from slackwater.flows.show.accuracy import compared
+    from slackwater.flows.show.accuracy import describe_comparison
     from slackwater.flows.turn.report.leaderboard import board_table, movers_tables
 
     missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
-    planner_rows = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
+    planner_rows = [
+        row | {"compared": describe_comparison(row)} for row in errors if row["model"] == planner
+    ] or errors
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()

@@ -18,10 +18,10 @@ from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, sk
 from slackwater.forecasting.accuracy.tables import (
     COMMON,
     POOLED_COLUMNS,
+    name_by_source,
     pooled_by,
     scaled_losses,
     shared_scores,
-    sourced,
     with_common,
 )
 from slackwater.forecasting.predictors import FLOOR
@@ -55,7 +55,7 @@ def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.D
     """
     parts = [measured_errors(store, time).assign(day=time.floor("D")) for time in _apart(store, at, window)]
     # Two sources of the same market are each compared with their own last value.
-    parts = [with_common(sourced(part)).assign(market=part["market"]) for part in parts if len(part)]
+    parts = [with_common(name_by_source(part)).assign(market=part["market"]) for part in parts if len(part)]
     if not parts:
         none = measured_errors(store, None)
         return none.reindex(columns=[*none.columns, "day", *COMMON])
@@ -131,7 +131,7 @@ def by_source(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with the markets measured in several sources named ``market@source``, each with all columns for pooling."""
     if "source" in rows:
         several = rows.groupby("market")["source"].transform("nunique") > 1
-        rows = rows.assign(market=rows["market"].where(~several, sourced(rows)["market"]))
+        rows = rows.assign(market=rows["market"].where(~several, name_by_source(rows)["market"]))
     return with_common(rows if "day" in rows else rows.assign(day=0))
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Played, Weights, checked_round, even_weights
+from slackwater.optimization.selection.contract import PlayedRounds, Weights, checked_round, even_weights
 
 LEAST_GAP = 1e-200  # A smaller gap counts as zero: the rate ln M / gap would overflow
 
@@ -73,7 +73,7 @@ class AdaHedge:
         """Return exp(eta G), scaled to a maximum of 1."""
         return Weights(log_weight=_log_weight(state), rounds=state.rounds, names=state.names)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return 2 sqrt(V ln M) + S (4/3 ln M + 2) (theorem 6 of the paper) after each round.
 
         V sums the variance of the utilities under the weights, S is the largest range of utilities
@@ -88,6 +88,6 @@ class AdaHedge:
         log_size = math.log(size)
         return np.asarray(2.0 * np.sqrt(spread * log_size) + width * (4.0 / 3.0 * log_size + 2.0))
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)

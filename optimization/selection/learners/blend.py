@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import Learner, Played, Weights, checked_round, play
+from slackwater.optimization.selection.contract import Learner, PlayedRounds, Weights, checked_round, play
 from slackwater.optimization.selection.learners.adahedge import AdaHedge, AdaHedgeState
 from slackwater.optimization.selection.learners.exponentiated import FixedShare
 from slackwater.warehouse.errors import SettingsError
@@ -71,11 +71,11 @@ class Blend:
         log_weight = np.logaddexp.reduce(np.array(logs), axis=0)
         return Weights(log_weight=log_weight - log_weight.max(), rounds=state.over.rounds, names=state.names)
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the least static bound of a learner plus that of AdaHedge over them, after each round."""
         return self.shifting_bounds(played, 0)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the least shifting bound of a learner plus the static bound of AdaHedge, after each round."""
         parts = [play(learner, played.names, played.utilities) for learner in self.learners]
         earned = np.clip(np.stack([part.expected for part in parts], axis=1), 0.0, 1.0)

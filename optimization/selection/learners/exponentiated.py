@@ -10,7 +10,7 @@ import numpy as np
 
 from slackwater.optimization.selection.contract import (
     ANYTIME,
-    Played,
+    PlayedRounds,
     Rate,
     Weights,
     even_weights,
@@ -22,7 +22,7 @@ from slackwater.optimization.selection.contract import (
 )
 
 
-def _rounds(played: Played) -> list[int]:
+def _rounds(played: PlayedRounds) -> list[int]:
     return list(range(1, len(played.utilities) + 1))
 
 
@@ -54,12 +54,12 @@ class ExponentiatedGradient:
         """Return the state, which is the weights."""
         return state
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return `static_bound` after each round."""
         size = len(played.names)
         return np.array([static_bound(size, k, rate=self._rate(size)) for k in _rounds(played)])
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)
 
@@ -102,11 +102,11 @@ class FixedShare:
         """Return the state, which is the weights."""
         return state
 
-    def static_bounds(self, played: Played) -> np.ndarray:
+    def static_bounds(self, played: PlayedRounds) -> np.ndarray:
         """Return the shifting bound for no changes."""
         return self.shifting_bounds(played, 0)
 
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+    def shifting_bounds(self, played: PlayedRounds, shifts: int) -> np.ndarray:
         """Return `shifting_bound` after each round; at most one change per round is counted."""
         size = len(played.names)
         if size == 1:

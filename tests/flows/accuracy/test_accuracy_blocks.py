@@ -27,8 +27,8 @@ from slackwater.flows.show.accuracy import (
     Scores,
     answer,
     charts,
-    compared,
     daily_figure,
+    describe_comparison,
     market_rows,
     markets_figure,
     reliability_figure,
@@ -36,7 +36,7 @@ from slackwater.flows.show.accuracy import (
     skill_figure,
     skill_table,
     variable_blocks,
-    weighted,
+    weighted_mean,
 )
 from slackwater.flows.show.blocks import Fold, Page, Section, Table
 from slackwater.flows.show.page import render_page
@@ -227,7 +227,7 @@ def test_classes_of_markets_are_apart(accuracy):
     assert [(row["class"], row["markets"]) for row in table.rows] == [("moving", 2), ("still", 1)]
     own = accuracy.classes
     own = own[(own["model"] == "combined") & (own["class"] == "moving") & (own["step"] == 1)].iloc[0]
-    assert table.rows[0]["step_1"] == compared(own.to_dict())
+    assert table.rows[0]["step_1"] == describe_comparison(own.to_dict())
     assert class_tables(accuracy.classes.iloc[:0], "combined", "price") == []
 
 
@@ -264,8 +264,8 @@ def test_shown_steps_hold_the_last():
 
 def test_a_mean_over_steps_leaves_out_what_is_undefined():
     rows = [{"n": 1, "mae": 1.0}, {"n": 1, "mae": np.nan}, {"n": 3, "mae": 3.0}]
-    assert weighted(rows, "mae") == pytest.approx(2.5)
-    assert weighted(rows, "brier") is None
+    assert weighted_mean(rows, "mae") == pytest.approx(2.5)
+    assert weighted_mean(rows, "brier") is None
 
 
 def test_page_of_a_real_backtest(tmp_path):
@@ -288,7 +288,7 @@ def test_page_of_a_real_backtest(tmp_path):
     pooled = measured.pooled[measured.pooled["model"] == "markov"]
     for variable in ("count", "price"):
         first = pooled[(pooled["variable"] == variable) & (pooled["step"] == 1)].iloc[0]
-        assert f"{compared(first.to_dict())} at 1 slot" in text
+        assert f"{describe_comparison(first.to_dict())} at 1 slot" in text
     known = {one.key for one in series}
     (predictability,) = (
         block for section in blocks if isinstance(section, Section) and section.heading == "Spot price"

@@ -11,7 +11,12 @@ import pytest
 from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, measured_panels
+from slackwater.flows.accuracy.series import (
+    MeasuredSeries,
+    SeriesChoice,
+    accuracy_of_vintages,
+    measured_panels,
+)
 from slackwater.flows.accuracy.units import BacktestPlan, run_course
 from slackwater.flows.backfill.run import Backfill, SlotRange, backfill
 from slackwater.flows.config import Settings
@@ -59,17 +64,17 @@ def db(tmp_path_factory, settings, data):
     return path
 
 
-def followed(store, settings) -> Measured:
+def followed(store, settings) -> MeasuredSeries:
     """Return the measured series of the report, restricted to the markets followed by the turns."""
     measured = measured_panels(store, settings, SeriesChoice())
     errors = read_rows(store, "accuracy")
     keys = set(errors["market"] + "@" + errors["source"])
     panels = [tuple(one for one in panel.series if one.key in keys) for panel in measured.panels]
     assert {len(own) for own in panels} == {3}
-    return Measured(panels=tuple(Panel(series=own) for own in panels), origins=(), notes=())
+    return MeasuredSeries(panels=tuple(Panel(series=own) for own in panels), origins=(), notes=())
 
 
-def rolling_of(measured: Measured, settings: Settings, slots) -> Rolling:
+def rolling_of(measured: MeasuredSeries, settings: Settings, slots) -> Rolling:
     """Return a backtest of the measured series from the given slots, as the report builds it."""
     return Rolling(
         panels=measured.panels,

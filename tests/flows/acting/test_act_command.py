@@ -24,7 +24,7 @@ from advice_kit import (
 from command_kit import call
 
 from slackwater.flows.acting.drivers import DRIVERS, Place
-from slackwater.flows.acting.ledger import LaunchLedger, Recorded, ledger_file
+from slackwater.flows.acting.ledger import EvidenceEntry, LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
@@ -123,7 +123,7 @@ def test_evidence_that_was_stored_just_before_a_kill_is_stored_once(tmp_path):
             add = ledger.add
 
             def mortal(entry, add=add, dies=dies):
-                if dies and isinstance(entry, Recorded):
+                if dies and isinstance(entry, EvidenceEntry):
                     raise Killed
                 add(entry)
 

@@ -13,7 +13,13 @@ from forms_kit import quick_first
 
 from slackwater.flows.acting.contract import DriverError, Instance, count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import InstancesChanged, JobLaunches, LaunchLedger, Ordered, Revised
+from slackwater.flows.acting.ledger import (
+    InstancesChanged,
+    JobLaunches,
+    LaunchLedger,
+    OrderEntry,
+    RevisionEntry,
+)
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
@@ -108,7 +114,7 @@ def test_a_decision_is_brought_once_and_kept(setting):
     assert setting.act(0).order is not None
     assert setting.act(1).order is None
     assert setting.held(1) == (1, 2)
-    (first,) = [entry for _, entry in setting.world.evidence if isinstance(entry, Ordered)]
+    (first,) = [entry for _, entry in setting.world.evidence if isinstance(entry, OrderEntry)]
     assert first.order.token == "key-0-1"
 
 
@@ -134,7 +140,7 @@ def test_after_a_loss_the_rest_of_the_slot_is_decided_again(setting):
     assert told == [("key-1", 0)]
     assert (result.target.on_demand, result.target.spot) == (1, 0)
     assert "spot was lost at 00:40 UTC: decided again until 01:00 UTC" in result.target.why
-    orders = [one for _, one in setting.world.evidence if isinstance(one, Ordered)]
+    orders = [one for _, one in setting.world.evidence if isinstance(one, OrderEntry)]
     assert [(one.order.token, one.order.on_demand, one.order.spot) for one in orders] == [
         ("key-1-1", 0, 3), ("key-1-r1-1", 1, 0),
     ]  # fmt: skip
@@ -169,7 +175,7 @@ def test_spot_lost_in_the_last_minute_of_a_slot_waits_for_the_next_decision(sett
 def test_an_actor_killed_before_its_new_decision_is_stored_decides_again(setting):
     class Killing(LaunchLedger):
         def add(self, entry):
-            if isinstance(entry, Revised):
+            if isinstance(entry, RevisionEntry):
                 raise Interrupted
             super().add(entry)
 

@@ -25,7 +25,7 @@ from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 from slackwater.flows.engine.serving import (
     DEPLOYMENTS,
-    Served,
+    ServeSettings,
     automations,
     chosen_deployments,
     flow_name,
@@ -82,14 +82,14 @@ def test_no_two_deployments_have_the_same_name():
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_parameter_says_what_it_is(name):
-    schema = runner_deployment(BY_NAME[name], Served(db=Path("w.duckdb")))._parameter_openapi_schema
+    schema = runner_deployment(BY_NAME[name], ServeSettings(db=Path("w.duckdb")))._parameter_openapi_schema
     assert schema.properties
     assert [one for one, said in schema.properties.items() if not said.get("description")] == []
 
 
 def test_the_jobs_of_a_turn_are_typed():
     schema = runner_deployment(
-        BY_NAME["pipeline/every-slot"], Served(db=Path("w.duckdb"))
+        BY_NAME["pipeline/every-slot"], ServeSettings(db=Path("w.duckdb"))
     )._parameter_openapi_schema
     assert schema.properties["jobs"]["anyOf"][0]["items"] == {"$ref": "#/definitions/JobRequest"}
     request = schema.definitions["JobRequest"]
@@ -141,7 +141,7 @@ def test_a_backfill_has_a_queue_of_its_own():
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_served_deployment_is_the_one_in_the_file(name):
     one, entry = BY_NAME[name], ENTRIES[name]
-    made = runner_deployment(one, Served(db=Path("slackwater.duckdb")))
+    made = runner_deployment(one, ServeSettings(db=Path("slackwater.duckdb")))
     assert f"{made.flow_name}/{made.name}" == name
     assert made.entrypoint == entry["entrypoint"]
     assert made.parameters == entry["parameters"]
@@ -176,11 +176,13 @@ def test_scheduled_times_are_the_starts_of_slots():
 
     pipeline = BY_NAME["pipeline/every-slot"]
     start = datetime(2026, 3, 10, 6, 7, tzinfo=UTC)
-    cron = runner_deployment(pipeline, Served(db=Path("w.duckdb"))).schedules[0].schedule
+    cron = runner_deployment(pipeline, ServeSettings(db=Path("w.duckdb"))).schedules[0].schedule
     assert isinstance(cron, Said)
     dates = anyio.run(lambda: CronSchedule(cron=cron.cron, timezone="UTC").get_dates(3, start=start))
     assert [f"{date:%H:%M}" for date in dates] == ["06:30", "07:00", "07:30"]
-    slots = runner_deployment(pipeline, Served(db=Path("w.duckdb"), every=timedelta(minutes=7))).schedules[0]
+    slots = runner_deployment(
+        pipeline, ServeSettings(db=Path("w.duckdb"), every=timedelta(minutes=7))
+    ).schedules[0]
     made = IntervalSchedule(
         interval=slots.schedule.interval, anchor_date=slots.schedule.anchor_date, timezone="UTC"
     )
@@ -189,7 +191,7 @@ def test_scheduled_times_are_the_starts_of_slots():
 
 
 def test_serving_gives_each_flow_the_files_it_takes():
-    served = Served(db=Path("other.duckdb"), data=Path("feed"), settings=Path("s.toml"))
+    served = ServeSettings(db=Path("other.duckdb"), data=Path("feed"), settings=Path("s.toml"))
     given = {name: runner_deployment(one, served).parameters for name, one in BY_NAME.items()}
     assert given["pipeline/every-slot"] == {
         "db": "other.duckdb", "data": "feed", "settings": "s.toml", "report": "reports/report.html",
@@ -457,7 +459,7 @@ def test_an_unknown_parameter_is_refused_when_a_run_is_created(name):
     """The server validates the parameters of a run by this schema before it creates the run."""
     from prefect.utilities.schema_tools.validation import ValidationError, validate
 
-    made = runner_deployment(BY_NAME[name], Served(db=Path("w.duckdb")))
+    made = runner_deployment(BY_NAME[name], ServeSettings(db=Path("w.duckdb")))
     schema = made._parameter_openapi_schema.model_dump(exclude_unset=True)  # as Prefect sends it
     required = dict.fromkeys(schema.get("required", ()), "2026-01-01T00:00:00Z")
     validate({**made.parameters, **required}, schema, raise_on_error=True)

@@ -17,7 +17,7 @@ from test_alarms import AT, HALF, MARKET, every, lively, put
 
 from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
-from slackwater.flows.monitoring.alarms import Settled
+from slackwater.flows.monitoring.alarms import AlarmChanges
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
@@ -166,10 +166,10 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
     with open_store(db) as store:
         turn = make_turn(store, AT, Settings())
         emit = partial(events.emit_alarms, run=turn.run_id)
-        assert raise_alarms(replace(turn, own_end=True), emit=emit) == Settled()
+        assert raise_alarms(replace(turn, own_end=True), emit=emit) == AlarmChanges()
         settled = raise_alarms(turn, emit=emit)
         assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
-        assert raise_alarms(turn, emit=emit) == Settled()
+        assert raise_alarms(turn, emit=emit) == AlarmChanges()
         assert len(read_rows(store, "alarms")) == 1
     assert [one["event"] for one in emitted] == ["slackwater.alarm.raised"]
     assert emitted[0]["resource"]["prefect.resource.id"] == f"slackwater.market.{MARKET[0]}"

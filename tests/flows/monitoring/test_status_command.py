@@ -24,7 +24,7 @@ from slackwater.flows.monitoring.completeness import classify, feed_freshness, f
 from slackwater.flows.monitoring.status import (
     LOOKS,
     Status,
-    grouped,
+    group_rows,
     present_of,
     stage_map,
     status_blocks,
@@ -272,5 +272,5 @@ def test_markets_with_the_same_problem_share_a_row_of_the_page():
             "reason": reason,
         }
 
-    rows = grouped([*map(row, "abcdef"), row("g", "y"), row("h") | {"state": "missing"}])
+    rows = group_rows([*map(row, "abcdef"), row("g", "y"), row("h") | {"state": "missing"}])
     assert [(one["name"], one["reason"]) for one in rows] == [("a, b, c, d, and 3 more", "x; y"), ("h", "x")]

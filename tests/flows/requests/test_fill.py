@@ -26,7 +26,7 @@ from slackwater.flows.requests.fill import (
 from slackwater.flows.requests.page import fill_report
 from slackwater.forecasting.configurations.facts import gpu, known_gpus
 from slackwater.forecasting.configurations.model import fit_configurations
-from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.definition import is_finished
 from slackwater.optimization.job.request import read_request, slot_job
 from slackwater.optimization.job.units import gpu_type_of, gpu_types
 from slackwater.optimization.policies.pool import policy_named
@@ -41,8 +41,8 @@ from slackwater.optimization.requests.candidates import (
     usable,
     widths_of,
 )
-from slackwater.optimization.requests.choice import RULES, Misjudged, screened_of, spread
-from slackwater.optimization.requests.request import completed, parse_tuning_request
+from slackwater.optimization.requests.choice import RULES, MisjudgingPolicy, screened_of, throughput_ratio
+from slackwater.optimization.requests.request import complete_request, parse_tuning_request
 from slackwater.warehouse.errors import InputError, JobError, MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.store.connection import open_store
@@ -111,7 +111,7 @@ def test_every_default_is_told():
 def test_what_a_request_cannot_say(changes, why):
     given = {k: v for k, v in {**THREE, **changes}.items() if v is not None}
     with pytest.raises(JobError, match=why):
-        completed(parse_tuning_request(given, "test"))
+        complete_request(parse_tuning_request(given, "test"))
 
 
 # GPUs of instance types
@@ -248,7 +248,7 @@ def test_the_winner_is_the_cheapest_of_those_planned(filled):
     least = min(one.expected.cost_usd for one in planned)
     alike = [one for one in planned if one.expected.cost_usd <= 1.01 * least]
     assert filled.winner in alike
-    assert spread(filled.winner) == min(spread(one) for one in alike)
+    assert throughput_ratio(filled.winner) == min(throughput_ratio(one) for one in alike)
     assert values(filled)["rule"] == RULES["cost"]
 
 
@@ -287,8 +287,8 @@ def test_the_costs_on_demand_alone_are_those_of_whole_slots(filled):
         job, alone = candidate.job(STEP, bound), candidate.alone(STEP, bound)
         gain = job.throughput.rate(alone.instances) * 0.5
         done = gain * (alone.slots - 1 + job.mu_up)
-        assert finished(done, job.workload)
-        assert not finished(done - gain, job.workload)
+        assert is_finished(done, job.workload)
+        assert not is_finished(done - gain, job.workload)
         assert alone.cost_usd == pytest.approx(
             alone.instances * alone.slots * 0.5 * candidate.offer.on_demand_usd
         )
@@ -447,14 +447,16 @@ def test_a_policy_that_is_right_is_not_misjudged(filled, name):
     running = filled.winner
     window, policy = market_of(running), policy_named(name)
     plain = replay(policy, running.live.run, window)
-    assert replay(Misjudged(policy=policy, believes=running.live.run), running.live.run, window) == plain
+    assert (
+        replay(MisjudgingPolicy(policy=policy, believes=running.live.run), running.live.run, window) == plain
+    )
 
 
 def test_believing_too_much_finishes_later_than_knowing(filled):
     candidate, running = filled.winner.candidate, filled.winner
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
     policy = policy_named("MSU")  # waits as long as it believes possible
-    believed = replay(Misjudged(policy=policy, believes=running.live.run), true, window)
+    believed = replay(MisjudgingPolicy(policy=policy, believes=running.live.run), true, window)
     known = replay(policy, true, window)
     assert known.on_time
     assert (believed.finish_slots or math.inf) > known.finish_slots

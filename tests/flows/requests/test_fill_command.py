@@ -118,9 +118,9 @@ def test_no_knowledge_says_where_it_comes_from(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["three-fields", "all-fields"])
 def test_the_examples_are_requests(name):
-    from slackwater.optimization.requests.request import completed, read_tuning_request
+    from slackwater.optimization.requests.request import complete_request, read_tuning_request
 
-    assert completed(read_tuning_request(ROOT / "examples" / "requests" / f"{name}.toml")).tokens > 0
+    assert complete_request(read_tuning_request(ROOT / "examples" / "requests" / f"{name}.toml")).tokens > 0
 
 
 @pytest.mark.slow

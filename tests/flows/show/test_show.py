@@ -28,7 +28,7 @@ from slackwater.flows.show.blocks import (
     Verbatim,
 )
 from slackwater.flows.show.formats import usd
-from slackwater.flows.show.page import COLOURS, asset, breakable, packed, render_page
+from slackwater.flows.show.page import COLOURS, asset, breakable, compress_json, render_page
 from slackwater.flows.show.terminal import Style, lines_of
 
 DECISION = {
@@ -206,7 +206,7 @@ def test_a_page_without_charts_carries_no_script():
 
 
 def test_the_bundle_is_small_enough_and_ends_no_script():
-    assert len(packed(asset("vega.js"))) < 330_000
+    assert len(compress_json(asset("vega.js"))) < 330_000
     assert "</script" not in asset("vega.js")
 
 

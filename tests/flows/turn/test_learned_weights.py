@@ -20,7 +20,7 @@ from slackwater.flows.turn.report.leaderboard import in_one_model
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case
-from slackwater.optimization.replay.score import EndedJob, Scored, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, score_job
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learned import learner_regret
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
@@ -34,7 +34,7 @@ NAMES = ["OD-only", "MSU", "UP", "AHANP(0.7)"]
 
 
 @pytest.fixture(scope="module")
-def scored() -> list[Scored]:
+def scored() -> list[ScoredJob]:
     rng = np.random.default_rng(3)
     policies = [policy_named(name) for name in NAMES]
     done = []

@@ -11,7 +11,7 @@ from slackwater.forecasting.accuracy.losses import (
     brier,
     chances,
     conditional_frequencies,
-    covered,
+    coverage_probability,
     covered_closed,
     diebold_mariano,
     pinball,
@@ -70,7 +70,7 @@ def test_a_price_that_is_forecast_exactly_is_in_its_interval_whatever_its_last_b
     for level, closed, share in ((0.3, 1, 0.5), (0.3001, 0, 0.0)):
         flat = np.full((1, 1, 19), level)
         assert covered_closed(flat, y, 50) == closed
-        assert covered(transform_span(flat, y), y, 50) == pytest.approx(share)
+        assert coverage_probability(transform_span(flat, y), y, 50) == pytest.approx(share)
 
 
 @given(SEEDS)
@@ -114,7 +114,7 @@ def test_a_flat_price_forecast_exactly_is_calibrated_at_every_level():
     span = transform_span(np.full((1, 1, 19), 0.9), y)
     assert shares_below(span, y)[0, 0] == pytest.approx(LEVELS)
     for percent in (50, 80, 90):
-        assert covered(span, y, percent) == pytest.approx(percent / 100)
+        assert coverage_probability(span, y, percent) == pytest.approx(percent / 100)
 
 
 def slow_transform(quantiles, y, draws):
@@ -135,7 +135,7 @@ def test_coverage_from_quantiles_is_the_expected_one_of_the_randomised_transform
     span = transform_span(quantiles, actual)
     draws = (np.arange(2000) + 0.5) / 2000
     for percent in (50, 80, 90):
-        inside = covered(span, actual, percent)
+        inside = coverage_probability(span, actual, percent)
         closed = covered_closed(quantiles, actual, percent)
         for i, k, y in each(actual):
             if np.isnan(y):
@@ -157,7 +157,7 @@ def test_a_continuous_law_has_its_usual_coverage():
     quantiles, actual = drawn_from(lambda a: np.log(a / (1 - a)), np.random.default_rng(4), 20_000)
     span = transform_span(quantiles, actual)
     for percent in (50, 80, 90):
-        inside = covered(span, actual, percent)
+        inside = coverage_probability(span, actual, percent)
         assert (inside == covered_closed(quantiles, actual, percent)).all()
         assert inside.mean() == pytest.approx(percent / 100, abs=0.01)
 
@@ -175,7 +175,7 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
         quantiles, actual = drawn_from(distribution, rng, 200)
         span = transform_span(quantiles, actual)
         for percent in kept:
-            kept[percent].append(covered(span, actual, percent).mean())
+            kept[percent].append(coverage_probability(span, actual, percent).mean())
             closed[percent].append(covered_closed(quantiles, actual, percent).mean())
     for percent in kept:
         assert np.mean(kept[percent]) == pytest.approx(percent / 100, abs=0.01)
@@ -188,7 +188,7 @@ def test_a_count_that_hardly_ever_leaves_its_cap_is_covered_as_often_as_said():
     quantiles = np.broadcast_to(np.full(19, 16.0), (1000, 1, 19))
     assert covered_closed(quantiles, actual, 80).mean() == 0.97
     for percent in (50, 80, 90):
-        from_quantiles = covered(transform_span(quantiles, actual), actual, percent).mean()
+        from_quantiles = coverage_probability(transform_span(quantiles, actual), actual, percent).mean()
         assert from_quantiles == pytest.approx(percent / 100 * 0.97)
 
 

@@ -14,9 +14,9 @@ from slackwater.forecasting.diagnosis.drift import (
     contrast,
     detect,
     drift_table,
+    drift_values,
     series_drifts,
     slots_per_day,
-    watched,
 )
 from slackwater.forecasting.series import series_of
 
@@ -157,7 +157,7 @@ def test_a_new_price_level_is_no_drift_but_a_moving_price_is():
     assert series_drifts(flat) == []
     assert series_drifts(lively)[0].at < 13 * DAY
     assert "still 100 % of the time)" in series_drifts(lively)[0].found
-    assert np.isnan(watched(flat)[0])
+    assert np.isnan(drift_values(flat)[0])
 
 
 def test_the_tables_say_when():

@@ -13,7 +13,7 @@ from make import make_history
 from predictors_kit import registered
 from series_kit import wandering
 
-from slackwater.forecasting.predictor import EachAlone, Panel, restored, state_text
+from slackwater.forecasting.predictor import EachAlone, Panel, restore_model, state_text
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.predictors.arima import Arima, FittedArima
 from slackwater.forecasting.predictors.last_value import LastValue
@@ -42,10 +42,10 @@ def test_every_predictor_forecasts_the_same_after_it_was_restored(name, variable
     panel = panel_of(variable)
     fitted = make_predictor(name).fit(panel.until(panel.series[0].first_slot + 249))
     text = state_text(fitted)
-    assert text == state_text(restored(text)), "what is read is what was written"
+    assert text == state_text(restore_model(text)), "what is read is what was written"
     for which in range(len(panel)):
         origins = np.array([249, 270, 299])
-        same(fitted.outlook(panel, which, origins, 6), restored(text).outlook(panel, which, origins, 6))
+        same(fitted.outlook(panel, which, origins, 6), restore_model(text).outlook(panel, which, origins, 6))
 
 
 def test_a_state_is_plain_json_with_the_numbers_in_it():
@@ -68,7 +68,7 @@ def test_a_state_is_plain_json_with_the_numbers_in_it():
 def test_a_market_that_was_not_there_is_answered_after_restoring_too():
     panel = panel_of("count")
     fitted = EachAlone(model=LastValue()).fit(Panel(series=panel.series[:1]))
-    again = restored(state_text(fitted))
+    again = restore_model(state_text(fitted))
     told = fitted.outlook(panel, 1, np.array([100]), 3)
     same(told, again.outlook(panel, 1, np.array([100]), 3))
     past = LastValue().fit(panel.series[1].part(0, 101)).outlook(panel.series[1], np.array([100]), 3)
@@ -92,11 +92,11 @@ def test_odd_numbers_and_spans_come_back():
         [1, (2,)],
         {("a", 1): 2},
     )
-    back = restored(state_text(values))
+    back = restore_model(state_text(values))
     assert np.isnan(back[0])
     assert back[1:] == values[1:]
     for array in (np.array([1.0, np.nan]), np.arange(1000.0).reshape(10, 100), np.array([], dtype=np.int64)):
-        again = restored(state_text(array))
+        again = restore_model(state_text(array))
         assert np.array_equal(again, array, equal_nan=True)
         assert (again.shape, again.dtype) == (array.shape, array.dtype)
     for wrong in (object(), np.array([object()]), Elsewhere()):
@@ -117,4 +117,4 @@ def test_odd_numbers_and_spans_come_back():
 )
 def test_what_does_not_fit_is_refused_with_the_remedy(text):
     with pytest.raises(ForecastError, match="estimate again"):
-        restored(text)
+        restore_model(text)

@@ -12,7 +12,7 @@ from predictors_kit import registered
 from rolling_kit import DAY, HALF_HOUR, LAST, Watching, a_rolling, a_series, blocks_of, every, scrambled
 
 from slackwater.forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
-from slackwater.forecasting.predictor import EachAlone, Outlook, Panel, bounded
+from slackwater.forecasting.predictor import EachAlone, Outlook, Panel, bound_quantiles
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.predictors.last_value import LastValue
 from slackwater.forecasting.series import series_of
@@ -247,7 +247,7 @@ def test_last_value_answers_where_a_model_gives_no_number_and_it_says_so():
         assert np.isfinite(told.quantiles).all()
         assert [why == NO_NUMBER for why in told.reasons] == even.tolist()
         known = LastValue().fit(series.until(unit.fit_slot)).outlook(series, block.origins, 3)
-        own, mean = bounded(known.quantiles, known.mean, series, block.origins)
+        own, mean = bound_quantiles(known.quantiles, known.mean, series, block.origins)
         assert np.array_equal(told.quantiles[even], own[even]), "as estimated with the others"
         assert np.array_equal(told.mean[even], mean[even])
 

@@ -19,16 +19,16 @@ from slackwater.forecasting.predictors.arima import (
     best_order,
     coefficients,
     daily_terms,
-    differenced,
-    estimated,
-    expected,
+    difference,
+    estimate_order,
     expected_ahead,
-    explained,
+    expected_values,
     filtered_states,
     log_likelihood,
     moments,
     random_walk,
-    solved,
+    regress_moments,
+    solve_linear,
     stationary_covariance,
 )
 from slackwater.forecasting.series import series_of
@@ -53,7 +53,7 @@ def test_likelihood_states_and_forecasts_are_those_of_statsmodels(order):
     values = np.diff(walk_with_gaps(), n=d)
     regressors = np.ones((values.size, 1 - d))
     table, scored = np.column_stack([values, regressors]), np.isfinite(values)
-    weights, squares = explained(moments(table, scored, phi, theta)[0])
+    weights, squares = regress_moments(moments(table, scored, phi, theta)[0])
     model = SARIMAX(
         values, exog=None if d else regressors, order=(p, 0, q), trend="n", concentrate_scale=True
     )
@@ -72,9 +72,11 @@ def test_small_systems_are_solved_as_by_lapack_and_singular_systems_are_refused(
     for n in range(1, 10):
         system, right = rng.normal(size=(n, n)), rng.normal(size=n)
         system[0, 0] = 0.0 if n > 1 else 2.0  # a pivot must be found
-        assert solved(system.copy(), right.copy()) == pytest.approx(np.linalg.solve(system, right), rel=1e-9)
+        assert solve_linear(system.copy(), right.copy()) == pytest.approx(
+            np.linalg.solve(system, right), rel=1e-9
+        )
     with pytest.raises(np.linalg.LinAlgError):
-        solved(np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones(2))
+        solve_linear(np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones(2))
 
 
 def test_the_state_begins_at_its_stationary_covariance():
@@ -88,9 +90,9 @@ def test_no_search_of_statsmodels_finds_a_likelier_fit():
     """Compares the optimum of each order with statsmodels' maximum likelihood, on a series with gaps."""
     values = walk_with_gaps(300, seed=3)
     for p, d, q in ((1, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 1)):
-        data = differenced(values, np.zeros((values.size, 0)), d)
+        data = difference(values, np.zeros((values.size, 0)), d)
         data = replace(data, scored=np.isfinite(data.table[:, 0]))  # theirs scores every observed slot
-        ours = estimated(data, p, q)
+        ours = estimate_order(data, p, q)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exog = data.table[:, 1:] if d == 0 else None
@@ -115,7 +117,7 @@ def test_an_autoregression_near_one_and_a_random_walk_are_compared_on_the_same_s
     """d = 0 is scored given the first value: as phi nears 1 its likelihood nears that of d = 1, at any level."""
     values = walk_with_gaps(200, seed=1) + 100
     nothing = np.zeros((values.size, 0))
-    level, steps = differenced(values, nothing, 0), differenced(values, nothing, 1)
+    level, steps = difference(values, nothing, 0), difference(values, nothing, 1)
     assert level.scored.sum() == steps.scored.sum() == np.isfinite(np.diff(values)).sum()
     close = log_likelihood(level.table, level.scored, np.array([0.999999]), np.zeros(0))
     # The mean of an autoregression close to a random walk acts as a drift.
@@ -134,10 +136,10 @@ def test_the_order_of_a_long_series_is_found_and_its_coefficients(ar, ma, d, ord
     )
     values = np.cumsum(sample) if d else sample + 5
     found = best_order(values)
-    true = estimated(differenced(values, np.zeros((values.size, 0)), d), order[0], order[2])
+    true = estimate_order(difference(values, np.zeros((values.size, 0)), d), order[0], order[2])
     assert found.aicc <= true.aicc < found.aicc + 4
     assert np.append(true.phi, true.theta) == pytest.approx(np.append(ar, ma), abs=0.06)
-    wrong = estimated(differenced(values, np.zeros((values.size, 0)), d), 0, 0)
+    wrong = estimate_order(difference(values, np.zeros((values.size, 0)), d), 0, 0)
     assert wrong.aicc > found.aicc + 100
 
 
@@ -172,7 +174,7 @@ def as_statsmodels(fitted, series):
     terms = np.zeros((len(series), 0))
     if fitted.arma.weights.size > 1 - d:
         terms = daily_terms(series, np.arange(len(series)))[:, 1:]
-    data = differenced(series.values, terms, d).table
+    data = difference(series.values, terms, d).table
     model = SARIMAX(data[:, 0], exog=data[:, 1:] if data.shape[1] > 1 else None, order=(p, 0, q), trend="n")
     return model.smooth(
         np.concatenate([fitted.arma.weights, fitted.arma.phi, fitted.arma.theta, [fitted.arma.variance]])
@@ -185,7 +187,7 @@ def test_the_model_as_statsmodels_tells_the_same_forecast():
     fitted, series = standing("arima", whole).price, series_of(whole, "price")
     assert fitted.arma.weights.size > 1
     d = fitted.arma.d
-    ours = expected(fitted.arma, series, np.array([383]), 12)[0]
+    ours = expected_values(fitted.arma, series, np.array([383]), 12)[0]
     terms = daily_terms(series, np.arange(383, 396))[:, 1:]
     exog = np.column_stack([np.ones(12), terms[1:]]) if d == 0 else np.diff(terms, axis=0)
     theirs = as_statsmodels(fitted, series).forecast(12, exog=exog)
@@ -209,7 +211,7 @@ def test_arima_equals_statsmodels_own_forecast_from_every_origin():
     assert d == 1
     assert p + q > 0
     series, origins = series_of(whole, "price"), [200, 250, 299]
-    points = expected(fitted.arma, series, np.array(origins), 12)
+    points = expected_values(fitted.arma, series, np.array(origins), 12)
     for origin, point in zip(origins, points, strict=True):
         model = SARIMAX(series.values[: origin + 1], order=(p, d, q), trend="n", simple_differencing=False)
         theirs = model.filter(np.concatenate([fitted.arma.phi, fitted.arma.theta, [1.0]])).forecast(12)

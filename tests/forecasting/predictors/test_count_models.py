@@ -11,13 +11,13 @@ from make import HALF_HOUR, MARKET, make_history
 from series_kit import wandering
 from standing import standing
 
-from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
+from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restore_model, state_text
 from slackwater.forecasting.predictors.combined import (
     COUNT_HALF_LIFE,
     NODES,
+    ObservedMembers,
     StackedCount,
-    Watched,
-    corrected,
+    correct_distributions,
     crps,
     error_products,
     share_of_mixture,
@@ -36,7 +36,7 @@ from slackwater.forecasting.predictors.count_members import (
     readings,
     recent_distributions,
     situation_of,
-    smoothed,
+    smooth_values,
 )
 from slackwater.forecasting.predictors.distributions import at_least, distribution_of, indicator, quantiles_of
 from slackwater.forecasting.predictors.last_value import LastValue
@@ -89,7 +89,7 @@ def test_recent_laws_are_weighted_shares_of_past_readings():
 
 def test_smoothed_is_a_weighted_mean_of_the_observed_past():
     values = wandering(40, gaps=0.3).available
-    fast = smoothed(values[:, None], 3.0)[:, 0]
+    fast = smooth_values(values[:, None], 3.0)[:, 0]
     for t in range(40):
         known = [(values[s], 0.5 ** ((t - s) / 3.0)) for s in range(t + 1) if not np.isnan(values[s])]
         expected = sum(v * w for v, w in known) / sum(w for _, w in known) if known else NAN
@@ -178,7 +178,7 @@ def watched_of(places):
     rng = RNG(2)
     distributions = rng.dirichlet(np.ones(4), size=(2, places, NODES.size))
     came = rng.integers(0, 4, (places, NODES.size)).astype(float)
-    return Watched(start=100, distributions=distributions, came=came, half_life=COUNT_HALF_LIFE)
+    return ObservedMembers(start=100, distributions=distributions, came=came, half_life=COUNT_HALF_LIFE)
 
 
 def test_running_sums_take_a_forecast_in_when_it_comes_true():
@@ -234,7 +234,7 @@ def test_a_law_that_is_too_narrow_is_widened_and_covers():
     narrow = np.exp(-0.5 * ((grid - 20) / 3.0) ** 2)
     distribution = np.repeat((narrow / narrow.sum())[None], 4000, axis=0)
     past = transforms(distribution[:2000], came[:2000]).sum(axis=0)
-    after = corrected(distribution[2000:], past)
+    after = correct_distributions(distribution[2000:], past)
     assert after.sum(axis=1) == pytest.approx(np.ones(2000))
     for issued, low, high in ((distribution[2000:], 0.4, 0.6), (after, 0.78, 0.82)):
         share = transforms(issued, came[2000:]).mean(axis=0)[5:-5].sum()
@@ -242,7 +242,7 @@ def test_a_law_that_is_too_narrow_is_widened_and_covers():
     uniform = 1e9 * np.diff(
         np.r_[0.0, 0.002, 0.01, 0.025, np.linspace(0.05, 0.95, 19), 0.975, 0.99, 0.998, 1.0]
     )
-    assert corrected(distribution[:3], uniform) == pytest.approx(distribution[:3], abs=1e-6)
+    assert correct_distributions(distribution[:3], uniform) == pytest.approx(distribution[:3], abs=1e-6)
 
 
 MODELS = {
@@ -277,7 +277,7 @@ def test_a_fitted_model_is_the_same_from_text_and_in_one_or_many_calls(name):
     fitted = MODELS[name].fit(panel.until(panel.series[0].first_slot + 149))
     origins = np.arange(150, 200, 7)
     whole = fitted.outlook(panel, 1, origins, 5)
-    again = restored(state_text(fitted))
+    again = restore_model(state_text(fitted))
     for i, origin in enumerate(origins):
         cut = panel.until(panel.series[1].first_slot + int(origin))
         one = again.outlook(cut, 1, np.array([origin]), 5)

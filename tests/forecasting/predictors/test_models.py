@@ -14,7 +14,7 @@ from make import make_history
 from series_kit import wandering
 from standing import standing
 
-from slackwater.forecasting.predictor import bounded
+from slackwater.forecasting.predictor import bound_quantiles
 from slackwater.forecasting.predictors import PREDICTORS
 from slackwater.forecasting.predictors.distributions import (
     MAX_STEP,
@@ -207,14 +207,14 @@ def test_quantiles_of_counts_are_rounded_half_up():
     """M6.3; a value a rounding error below a half counts as a half."""
     series = SimpleNamespace(variable="count", upper=np.array([4.0]))
     told = np.array([[[-1.0, 0.45, 0.5, 1.5 - 1e-12, 1.55, 3.4, 9.0]]])
-    made, mean = bounded(told, np.array([[9.0]]), series, np.array([0]))
+    made, mean = bound_quantiles(told, np.array([[9.0]]), series, np.array([0]))
     assert made.tolist() == [[[0.0, 0.0, 1.0, 2.0, 2.0, 3.0, 4.0]]]
     assert mean.tolist() == [[4.0]]
 
 
 def test_quantiles_do_not_cross():
     series = SimpleNamespace(variable="price", upper=np.array([4.0]))
-    made, _ = bounded(np.array([[[1.0, 0.5, 2.0]]]), np.array([[1.0]]), series, np.array([0]))
+    made, _ = bound_quantiles(np.array([[[1.0, 0.5, 2.0]]]), np.array([[1.0]]), series, np.array([0]))
     assert made.tolist() == [[[1.0, 1.0, 2.0]]]
 
 

@@ -11,7 +11,7 @@ import pytest
 from make import MARKET, make_history
 from series_kit import wandering
 
-from slackwater.forecasting.predictor import Outlook, Panel, bounded, restored, state_text
+from slackwater.forecasting.predictor import Outlook, Panel, bound_quantiles, restore_model, state_text
 from slackwater.forecasting.predictors.combined import (
     PARTS,
     PRICE_MEMBERS,
@@ -146,7 +146,7 @@ def test_one_pass_equals_many_and_a_shorter_horizon_is_its_beginning(fitted, pan
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_fitted_model_survives_json(fitted, panel, name):
-    again = restored(state_text(fitted[name]))
+    again = restore_model(state_text(fitted[name]))
     origins = np.array([850, 951])
     np.testing.assert_allclose(
         again.outlook(panel, 0, origins, H).quantiles,
@@ -323,7 +323,7 @@ def test_the_combination_loses_little_where_nothing_can_be_foreseen():
     truth = series.values[origins[:, None] + np.arange(1, H + 1)]
     floor = LastValue().fit(series.part(0, 750)).outlook(series, origins, H)
     given = model.outlook(panel, 0, origins, H)
-    own, _ = bounded(given.quantiles, given.mean, series, origins)
+    own, _ = bound_quantiles(given.quantiles, given.mean, series, origins)
     lost = np.nanmean(pinball(truth, own), axis=0) / np.nanmean(pinball(truth, floor.quantiles), axis=0)
     assert lost.max() < 1.05
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from make import MARKET, make_history
 
-from slackwater.forecasting.predictor import Panel, restored, state_text
+from slackwater.forecasting.predictor import Panel, restore_model, state_text
 from slackwater.forecasting.predictors.combined import StackedCount
 from slackwater.forecasting.predictors.window_shares import NO_SHARES, fit_shares, is_binary, share_rows
 from slackwater.forecasting.series import series_of
@@ -33,7 +33,7 @@ def test_window_shares_know_what_the_value_of_a_slot_hides():
         model = StackedCount(members=("stay", "recent_12_hours"), second_level=second)
         fitted = model.fit(panel.until(start + 599))
         assert bool(fitted.shares.boosters) == second
-        assert restored(state_text(fitted)).shares == fitted.shares
+        assert restore_model(state_text(fitted)).shares == fitted.shares
         chance = fitted.outlook(panel, 0, origins, 1).distribution[:, 0, 1]
         losses[second] = ((chance - came) ** 2).mean()
     assert losses[True] < 0.97 * losses[False]

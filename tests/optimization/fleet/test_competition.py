@@ -26,7 +26,7 @@ from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.moving.definition import Placement, in_one_market
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.decision import Effort, LiveJob, Undecided
+from slackwater.optimization.replay.decision import Effort, LiveJob, UndecidedJob
 from slackwater.optimization.replay.run import see
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=12, seed=3)
@@ -306,7 +306,7 @@ def test_a_policy_that_raises_costs_its_own_job_only():
     lives = [live_at(*one) for one in jobs_on(7, ["a", "b", "c"])]
     bad = trajectory([lives[1]], [Raising()], ("m",))
     (a,), (b,), (c,) = decide_all([course(lives[0]), bad, course(lives[2])], EFFORT)
-    assert b == Undecided(job="b", slot=0, why="ZeroDivisionError: no number")
+    assert b == UndecidedJob(job="b", slot=0, why="ZeroDivisionError: no number")
     assert same([[a], [c]], decide_all([course(lives[0]), course(lives[2])], EFFORT))
     # Also when the job is alone.
     assert decide_all([bad], EFFORT) == [[b]]
@@ -323,7 +323,7 @@ def test_a_policy_that_takes_more_than_is_left_to_it_has_no_decision():
     lives = [live_at(*one) for one in jobs_on(9, ["a", "b"], count=2)]
     grasping = trajectory([lives[1]], [Greedy()], ("m",))
     (_,), (b,) = decide_all([course(lives[0]), grasping], EFFORT, promised={(START, "m"): 1})
-    assert isinstance(b, Undecided)
+    assert isinstance(b, UndecidedJob)
     assert "PolicyError" not in b.why
     assert "spot" in b.why
 

@@ -11,10 +11,10 @@ from slackwater.optimization.job.definition import (
     TOLERANCE,
     ToGo,
     check_job,
-    finished,
     infeasible_by,
-    needed,
+    is_finished,
     on_demand_to_go,
+    work_needed,
 )
 from slackwater.optimization.kernels.rules import slots_needed
 from slackwater.optimization.window.plan import EndRule
@@ -56,7 +56,7 @@ def test_equals_stepping_slot_by_slot():
             on_demand_usd=window.on_demand_usd,
             slot_hours=window.slot_hours,
         )
-        if finished(case.done, job.workload):
+        if is_finished(case.done, job.workload):
             assert told.value_usd == job.completion_value(slot)
             continue
         stepped = to_go(job, case.done, case.n_previous, slot, window.on_demand_usd, window.slot_hours)
@@ -92,6 +92,6 @@ def test_spot_needs_a_job_that_resumes():
 def test_rounding_does_not_leave_a_job_unfinished():
     done = sum([0.1] * 10)
     assert done < 1.0
-    assert finished(done, 1.0)
-    assert not finished(1.0 - 10 * TOLERANCE, 1.0)
-    assert needed(1e12) < 1e12
+    assert is_finished(done, 1.0)
+    assert not is_finished(1.0 - 10 * TOLERANCE, 1.0)
+    assert work_needed(1e12) < 1e12

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from slackwater.optimization.kernels.holding import Held, induct_held
+from slackwater.optimization.kernels.holding import HeldJob, induct_held
 from slackwater.optimization.kernels.rules import Value, late_limit
 
 #: Tolerance of tables in single precision, relative to the largest values.
@@ -16,7 +16,7 @@ SINGLE = 2e-6
 STEPS = 16
 
 
-def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> Held:
+def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> HeldJob:
     """Return a small game whose work falls on grid points."""
     states, levels = int(rng.integers(1, n_max + 2)), int(rng.integers(1, 3))
     available = np.sort(rng.choice(n_max + 1, states, replace=False)).astype(np.int64)
@@ -24,7 +24,7 @@ def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> Held:
     gain = np.append(0, np.cumsum(STEPS // rng.integers(1, 3, n_max))).astype(float)
     deadline = slots + int(rng.integers(0, 2))
     restarts = rng.choice([0.0, 0.125, 0.25], n_max + 1)
-    return Held(
+    return HeldJob(
         sizes=sizes,
         gain=gain,
         available=available,
@@ -49,7 +49,7 @@ def random_game(rng: np.random.Generator, *, slots: int, n_max: int) -> Held:
 class Tree:
     """Values by the rules themselves: the instances that are held are a pair (on-demand, spot)."""
 
-    def __init__(self, game: Held) -> None:
+    def __init__(self, game: HeldJob) -> None:
         self.game = game
         self.beyond = game.value.usd + game.sizes[-1] * game.on_demand * late_limit(game.value)
         self.before = cache(self._before)

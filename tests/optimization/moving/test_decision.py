@@ -15,7 +15,7 @@ from slackwater.optimization.moving.definition import Placement
 from slackwater.optimization.moving.policies import Failover, MeanField
 from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
+from slackwater.optimization.replay.decision import Effort, LiveJob, ReportedState, decide, live_job
 from slackwater.optimization.replay.run import see
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import JobError
@@ -116,7 +116,7 @@ def test_a_report_sets_progress_and_size_not_the_place():
     job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
     decided = {0: Placement(1, Allocation(2, 0))}
-    live = live_at(job, windows, records, 2, decided, (Reported(slot=2, done=1.25, size=1),))
+    live = live_at(job, windows, records, 2, decided, (ReportedState(slot=2, done=1.25, size=1),))
     progress = live.progress()
     assert (progress.done, progress.n_previous, progress.place) == (1.25, 1, 1)
 

@@ -10,7 +10,7 @@ from moving_audit import audit_moved
 from moving_markets import ON_DEMAND, a_job, made, random_markets, replayed
 from moving_twin import ExactProgram
 
-from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress, finished
+from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress, is_finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, Placement, step
@@ -96,7 +96,7 @@ def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu)
         windows, _ = random_markets(seed, 12, 3, markets=1, stay=0.6)
         ground, progress, held = Grounds(job, windows), job.begin(), 0
         for slot in range(12):
-            if finished(progress.done, job.job.workload):
+            if is_finished(progress.done, job.job.workload):
                 break
             view = ground.view(progress, slot)
             wish, after = mover.decide(held, view)

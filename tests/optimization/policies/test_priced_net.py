@@ -18,12 +18,12 @@ from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.pace import (
     LETS_GO,
     always_worth_finishing,
+    cheapest_split,
     deadline_in_reach,
     keeps_deadline,
     least_net,
     pace,
     priced_net,
-    split,
     worth_finishing,
 )
 from slackwater.optimization.policies.pool import policy_named
@@ -168,7 +168,7 @@ def under(net, job: Job, program: ExactProgram, states: list | None = None):
 
     def choose(slot, done, place, before, state):
         view = view_of(job, slot, done, before, state[0])
-        wish = split(view, program.choice(slot, done, place, before, state)[1])
+        wish = cheapest_split(view, program.choice(slot, done, place, before, state)[1])
         n = net(view, wish).total
         if states is not None:
             states.append((slot, done, before, state, n))

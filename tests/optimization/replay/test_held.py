@@ -7,7 +7,7 @@ from make import make_job, make_window
 
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.moving.definition import in_one_market, placement
-from slackwater.optimization.replay.decision import LiveJob, Reported
+from slackwater.optimization.replay.decision import LiveJob, ReportedState
 from slackwater.optimization.replay.run import see
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_paid_after_the_finish():
 
 def test_a_report_takes_the_place_of_what_was_reckoned():
     decided = {slot: Allocation(4, 0) for slot in range(4)}
-    reported = [Reported(slot=2, done=1.5, size=6), Reported(slot=3, size=4, early=0.5)]
+    reported = [ReportedState(slot=2, done=1.5, size=6), ReportedState(slot=3, size=4, early=0.5)]
     job = _job()
     progress, views = _reported(job, decided, reported, 4)
     assert [view.progress.n_previous for view in views] == [0, 4, 6, 4]
@@ -77,11 +77,11 @@ def test_a_report_takes_the_place_of_what_was_reckoned():
 
 
 def test_a_report_early_in_the_slot_is_carried_to_its_end_at_the_size_then_held():
-    progress, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=8, early=0.25)], 1)
+    progress, _ = _reported(_job(), {}, [ReportedState(slot=1, done=3.0, size=8, early=0.25)], 1)
     assert progress.done == pytest.approx(3.0 + 0.25 * 0.5 * 8)
-    bounded, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=80, early=0.25)], 1)
+    bounded, _ = _reported(_job(), {}, [ReportedState(slot=1, done=3.0, size=80, early=0.25)], 1)
     assert bounded == progress
-    below, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=1, early=0.25)], 1)
+    below, _ = _reported(_job(), {}, [ReportedState(slot=1, done=3.0, size=1, early=0.25)], 1)
     assert (below.done, below.n_previous) == (3.0, 0)
 
 
@@ -89,9 +89,9 @@ def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
     job, decided = _job(workload=4.0), dict.fromkeys(range(3), Allocation(4, 0))
     reckoned, views = _reported(job, decided, [], 4)
     assert (reckoned.done, len(views)) == (4.0, 3)
-    taken_back, views = _reported(job, decided, [Reported(slot=4, done=3.0)], 4)
+    taken_back, views = _reported(job, decided, [ReportedState(slot=4, done=3.0)], 4)
     assert (taken_back.done, len(views)) == (3.0, 3)
-    ended, views = _reported(job, decided, [Reported(slot=1, done=4.0)], 4)
+    ended, views = _reported(job, decided, [ReportedState(slot=1, done=4.0)], 4)
     assert (ended.done, len(views)) == (4.0, 1)
 
 
@@ -99,13 +99,13 @@ def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
     ("reported", "share"),
     [
         ([], 1.0),
-        ([Reported(slot=2, done=1.6)], 1.0),
+        ([ReportedState(slot=2, done=1.6)], 1.0),
         # 4 of 10 units more than the two slots of 4 instances do: they would have been as fast on demand.
-        ([Reported(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
-        ([Reported(slot=1, done=1.6 + 1.0), Reported(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
+        ([ReportedState(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
+        ([ReportedState(slot=1, done=1.6 + 1.0), ReportedState(slot=2, done=1.6 + 2.0 + 4.0)], 0.6),
         # Less than they do, made up for or not.
-        ([Reported(slot=1, done=0.0), Reported(slot=2, done=1.6 + 2.0)], 1.0),
-        ([Reported(slot=2, done=0.5)], 1.0),
+        ([ReportedState(slot=1, done=0.0), ReportedState(slot=2, done=1.6 + 2.0)], 1.0),
+        ([ReportedState(slot=2, done=0.5)], 1.0),
     ],
 )
 def test_on_demand_only_is_for_the_work_as_it_turned_out(reported, share):

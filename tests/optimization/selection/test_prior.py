@@ -14,7 +14,7 @@ from slackwater.optimization.selection.learners import LEARNERS, learner_named
 from slackwater.optimization.selection.prior import (
     DEFAULT_PRIOR,
     MeasuredWorld,
-    informed,
+    inform_learner,
     prior_rounds,
     read_prior,
 )
@@ -32,7 +32,7 @@ PRIOR = world(a=0.80, b=0.75, c=0.5, d=0.5)
 
 
 def taught(*worlds: MeasuredWorld, jobs: int = 60, learner: str = "blend") -> Learner:
-    return informed(learner_named(learner), worlds, jobs=jobs)
+    return inform_learner(learner_named(learner), worlds, jobs=jobs)
 
 
 #: Policies of the pool that sleep through the prior until it is measured again (M5.3, M5.6).

@@ -15,7 +15,7 @@ from slackwater.optimization.selection.contract import (
     even_weights,
     known_rate,
     leader,
-    normalised,
+    normalise,
     play,
     shifting_bound,
     shifting_rates,
@@ -183,7 +183,7 @@ def test_bounds_of_a_job():
     job = make_job(workload=9, n_max=4, value=60)
     bounds = utility_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
     assert bounds == (-60.0, 60.0)
-    assert normalised(np.array([-100.0, -60.0, 0.0, 30.0, 60.0]), bounds).tolist() == [0, 0, 0.5, 0.75, 1]
+    assert normalise(np.array([-100.0, -60.0, 0.0, 30.0, 60.0]), bounds).tolist() == [0, 0, 0.5, 0.75, 1]
 
 
 def test_wrong_rounds_are_refused():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from make import make_window
 from window_cases import OWING, SHARES, random_problem
 
-from slackwater.optimization.job.definition import RateTable, finished
+from slackwater.optimization.job.definition import RateTable, is_finished
 from slackwater.optimization.window.plan import EndRule, HorizonProblem
 from slackwater.optimization.window.twin import solve_window
 
@@ -124,7 +124,7 @@ def test_planning_anew_each_slot_reaches_at_least_the_first_plan(case, w):
     job, paid, worth = case.job, 0.0, []
     done, before = case.done, case.n_previous
     for i in range(len(case.window)):
-        if finished(done, job.workload):
+        if is_finished(done, job.workload):
             worth.append(job.value - paid)
             continue
         problem = HorizonProblem(

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from make import make_job, make_multi_job, make_request, request_terms
 
-from slackwater.optimization.job.definition import InstanceTimes, needed
+from slackwater.optimization.job.definition import InstanceTimes, work_needed
 from slackwater.optimization.job.request import JobRequest, parse_request, slot_job
 from slackwater.optimization.job.times import instance_times
 from slackwater.optimization.moving.definition import in_one_market
@@ -30,7 +30,7 @@ def test_a_request_and_a_market_give_seconds_and_rates_per_hour():
     job = slot_job(asked, step=pd.Timedelta(minutes=30), on_demand_usd=3.0, market=Market.parse("gcp/r/z/x"))
     assert world_terms(job, on_demand_usd=3.0, slot_hours=0.5) == WorldTerms(
         rates=(0.0, 0.0, 10.0, 15.0),
-        workload=needed(100.0),
+        workload=work_needed(100.0),
         on_demand_usd=3.0,
         boot=60.0,
         restart=180.0,

@@ -10,7 +10,7 @@ from open_data import DATA
 from page_kit import charts_of, rendered
 
 from slackwater.flows.show.formats import plain
-from slackwater.forecasting.configurations.facts import Predicted, Validity
+from slackwater.forecasting.configurations.facts import PredictedThroughput, Validity
 from slackwater.forecasting.configurations.runs import RUNS_FILE
 from slackwater.studies.cluster.simulation import Cluster
 from slackwater.studies.cluster.stream import (
@@ -237,7 +237,7 @@ class Constant:
 
     def predict(self, configurations):
         return [
-            Predicted(tokens_per_second=1000.0 * c.number_gpus, low=1.0, high=1e6, outside=())
+            PredictedThroughput(tokens_per_second=1000.0 * c.number_gpus, low=1.0, high=1e6, outside=())
             for c in configurations
         ]
 

@@ -8,7 +8,7 @@ import pytest
 from storekit import DAY, HOUR, T0, count_row, counts, price_row, prices
 
 from slackwater.warehouse.asof import HistoryAssumptions, load_history
-from slackwater.warehouse.catalogue import planned, product_rank, rank_sql
+from slackwater.warehouse.catalogue import planning_item, product_rank, rank_sql
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import append, list_markets
@@ -36,13 +36,13 @@ def test_what_is_not_linux_on_spot_is_never_planned_on(product):
     "products", [["Linux/UNIX", "Windows", "Linux/UNIX (Amazon VPC)"], ["b", "Linux/UNIX", "a"]]
 )
 def test_linux_is_planned_on_whatever_the_order(products):
-    assert {planned(order, str) for order in itertools.permutations(products)} == {"Linux/UNIX"}
+    assert {planning_item(order, str) for order in itertools.permutations(products)} == {"Linux/UNIX"}
 
 
 def test_of_several_unknown_names_none_is_taken():
-    assert planned(["ours"], str) == "ours"
-    assert planned(["ours", "Windows"], str) == "ours"
-    assert planned(["ours", "theirs"], str) is None
+    assert planning_item(["ours"], str) == "ours"
+    assert planning_item(["ours", "Windows"], str) == "ours"
+    assert planning_item(["ours", "theirs"], str) is None
 
 
 def test_sql_and_python_rank_alike():

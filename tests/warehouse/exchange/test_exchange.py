@@ -32,7 +32,7 @@ from slackwater.warehouse.foreign import JSON_COLUMNS, LONGEST_TEXT
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.observations import append, ingest_file
 from slackwater.warehouse.store.connection import open_reader, open_store
-from slackwater.warehouse.store.folders import MANIFEST, hashed, read_manifest
+from slackwater.warehouse.store.folders import MANIFEST, file_hash, read_manifest
 from slackwater.warehouse.store.schema import INTERNAL, TABLES, with_needs
 
 #: Rows that `fill` added to an empty warehouse, by its arguments.
@@ -341,7 +341,7 @@ def rewrite(folder, name, change):
     table = change(pa.parquet.read_table(path))
     pa.parquet.write_table(table, path)
     found = json.loads((folder / MANIFEST).read_text())["tables"]
-    found[name] = {"rows": table.num_rows, "sha256": hashed(path)}
+    found[name] = {"rows": table.num_rows, "sha256": file_hash(path)}
     edit(folder, tables=found)
 
 
@@ -358,11 +358,11 @@ def test_what_is_not_what_was_exported_is_refused_before_anything_is_touched(exp
             import_folder(other, folder)
         price.write_bytes(b"PAR1")
         found = json.loads((folder / MANIFEST).read_text())["tables"]
-        edit(folder, tables=found | {"price": {"rows": 30, "sha256": hashed(price)}})
+        edit(folder, tables=found | {"price": {"rows": 30, "sha256": file_hash(price)}})
         with pytest.raises(InputError, match=r"price\.parquet"):
             import_folder(other, folder)
         price.write_bytes(whole)
-        edit(folder, tables=found | {"price": {"rows": 31, "sha256": hashed(price)}})
+        edit(folder, tables=found | {"price": {"rows": 31, "sha256": file_hash(price)}})
         with pytest.raises(InputError, match="30 rows; expected 31"):
             import_folder(other, folder)
         assert not any(everything(other).values())

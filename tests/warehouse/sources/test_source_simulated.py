@@ -12,7 +12,7 @@ from slackwater.warehouse.errors import SettingsError, SourceFileError
 from slackwater.warehouse.sources.simulated import (
     BLOCK,
     PSEUDO_PATH,
-    Simulated,
+    SimulatedSource,
     block_of,
     generate,
     sample_path,
@@ -132,7 +132,7 @@ def test_steps_see_one_path():
 
 
 def test_rows_carry_everything_a_market_needs():
-    found = read(Simulated(), PSEUDO_PATH, start="2026-01-05", end="2026-01-08T06:15", seed="9")
+    found = read(SimulatedSource(), PSEUDO_PATH, start="2026-01-05", end="2026-01-08T06:15", seed="9")
     counts, prices = found["availability"], found["price"]
     assert len(counts) == 7 * (3 * 48 + 13)
     for frame in (counts, prices):
@@ -155,10 +155,10 @@ def test_rows_carry_everything_a_market_needs():
 
 
 def test_it_says_that_it_is_simulated():
-    assert Simulated().files([]) == [PSEUDO_PATH] == Simulated().files([Path("simulated:")])
-    assert "simulated market (seed 11)" in Simulated().assumptions(PSEUDO_PATH, options(seed="11"))[0]
+    assert SimulatedSource().files([]) == [PSEUDO_PATH] == SimulatedSource().files([Path("simulated:")])
+    assert "simulated market (seed 11)" in SimulatedSource().assumptions(PSEUDO_PATH, options(seed="11"))[0]
     with pytest.raises(SourceFileError, match="reads no files"):
-        Simulated().files([Path("prices.csv")])
+        SimulatedSource().files([Path("prices.csv")])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_it_says_that_it_is_simulated():
 )
 def test_options_out_of_range_are_refused(given, found):
     with pytest.raises(SettingsError, match=found):
-        Simulated().read(PSEUDO_PATH, options(**given))
+        SimulatedSource().read(PSEUDO_PATH, options(**given))
     with pytest.raises(SettingsError, match="range"):
         generate(START.replace(tzinfo=None), START, seed=1)
 

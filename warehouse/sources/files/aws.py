@@ -139,7 +139,9 @@ class Aws(FileSource[AwsOptions]):
         first = start.split(b"\n", 1)[0]
         if first.startswith(_PREFIX.encode()) or _TSV_LINE.match(first):
             return True
-        if {"zone", "price_usd", "observed_at"} <= _fields(_split(first.decode("utf-8", "replace"))).keys():
+        if {"zone", "price_usd", "observed_at"} <= _fields(
+            _split_line(first.decode("utf-8", "replace"))
+        ).keys():
             return True  # `--output text` of a --query has no header
         return _columns(header_of(path)[0]) is not None
 
@@ -242,14 +244,14 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     found = (
         _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
         | found
-        | {column: plain[name] for column, name in _added(plain).items() if plain[name]}
+        | {column: plain[name] for column, name in _added_columns(plain).items() if plain[name]}
     )
     if "observed_at" in found:
         found["observed_at"] = _time_text(found["observed_at"])
     return _row(line, repr(record), found, options)
 
 
-def _added(plain: Iterable[str]) -> dict[str, str]:
+def _added_columns(plain: Iterable[str]) -> dict[str, str]:
     """Return canonical column -> plain name of the fields of `_ADDED` among plain names."""
     names = set(plain)
     return {
@@ -300,7 +302,7 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
     """Yield the records of `--output text`, one per line."""
     more = ""
     for line, text in numbered_lines(path):
-        fields = _split(text)
+        fields = _split_line(text)
         if fields[0].upper() == _PREFIX:
             fields = fields[1:]
         if not any(fields):
@@ -315,7 +317,7 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
         yield rejection(line, more, _MORE_PAGES)
 
 
-def _split(text: str) -> list[str]:
+def _split_line(text: str) -> list[str]:
     """Split a line at tabs, else at commas (``jq -r @csv``), else at spaces (``awk``)."""
     if "\t" in text:
         fields = text.split("\t")
@@ -367,7 +369,7 @@ def _columns(names: Sequence[str]) -> dict[str, str] | None:
                 found.setdefault(column, plain[plain_name(spelling)])
     if not {"zone", "price_usd", "observed_at"} <= set(found):
         return None
-    return found | {column: plain[name] for column, name in _added(plain).items()}
+    return found | {column: plain[name] for column, name in _added_columns(plain).items()}
 
 
 def region_in(zone: str) -> str | None:

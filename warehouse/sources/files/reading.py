@@ -162,13 +162,13 @@ def open_bytes(path: Path) -> io.BufferedReader:
             stream.read(len(codecs.BOM_UTF8))
         elif (encoding := _UTF16.get(start[:2])) is not None:
             stream.read(2)
-            return io.BufferedReader(_Recoded(stream, encoding, "surrogatepass"))
+            return io.BufferedReader(_RecodedStream(stream, encoding, "surrogatepass"))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
     return stream
 
 
-class _Recoded(io.RawIOBase):
+class _RecodedStream(io.RawIOBase):
     """Stream of text in another encoding as UTF-8; ``errors`` is the handler of bytes that are not of the encoding."""
 
     def __init__(self, stream: io.BufferedReader, encoding: str, errors: str) -> None:
@@ -424,7 +424,7 @@ def csv_chunks(
         check_header(header)
         with open_bytes(path) as stream:
             reader = pacsv.open_csv(
-                _Recoded(stream, "utf-8", "slackwater.marked"),
+                _RecodedStream(stream, "utf-8", "slackwater.marked"),
                 read_options=pacsv.ReadOptions(
                     use_threads=False, block_size=_BLOCK_BYTES, column_names=header, skip_rows=skipped
                 ),
@@ -521,7 +521,7 @@ class _LineNumbers:
         """Return the remaining unusable rows, which no usable row follows, line by line."""
         rejected: list[tuple[int, str, str]] = []
         for number, raw, reason in invalid:
-            rejected += _split(number + self.extra, raw, reason)
+            rejected += _reject_lines(number + self.extra, raw, reason)
             self.extra += raw.count("\n")
         invalid.clear()
         return tuple(rejected)
@@ -539,13 +539,13 @@ class _LineNumbers:
         lines, starts = self._lines(rows, breaks, before)
         rejected: list[tuple[int, str, str]] = []
         for start, (_, raw, reason) in zip(starts, before, strict=True):
-            rejected += _split(start, raw, reason)
+            rejected += _reject_lines(start, raw, reason)
         marked = _with_mark(record)
         keep = (breaks == 0) & ~_empty(record) & ~marked
         for i in np.flatnonzero(~keep):
             text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
             reason = NOT_UTF8 if marked[i] else because("line.empty")
-            rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", reason)
+            rejected += _reject_lines(int(lines[i]), text if text.strip(delimiter) else "", reason)
         if not keep.all():
             record, lines = record.filter(pa.array(keep)), lines[keep]
         columns = dict(zip(record.schema.names, record.columns, strict=True))
@@ -586,7 +586,7 @@ def _empty(record: pa.RecordBatch) -> np.ndarray:
     return empty
 
 
-def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
+def _reject_lines(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
     """Return a rejected line for each line of the text; a row with several lines has an unclosed quote."""
     parts = text.split("\n")
     if len(parts) > 1:

@@ -257,7 +257,7 @@ def _pages(options: GcpOptions, transport: Transport) -> Iterator[Sequence[objec
 _Place = tuple[bool, str, str]  # (spot or on demand, first name of a SKU, region)
 
 
-class _Stated(NamedTuple):
+class _PricedSku(NamedTuple):
     """A SKU with the price of a part, and the time from which it applies."""
 
     line: int
@@ -311,7 +311,7 @@ class _Catalogue:
 
     def price_parts(self, at: datetime) -> None:
         """Find the price in force of every part, that with the newest start; parts with several have none (M1.1)."""
-        stated: dict[_Place, list[_Stated]] = defaultdict(list)
+        stated: dict[_Place, list[_PricedSku]] = defaultdict(list)
         for line, sku, spot, name, part in self._skus:
             try:
                 price = _price(sku, part, at)
@@ -325,7 +325,7 @@ class _Catalogue:
                 self._left_out["SKUs not yet in force"] += 1
                 continue
             for region in sorted({str(region) for region in regions}):
-                stated[spot, name, region].append(_Stated(line, sku, *price))
+                stated[spot, name, region].append(_PricedSku(line, sku, *price))
         for place, found in stated.items():
             newest = _newest(found)
             prices = sorted({own.usd for own in newest})
@@ -407,7 +407,7 @@ def _sum(machine: _Machine, prices: Mapping[str, Decimal | None]) -> Decimal:
     return sum((amount * usd for amount, usd in parts), Decimal(0)).quantize(_NANO)
 
 
-def _newest(found: Sequence[_Stated]) -> Sequence[_Stated]:
+def _newest(found: Sequence[_PricedSku]) -> Sequence[_PricedSku]:
     """Return the SKUs with the newest start; all where a start is not stated."""
     starts = [own.start for own in found if own.start is not None]
     return [own for own in found if own.start == max(starts)] if len(starts) == len(found) else found

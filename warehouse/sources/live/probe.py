@@ -203,7 +203,7 @@ def _answer(options: ProbeOptions, market: Market, request: FetchRequest) -> dic
     done = run_command(command, given=question, seconds=options.timeout_seconds)
     if done.code != 0:
         raise FetchError(f"probe {command[0]!r} ended with {_ending(done)}", expected="exit code 0")
-    return _read(done.out)
+    return _read_answer(done.out)
 
 
 def _ending(done: CommandOutput) -> str:
@@ -212,7 +212,7 @@ def _ending(done: CommandOutput) -> str:
     return f"{words}: {lines[-1][:200]}" if lines else words
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read_answer(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError) as error:

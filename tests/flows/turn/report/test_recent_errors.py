@@ -9,7 +9,7 @@ from make import make_history
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.errors import save_accuracy
-from slackwater.flows.show.accuracy import compared
+from slackwater.flows.show.accuracy import describe_comparison
 from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.report.recent_errors import STEPS, errors_of, market_errors, recent_rows
 from slackwater.forecasting.quantiles import LEVELS, Forecast
@@ -49,7 +49,7 @@ def test_one_day_is_too_few_to_compare(store):
     fill(store, [2.0])
     row = row_of(store)
     assert (row["n"], row["days"], row["verdict"], row["skill_pinball"]) == (32, 1, "too few", None)
-    assert compared(row) == "too few: 1 day"
+    assert describe_comparison(row) == "too few: 1 day"
     assert row["mae_last"] == 2.0
 
 
@@ -71,12 +71,12 @@ def test_a_steady_gain_is_better_and_a_changing_one_even(store):
 def test_a_model_that_equals_last_value_is_even_not_unknown(store):
     fill(store, [1.0, 0.8] * 4, floor=1.0)
     save_accuracy(store, [(AT - k * WINDOW, pd.DataFrame([measured(1.0, model="copy")])) for k in range(8)])
-    assert compared(row_of(store, "copy")) == "even (0 to 0 %)"
+    assert describe_comparison(row_of(store, "copy")) == "even (0 to 0 %)"
 
 
 def test_where_last_value_never_erred_nothing_is_compared(store):
     fill(store, [0.0, 0.1] * 4, floor=0.0)
-    assert compared(row_of(store)) == "last value made no error"
+    assert describe_comparison(row_of(store)) == "last value made no error"
 
 
 def test_errors_by_market_keep_sources_apart_and_say_on_how_many_days(store):
