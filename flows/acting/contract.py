@@ -139,7 +139,7 @@ def workload_name(job: str, market: str, kind: Kind) -> str:
     """Return the name of the cluster or workload of a kind of a job in a market: valid everywhere, the same at every call.
 
     >>> workload_name("Llama 8B", "aws/us-east-1/us-east-1a/p4d.24xlarge", "spot")
-    'llama-8b-spot-e0d8f3'
+    'llama-8b-spot-2e7efe'
     """
     readable = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:20].strip("-")
     mark = hashlib.sha256(f"{job}\n{market}".encode()).hexdigest()[:6]

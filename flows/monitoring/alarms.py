@@ -389,7 +389,7 @@ def effective(hits: np.ndarray) -> float:
     autocorrelation r, at least 0.
 
     >>> effective(np.array([True, False] * 10)), round(effective(np.array([True] * 10 + [False] * 10)), 2)
-    (20.0, 1.05)
+    (20.0, 1.62)
     """
     n = hits.size
     if n < 3 or hits.all() or not hits.any():

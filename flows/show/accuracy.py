@@ -595,11 +595,11 @@ def market_rows(scores: Scores) -> list[dict[str, Any]]:
 def describe_comparison(row: Mapping[Any, Any]) -> str:
     """Describe how a model compares with last value; the row has `slackwater.forecasting.accuracy.intervals.SKILL_COLUMNS`.
 
-    >>> compared({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})
+    >>> describe_comparison({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})
     '21 % better (10 to 30 %)'
-    >>> compared({"verdict": "even", "skill_pinball": -0.02, "skill_low": -0.1, "skill_high": 0.06, "days": 9})
+    >>> describe_comparison({"verdict": "even", "skill_pinball": -0.02, "skill_low": -0.1, "skill_high": 0.06, "days": 9})
     'even (-10 to 6 %)'
-    >>> compared({"verdict": "too few", "days": 1}), compared({"verdict": "too few", "days": 0})
+    >>> describe_comparison({"verdict": "too few", "days": 1}), describe_comparison({"verdict": "too few", "days": 0})
     ('too few: 1 day', 'last value made no error')
     """
     if row["verdict"] not in (BETTER, WORSE, EVEN, TOO_FEW):

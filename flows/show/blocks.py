@@ -124,7 +124,7 @@ def _is_number(value: Any) -> bool:
 def columns_by_key(*names: str, **headings: str) -> dict[str, Column | str]:
     """Return columns named by their keys, with spaces for underscores, and columns with the given headings.
 
-    >>> keyed("job", "expected_finish", cost_usd="cost $")
+    >>> columns_by_key("job", "expected_finish", cost_usd="cost $")
     {'job': 'job', 'expected_finish': 'expected finish', 'cost_usd': 'cost $'}
     """
     columns: dict[str, Column | str] = {name: name.replace("_", " ") for name in names}

@@ -147,7 +147,7 @@ def ranges(numbers: Iterable[int]) -> str:
 def join_words(items: Iterable[str]) -> str:
     """Join words as in a sentence.
 
-    >>> listed(["a", "b", "c"])
+    >>> join_words(["a", "b", "c"])
     'a, b and c'
     """
     words = list(items)

@@ -167,7 +167,7 @@ def wrap_text(text: str, width: int | None) -> list[str]:
 
     The indentation of each line of the text is preserved.
 
-    >>> wrapped("aws/us-east-1/us-east-1a/p4d.24xlarge", 16)
+    >>> wrap_text("aws/us-east-1/us-east-1a/p4d.24xlarge", 16)
     ['aws/us-east-1/', 'us-east-1a/', 'p4d.24xlarge']
     """
     if width is None:

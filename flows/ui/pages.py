@@ -218,7 +218,7 @@ def sentence(words: str) -> str:
 def code_markup(words: str) -> str:
     """Return text as HTML, with the parts between backticks as code; everything is escaped.
 
-    >>> str(coded("`slackwater run` makes <one>"))
+    >>> str(code_markup("`slackwater run` makes <one>"))
     '<code>slackwater run</code> makes &lt;one&gt;'
     """
     from markupsafe import Markup, escape

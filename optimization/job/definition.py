@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 def work_needed(workload: float) -> float:
     """Return the progress, in work units, at which a workload counts as done.
 
-    >>> needed(100.0) < 100.0
+    >>> work_needed(100.0) < 100.0
     True
     """
     return workload * (1.0 - TOLERANCE)

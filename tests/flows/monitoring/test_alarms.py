@@ -380,7 +380,7 @@ def test_alarms_see_nothing_that_came_later(store):
         put(short, "availability", cut, lively(len(times))[: len(cut)])
         put(short, "price", cut[::36], np.linspace(1, 1.1, len(times[::36]))[: len(cut[::36])].tolist())
         expected = told(short, at=early)
-    put(store, "price", [early - HALF], [500.0], known=[AT - HALF])
+    put(store, "price", [early - HALF], [50.0], known=[AT - HALF])
     put(store, "availability", [early - HALF / 3], [0], known=[AT])
     assert told(store, at=early) == expected
     assert "impossible price" in told(

@@ -1,7 +1,5 @@
 """Blocks on terminals and pages: no cropping, all names escaped, a single script per page, valid chart specifications."""
 
-import doctest
-import importlib
 import json
 import random
 import re
@@ -250,23 +248,6 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
     text = json.dumps(spec, allow_nan=False)
     assert not re.findall(r"#[0-9a-fA-F]{6}\b", text)
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLOURS)
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "slackwater.warehouse.amounts",
-        "slackwater.flows.show.formats",
-        "slackwater.flows.show.blocks",
-        "slackwater.flows.show.accuracy",
-        "slackwater.flows.show.charts",
-        "slackwater.flows.show.terminal",
-    ],
-)
-def test_examples_in_docstrings(module):
-    result = doctest.testmod(importlib.import_module(module))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_a_table_may_be_shaded_and_sorted():

@@ -609,7 +609,7 @@ def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     fill(store)
-    monkeypatch.setattr("slackwater.warehouse.exchange.hashed", full)
+    monkeypatch.setattr("slackwater.warehouse.exchange.file_hash", full)
     with pytest.raises(StoreError, match="No space left"):
         export_store(store, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
