@@ -360,10 +360,7 @@ def forecast(
     horizon: int = 48,
     timetable: Timetable = TIMETABLE,
 ) -> Forecast:
-    """Return the forecast that a turn following only this market issues at the end of ``history``.
-
-    >>> forecast(history, "last_value", horizon=6).median("count")  # doctest: +SKIP
-    """
+    """Return the forecast that a turn following only this market issues at the end of ``history``."""
     last = history.slots[-1] if len(history.slots) else history.known_at
     return backtest([history], predictor, origins=[last], horizon=horizon, timetable=timetable)[
         key_of(history)
