@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from slackwater.flows.ledger.fields import (
     SELDOM,
@@ -88,11 +88,16 @@ def _until(end: Any, now: datetime | None) -> str:
     )
 
 
+_SAME: Final = 0.005  # Least difference of cost that is stated, as a share
+
+
 def _cost(row: Mapping[str, Any]) -> str:
     """Return the expected cost of the job, compared with on-demand only where that is known and the job seldom given up.
 
     >>> _cost({"expected_cost_usd": 187.0, "saved_share": 0.66, "expected_finish_p10": "2026-11-27T06:21:00+00:00"})
     'Expected cost $187, including cases in which the job is given up.'
+    >>> _cost({"expected_cost_usd": 890.0, "saved_share": 0.0, "on_demand_only_usd": 890.0})
+    'Expected cost $890, the same as on-demand only.'
     """
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
     if cost is None or (row.get("shortfall") and not cost):  # an abandoned job costs nothing more
@@ -102,7 +107,9 @@ def _cost(row: Mapping[str, Any]) -> str:
         "expected_finish_p90"
     ):  # 1 of 10 cases or more never finishes
         less, share = ", including cases in which the job is given up", None
-    if share is not None:
+    if share is not None and abs(share) < _SAME:
+        less, share = ", the same as on-demand only", None
+    elif share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
     between = cost_interval(row).replace(" to ", " to $")
     tail = _tail(row, cost) if between else ""
