@@ -170,7 +170,7 @@ WITH ranked AS (
         WHEN 'interruptible, min over offers' THEN 7
         WHEN 'per instance, min over offers' THEN 8
         WHEN 'unspecified' THEN 9
-        ELSE CASE WHEN NOT regexp_matches(product, '(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated') THEN 10 END
+        ELSE CASE WHEN NOT regexp_matches(product, '(?i)windows|mswin|(^|[^a-z])(win([^a-z]|$)|sles|sql|byol|dws|payg)|red ?hat|rhel|suse|ubuntu ?pro|mac ?os|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|calendar|low[ _-]?prio|dedicated|pay[ _-]?as[ _-]?you|capacity[ _-]?block|dev[ _/-]?test|hybrid ?benefit|sole[ _-]?tenan|prepaid|upfront|(\d|one|three)[ _-]?(yr|year)') THEN 10 END
     END AS rank
     FROM series WHERE kind = 'price'
 ),
