@@ -44,7 +44,7 @@ class MarketListing(Protocol):
     def own_end(self) -> bool:
         """Whether markets are taken at the ends of their records."""
 
-    def listed(self) -> list[dict[str, Any]]:
+    def market_rows(self) -> list[dict[str, Any]]:
         """Return the markets known at ``at``, as rows."""
 
 
@@ -57,7 +57,7 @@ class StoredListing:
     settings: Settings
     own_end: bool = False
 
-    def listed(self) -> list[dict[str, Any]]:
+    def market_rows(self) -> list[dict[str, Any]]:
         """Return the markets known at ``at``, as rows."""
         return rows_of(list_markets(self.store, known_at=self.at))
 
@@ -128,7 +128,7 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedM
     kind. Counts whose source states no kind are treated as launch tests.
     """
     step = step_of(listing.settings)
-    rows = [row for row in listing.listed() if _qualifies(row, listing, step)]
+    rows = [row for row in listing.market_rows() if _qualifies(row, listing, step)]
     rows.sort(key=_informative)
     left = dict(KINDS)
     first: list[dict[str, Any]] = []
@@ -157,7 +157,7 @@ def why_not_followed(listing: MarketListing, *, most: int) -> dict[str, str]:
     step = step_of(listing.settings)
     chosen = {followed.key for followed, _, _ in choose_markets(listing, most=most)}
     found = {}
-    for row in listing.listed():
+    for row in listing.market_rows():
         key = f"{row['market']}@{row['source']}"
         found[key] = "" if key in chosen else _why_not(row, listing, step)
     return found

@@ -153,7 +153,7 @@ def backtest(
     gaps = 0
     assumed: dict[str, None] = {}
     for i, start in enumerate(starts):
-        ended = record.ended(_place_request(floating, places[0], start), start)
+        ended = record.ended_job(_place_request(floating, places[0], start), start)
         gaps += sum(int(np.count_nonzero(~window.observed[:slots])) for window in ended.windows)
         assumed |= dict.fromkeys(ended.assumptions)
         if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
@@ -189,7 +189,7 @@ def backtest(
 
 def length_of(request: JobRequest, now: pd.Timestamp) -> pd.Timedelta:
     """Return the time from a job's start, or from ``now``, to its deadline; raises `JobError` if the deadline has passed."""
-    placed = request.placed(at=now, market=request.market, source=request.source)
+    placed = request.with_place(at=now, market=request.market, source=request.source)
     return placed.ends - placed.starts
 
 
@@ -201,7 +201,7 @@ def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
 
 def _place_request(request: JobRequest, place: FollowedMarket, start: pd.Timestamp) -> JobRequest:
     own = request.model_copy(update={"start": start.to_pydatetime()})
-    placed = own.placed(at=start, market=place.market.key, source=place.source)
+    placed = own.with_place(at=start, market=place.market.key, source=place.source)
     # A multi-market job has no home unless its file names one.
     return (
         placed.model_copy(update={"market": request.market, "source": request.source})
@@ -265,7 +265,7 @@ class _MarketRecord:
     peers: Mapping[FollowedMarket, Sequence[History]]
     forecasts: Mapping[FollowedMarket, Mapping[pd.Timestamp, Forecast]]
 
-    def ended(self, request: JobRequest, start: pd.Timestamp) -> EndedJob:
+    def ended_job(self, request: JobRequest, start: pd.Timestamp) -> EndedJob:
         histories = tuple(self.histories.values())
         job = job_in_markets(request, histories)
         grid = pd.date_range(start, periods=job.job.deadline_slots, freq=histories[0].step)

@@ -193,7 +193,7 @@ def _require_record(turn: Turn, placed: JobRequest, places: Sequence[FollowedMar
     keys = {place.key for place in places}
     begun = [
         pd.Timestamp(row["first_observed"])
-        for row in turn.listed()
+        for row in turn.market_rows()
         if f"{row['market']}@{row['source']}" in keys
     ]
     if begun and placed.ends <= min(begun):
@@ -211,12 +211,12 @@ def _placed_in_record(
     """Return the request placed at ``start``, else at its own start, else so that it ends with the record."""
     step = step_of(settings)
     if start is None and request.start is None:
-        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        trial = request.with_place(at=followed.at, market=followed.market.key, source=followed.source)
         start = followed.at + step - (trial.ends - trial.starts)
         start = start.ceil(step)
     if start is not None:
         request = request.model_copy(update={"start": start.to_pydatetime()})
-    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+    return request.with_place(at=followed.at, market=followed.market.key, source=followed.source)
 
 
 def _with_forecasts(

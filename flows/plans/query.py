@@ -163,7 +163,9 @@ def start_note(
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
     keys = {(place.market.key, place.source) for place in places}
     seen = [
-        pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
+        pd.Timestamp(row["last_observed"])
+        for row in known.market_rows()
+        if (row["market"], row["source"]) in keys
     ]
     if clock is None or not seen or placed.starts != places[0].at:
         return ""

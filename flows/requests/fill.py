@@ -120,7 +120,7 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
     found, step = {}, step_of(turn.settings)
     rated = [
         (row, market, gpu)
-        for row in turn.listed()
+        for row in turn.market_rows()
         for market in (Market.parse(str(row["market"])),)
         for gpu in (rated_gpu(market),)
         if gpu is not None

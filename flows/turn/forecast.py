@@ -171,7 +171,7 @@ class ForecastFacts:
 
 def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
     """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
-    placed = [market for lacking in group for market in lacking.work.placed()]
+    placed = [market for lacking in group for market in lacking.work.jobs_in_markets()]
     return ForecastFacts(
         turns=tuple(group),
         estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),

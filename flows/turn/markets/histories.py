@@ -46,7 +46,7 @@ class Reads:
         # Stages of a backfill read concurrently.
         self._turn = RLock()
 
-    def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
+    def market_rows(self, at: pd.Timestamp) -> list[dict[str, Any]]:
         """Return the rows of `list_markets` as known at a time."""
         with self._turn:
             if at not in self._listings and at in self._times:
@@ -87,7 +87,7 @@ class MarketReader(MarketListing, Protocol):
     def observations(self) -> Reads:
         """Cache of the observations."""
 
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+    def market_rows(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """Return the markets known at a time (None: ``self.at``) as rows."""
 
     def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
@@ -103,9 +103,9 @@ class StoredMarkets(StoredListing):
     def __post_init__(self) -> None:
         object.__setattr__(self, "observations", Reads(self.store))
 
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+    def market_rows(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """Return the markets known at a time (None: ``self.at``) as rows."""
-        return self.observations.listed(self.at if at is None else at)
+        return self.observations.market_rows(self.at if at is None else at)
 
     def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
         """Return the result of a reader of the warehouse."""
@@ -188,7 +188,7 @@ def peers_of(
     at the turn's time, also where a market is read at an earlier time: `market_record` drops rows
     learned later. Histories that cannot be read are left out.
     """
-    step, listed = step_of(turn.settings), turn.listed()
+    step, listed = step_of(turn.settings), turn.market_rows()
     peers: dict[FollowedMarket, list[FollowedMarket]] = {}
     for followed in dict.fromkeys(followed_markets):
         market = followed.market

@@ -88,7 +88,7 @@ PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]  # A job and its market
 def market_of(turn: MarketReader, text: str) -> FollowedMarket:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return turn.read(
-        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
+        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.market_rows()
     )
 
 
@@ -117,7 +117,9 @@ def places_of(
     if request.market is not None:
         home = market_of(turn, request.place).for_job(request)
     fitting_rows = [
-        row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
+        row
+        for row in turn.market_rows(began)
+        if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
     rows = counted_or_priced(fitting_rows, turn, step, began)
     rows.sort(key=lambda row: (trust_rank(row["source"], settings), row["source"]))
@@ -227,15 +229,15 @@ def placed_in(
         if market is None and request.market is None:
             raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
         only = market_of(turn, market or request.place).for_job(request)
-        return request.placed(at=only.at, market=only.market.key, source=only.source), (only,)
+        return request.with_place(at=only.at, market=only.market.key, source=only.source), (only,)
     text = market or (None if request.market is None else request.place)
     if text is not None:
         home = market_of(turn, text)
         request = request.model_copy(update={"market": home.market.key, "source": home.source})
     at = turn.at.floor(step_of(turn.settings))
-    placed = request.placed(at=at, market=request.market, source=request.source)
+    placed = request.with_place(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
-    return request.placed(at=found[0].at, market=request.market, source=request.source), found
+    return request.with_place(at=found[0].at, market=request.market, source=request.source), found
 
 
 def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
@@ -250,7 +252,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
     if request.market is not None:
         there, named = parse_market(request.market)
         market, source = there.key, named or source
-    return request.placed(
+    return request.with_place(
         at=filed.starts, market=market, source=source or (filed.source if market == filed.market else None)
     )
 
@@ -275,7 +277,7 @@ def propose_markets(turn: MarketReader, request: JobRequest) -> tuple[JobRequest
         return fits_filled and may_run_in(request, market) and can_run_on(request, market)
 
     found: dict[str, list[FollowedMarket]] = {}
-    usable = counted_or_priced(turn.listed(), turn, step, turn.at)
+    usable = counted_or_priced(turn.market_rows(), turn, step, turn.at)
     for row in usable:
         market = Market.parse(row["market"])
         if suits(market):
