@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.following import LEAST_SPAN, FollowedMarket, counted_or_priced, followed_row, step_of
+from slackwater.flows.following import FollowedMarket, counted_or_priced, followed_row, step_of, why_unusable
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -137,15 +137,8 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
         if not row["has_counts"]:
             left_out.append(f"{market.key}@{row['source']}: prices only, and other markets have counts")
             continue
-        first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-        gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-        key = f"{market.key}@{row['source']}"
-        if last - first < LEAST_SPAN:
-            left_out.append(f"{key}: a record of {last - first}, at least {LEAST_SPAN} is wanted")
-        elif gap > step:
-            left_out.append(f"{key}: counted every {gap}, at least once a slot of {step} is wanted")
-        elif not turn.own_end and turn.at - last > 3 * max(gap, step):
-            left_out.append(f"{key}: not observed since {last}")
+        if why := why_unusable(row, turn, step):
+            left_out.append(f"{market.key}@{row['source']}: {why}")
         else:
             found[followed_row(row, turn)] = gpu
     return found
