@@ -50,20 +50,27 @@ def read_list(text: str | None) -> list[Any]:
 # TOML files written by users.
 
 #: Expected form of a job file, for error messages.
-VALID_JOB = "valid TOML; `slackwater init --job` writes a job file with every key"
+#: Kinds of files that a person writes -> command that writes an example.
+EXAMPLES = {
+    "job file": "`slackwater init --job` writes a job file with every key",
+    "request file": "`slackwater init --request` writes a request with every key",
+    "types file": "`slackwater init --types` writes an example",
+}
 
 
-def read_toml(path: Path, kind: str, *, expected: str, remedy: str = "") -> dict[str, object]:
-    """Return the values of a TOML file; raises `JobError` with the file and its ``kind``, such as "job file"."""
+def read_toml(path: Path, kind: str) -> dict[str, object]:
+    """Return the values of a TOML file of a kind in `EXAMPLES`; raises `JobError` with the file and its kind."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise JobError(f"{kind} {path}: {error.strerror}", remedy="name a readable TOML file") from error
+        raise JobError(
+            f"{kind} {path}: {error.strerror}", remedy=f"name a readable TOML file; {EXAMPLES[kind]}"
+        ) from error
     except (
         ValueError,
         RecursionError,
     ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
-        raise JobError(f"{kind} {path}: {error}", expected=expected, remedy=remedy) from error
+        raise JobError(f"{kind} {path}: {error}", expected="valid TOML", remedy=EXAMPLES[kind]) from error
 
 
 def names_file(job: str) -> bool:

@@ -48,7 +48,10 @@ MOVED_KEYS = ("moves", "moving_usd", "places")
 
 
 def add(
-    *files: Annotated[Path, option("Job files (TOML); see examples/ for samples.", metavar="FILE...")],
+    *files: Annotated[
+        Path,
+        option("Job files (TOML); `slackwater init --job` writes one with every key.", metavar="FILE..."),
+    ],
     market: MarketName = None,
     name: Annotated[
         str | None, option("Name of the job, in place of the name in the file; for a single file only.")
@@ -63,7 +66,7 @@ def add(
         raise JobError(
             "no job file",
             expected="at least one job file",
-            remedy="`slackwater job add JOB.toml`; see examples/",
+            remedy="`slackwater job add JOB.toml`; `slackwater init --job` writes a job file",
         )
     if len(files) == 1:
         return _add(read_request(files[0]), market, name, session)

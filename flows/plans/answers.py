@@ -31,7 +31,7 @@ from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, perfect_forecasts, score_job
-from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.warehouse.errors import MarketError
 
 if TYPE_CHECKING:
     from slackwater.optimization.job.definition import Allocation
@@ -122,18 +122,12 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 
 def ranked_rows(turn: Turn, asked: NamedJob) -> list[dict[str, Any]]:
-    """Return the markets of a multi-market job as plain values, in increasing order of expected total cost.
+    """Return the markets of a job as plain values, in increasing order of expected total cost.
 
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
-    Raises `JobError` for a single-market job, and as `opened_to_decide` does.
+    Raises as `opened_to_decide` does.
     """
     job = opened_to_decide(turn, asked)
-    if not asked.job.request.may_move:
-        raise JobError(
-            f"job {asked.name!r} runs in one market",
-            expected="a job that may move",
-            remedy='say markets = ["provider/*/*/type"] in its file',
-        )
     return [
         {
             "market": job.places[market.market],

@@ -237,8 +237,8 @@ def fleet_plan(
 
 
 def replay(
-    *,
     job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
+    *,
     market: Annotated[
         str | None,
         option("Market, optionally with @source; for a multi-market job its home market.", metavar="MARKET"),
@@ -319,7 +319,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
         SIMULATED[best["model"]],
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
-        *(f"synthetic: {text}" for text in best["synthetic"]),
+        *(f"Assumed: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
         slots: dict[str, Column | str] = {

@@ -39,9 +39,9 @@ from slackwater.studies.trials.scenarios import (
     sample_and_hold,
     scenario_of,
 )
-from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.asof import PRICE_MAX_AGE
 from slackwater.warehouse.errors import MarketError, SettingsError, SourceFileError
-from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.history import AVAILABLE, GAPS_UNTIL_STALE, PRICE, ROW_KNOWN_AT, History, Market
 from slackwater.warehouse.sources.contract import known_conventions
 
 # ---

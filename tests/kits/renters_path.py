@@ -118,7 +118,7 @@ STEPS = (
     Step(
         name="backtest",
         minute=5,
-        words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
+        words="backtest job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
         text="This simulates the same job, started every 3 days of the last month. It costs less than planned, as "
         "spot is never lost in a history of prices only; so *Greedy*, the cheapest spot at full size, does "
         "nearly as well. `--every 6h` without `--policy` compares all policies, in some minutes.",

@@ -253,7 +253,7 @@ def test_panel_tells_gaps_fallback_assumptions_and_the_end_of_its_record():
         panel, price=price, forecast=forecast, assumptions=("a constant price", "another's path")
     )
     assert "slots not observed (of 30): price 4" in text
-    assert "synthetic: a constant price; another's path" in text
+    assert "assumed: a constant price; another's path" in text
     assert "fell back (price: flat for 7 days)" in text
     assert "The record ends at 2026-05-04 10:30 UTC" in text
 
