@@ -139,8 +139,8 @@ def _reasons_table(reasons: Mapping[str, int]) -> Table:
 def _sources() -> Answer:
     from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
 
-    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.known()]
-    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.known()]
+    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.all_names()]
+    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.all_names()]
     blocks = [
         Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
         Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),

@@ -194,7 +194,7 @@ def _request(market: str, source: str, start: pd.Timestamp) -> JobRequest:
         "throughput": {"form": "linear"},
         "checkpoint": {"resumable": True},
     }
-    return JobRequest.model_validate(terms).placed(at=start, market=market, source=source)
+    return JobRequest.model_validate(terms).with_place(at=start, market=market, source=source)
 
 
 def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[str, str, pd.Timestamp] | None:

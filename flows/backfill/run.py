@@ -543,7 +543,7 @@ class _Opening:
         pairs: list[_Pair] = []
         plans = self._slots_to_run(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
-            self._scored = read_pool(self._turn(plans[0].at)).settled()
+            self._scored = read_pool(self._turn(plans[0].at)).settled_jobs()
         scored = set() if self._scored is None else self._scored
         for plan in plans:
             turn = self._turn(plan.at)

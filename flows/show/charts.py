@@ -184,14 +184,14 @@ def named_series(names: Sequence[str], *, reference: str = "", order: Sequence[s
     styled = [name for name in (order or names) if name != reference]
     place = {name: styled.index(name) for name in names if name in styled}
 
-    def ranged(values: Sequence[Any], plain: Any) -> alt.Scale:
+    def series_scale(values: Sequence[Any], plain: Any) -> alt.Scale:
         given = [values[place[name] % len(values)] if name in place else plain for name in names]
         return alt.Scale(domain=list(names), range=given)
 
     return {
-        "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
-        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=ranged(DASHES, [1, 0])),
-        "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
+        "color": alt.Color("series:N", legend=shown, scale=series_scale(SERIES, colour("ink"))),
+        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=series_scale(DASHES, [1, 0])),
+        "shape": alt.Shape("series:N", legend=shown, scale=series_scale(SHAPES, "circle")),
     }
 
 

@@ -40,7 +40,7 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import ForecastError, why_raised
 from slackwater.warehouse.history import ROW_KNOWN_AT, History, Market
-from slackwater.warehouse.issued import read_vintages, vintage_times
+from slackwater.warehouse.issued import VintageQuery, read_vintages, vintage_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class ForecastFacts:
 
 def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
     """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
-    placed = [market for lacking in group for market in lacking.work.placed()]
+    placed = [market for lacking in group for market in lacking.work.jobs_in_markets()]
     return ForecastFacts(
         turns=tuple(group),
         estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),
@@ -236,8 +236,7 @@ def _issued_times(
     ]
     if not slots:
         return {}
-    return turn.read(
-        vintage_times,
+    query = VintageQuery(
         markets=_places(followed for by_market in origins for followed in by_market),
         models=dict.fromkeys(
             model for by_market in origins for models in by_market.values() for model in models
@@ -246,6 +245,7 @@ def _issued_times(
         end=max(slots),
         step=step_of(turn.settings),
     )
+    return turn.read(vintage_times, query)
 
 
 def _places(followed: Iterator[FollowedMarket]) -> dict[Place, None]:
@@ -433,16 +433,14 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     forecasts: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
         return forecasts
-    vintages = turn.read(
-        read_vintages,
-        Forecast,
+    query = VintageQuery(
         markets=_places(iter(group[-1].work.markets)),
         models=dict.fromkeys([*settings.models, settings.planner]),
         start=min(presents) - settings.measured_origins * step_of(settings),
         end=max(presents),
         step=step_of(settings),
     )
-    for (key, source, _), vintage in vintages.items():
+    for (key, source, _), vintage in turn.read(read_vintages, Forecast, query).items():
         forecasts.setdefault((key, source), []).extend(vintage)
     return forecasts
 
@@ -552,15 +550,13 @@ def read_planned(
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
     for step, pairs in by_step.items():
-        vintages = turn.read(
-            read_vintages,
-            Forecast,
+        query = VintageQuery(
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in pairs),
             models=[turn.settings.planner],
             start=min(job.start for job, _ in pairs),
             end=max(min(job.deadline, followed.at) for job, followed in pairs),
             step=step,
         )
-        for (key, source, _), forecasts in vintages.items():
+        for (key, source, _), forecasts in turn.read(read_vintages, Forecast, query).items():
             found.setdefault((key, source), []).extend(forecasts)
     return found

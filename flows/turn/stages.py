@@ -168,7 +168,7 @@ def know(turn: Turn, found: TurnProgress) -> TurnData:
     if found.known is not None:
         return found.known
     pool = read_pool(turn)
-    return TurnData(work=find_work(turn, found.requests, scored=pool.settled()), pool=pool)
+    return TurnData(work=find_work(turn, found.requests, scored=pool.settled_jobs()), pool=pool)
 
 
 def forecast(turn: Turn, found: TurnProgress) -> TurnProgress:

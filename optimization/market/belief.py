@@ -111,7 +111,7 @@ def even_levels(largest: int) -> np.ndarray:
     return np.unique(np.round(np.linspace(0, largest, MOST_STATES)).astype(int))
 
 
-def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
+def weighted_transitions(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
     """Return transition counts (size, size) of rows of states (m, k), -1 unknown; weights halve in ``half_life_slots``."""
     before, after = states[:, :-1], states[:, 1:]
     both_known = (before >= 0) & (after >= 0)
@@ -136,8 +136,12 @@ def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting
     states in proportion to the pooled visits.
     """
     size = len(levels)
-    transitions = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
-    pooled = transitions + forgotten(_states(past.peers, levels), size, forgetting.peer_hours / slot_hours)
+    transitions = weighted_transitions(
+        _states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours
+    )
+    pooled = transitions + weighted_transitions(
+        _states(past.peers, levels), size, forgetting.peer_hours / slot_hours
+    )
     total = pooled.sum()
     stayed = (np.trace(pooled) + 4.0) / (total + 5.0)
     visits = pooled.sum(axis=0) + 1.0 / size
@@ -175,7 +179,11 @@ def price_chain(
     if dear:
         state = np.where(recent >= on_demand_usd, size - 1, np.minimum(state, max(size - 2, 0)))
     state = np.where(np.isnan(recent), -1, state)
-    counted = forgotten(state[None, :], size, forgetting.price_hours / slot_hours) + 2.0 * np.eye(size) + 0.02
+    counted = (
+        weighted_transitions(state[None, :], size, forgetting.price_hours / slot_hours)
+        + 2.0 * np.eye(size)
+        + 0.02
+    )
     return PriceChain(level_usd=levels, transition=counted / counted.sum(axis=1, keepdims=True), dear=dear)
 
 
@@ -314,11 +322,11 @@ class Belief:
 
     def count_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
-        return _then(self.count_steps, self.counts.transition, slots)
+        return _extend(self.count_steps, self.counts.transition, slots)
 
     def price_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the levels of ``prices`` into each of the next ``slots`` slots, shape (slots, K, K)."""
-        return _then(self.price_steps, self.prices.transition, slots)
+        return _extend(self.price_steps, self.prices.transition, slots)
 
     def count_marginals(self, slots: int) -> np.ndarray:
         """Return the probabilities of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
@@ -446,7 +454,7 @@ def in_common(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndar
     return np.asarray(parts / parts.sum(axis=2, keepdims=True))
 
 
-def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
+def _extend(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
     """Return the first ``slots`` of ``steps`` (h, S, S), extended with ``onward`` (S, S)."""
     later = np.broadcast_to(onward, (max(0, slots - len(steps)), *onward.shape))
     return np.concatenate([steps[:slots], later])
@@ -706,7 +714,7 @@ class SlotBeliefs:
         tried = self.launches
         if tried is None:
             return Evidence(level=PRICES)
-        launches, counts = tried.known(slot), tried.counted(slot)
+        launches, counts = tried.known_slots(slot), tried.counted_slots(slot)
         return Evidence(
             level=PROBES if counts else LAUNCHES if launches else PRICES,
             launches=launches,

@@ -138,7 +138,7 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
         return SmoothFrontier(speedup=kind.speedup, delay_price=price)
     width = widths_of(kind.speedup, whole=whole, widest=widest)
     pace = np.array([kind.speedup.at(float(k)) for k in width])
-    loss = kind.delay.expected(kind.mean_hours / pace) / kind.mean_hours
+    loss = kind.delay.expected_loss(kind.mean_hours / pace) / kind.mean_hours
     return hull_frontier(width, width / pace, loss)
 
 

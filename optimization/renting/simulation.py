@@ -318,7 +318,7 @@ def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Renta
         clipped = min(max(width, least), kind.speedup.most)
         pace = shared_pace(kind.speedup, clipped)
         response = kind.mean_hours / pace
-        loss = float(kind.delay.expected(np.array([response]))[0])
+        loss = float(kind.delay.expected_loss(np.array([response]))[0])
         chosen.append(
             TypeRental(
                 kind=kind,

@@ -196,7 +196,7 @@ class Knowledge:
             answers = zip(self.model.predict(new), self.model.validity(new), strict=True)
             self._known.update(zip(new, answers, strict=True))
 
-    def predicted(self, configuration: Configuration) -> PredictedThroughput:
+    def predict(self, configuration: Configuration) -> PredictedThroughput:
         """Return the tokens per second of a configuration."""
         self.learn([configuration])
         return self._known[configuration][0]
@@ -237,7 +237,7 @@ def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
         return _no_width(instances, f"{instances * terms.gpus} x {terms.gpu_model}: {verdicts[-1].reason}")
     place = next((candidate for candidate in valid if verdicts[candidate].p_valid >= SURE), valid[0])
     (rounds, configuration), verdict = tried[place], verdicts[place]
-    rate = knowledge.predicted(configuration)
+    rate = knowledge.predict(configuration)
     share = terms.batch_size / (rounds * configuration.batch_size)
     return Width(
         instances=instances,
@@ -518,7 +518,7 @@ def _job_request(
         **{key: getattr(request, key) for key in TIME_KEYS},
     }
     placed = parse_request(values, completed.name)
-    return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
+    return placed.with_place(at=offer.at, market=offer.market.key, source=offer.source)
 
 
 #: Bytes of a checkpoint per parameter, by method: 16-bit weights and two 16-bit moments; for an

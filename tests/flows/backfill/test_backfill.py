@@ -182,7 +182,7 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
         short = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
             update={"name": "short", "deadline_in": "90min"}
         )
-        placed = short.placed(at=LONGER[1], market=known.market, source=known.source)
+        placed = short.with_place(at=LONGER[1], market=known.market, source=known.source)
         save_jobs(store, [placed], origin="user", at=LONGER[1], step=STEP)
     shutil.copy(db, tmp_path / "parts.duckdb")
     made(db, settings, LONGER[:5])
@@ -205,7 +205,7 @@ def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, se
     )
     with open_store(live) as store:
         placed = [
-            moving.model_copy(update={"name": name, "deadline_in": length}).placed(
+            moving.model_copy(update={"name": name, "deadline_in": length}).with_place(
                 at=at, market=None, source=None
             )
             for name, length, at in (("brief", "60min", LONGER[1]), ("long", "4h", LONGER[2]))

@@ -39,7 +39,10 @@ optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
-ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query"
+ADD = f"""
+{JOBS}
+flows.jobs flows.jobs.command flows.ledger.stages flows.plans flows.plans.query flows.turn.context optimization.fan
+"""
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}

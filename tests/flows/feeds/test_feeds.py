@@ -524,7 +524,7 @@ def test_a_whole_turn_on_live_prices(store, tmp_path):
         chosen = read_settings(small_settings(tmp_path))
         settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
         market = "aws/us-east-1/us-east-1a/p3.2xlarge"
-        request = example_requests()[0].placed(at=AT, market=market, source=None)
+        request = example_requests()[0].with_place(at=AT, market=market, source=None)
         turn = make_turn(store, AT, settings)
         result = whole_turn(turn, data=None, requests=[request], report=tmp_path / "report.html")
     assert result.ingested == {"spot": {"added": 480, "repeated": 0, "rejected": 0}}

@@ -110,7 +110,7 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
         (learned,) = new_rounds.rounds
         after = read_rows(store, "weights", order_by=["round", "policy"])
         found = stored_rounds(store, wide)
-    assert found.settled() == set(found.jobs)
+    assert found.settled_jobs() == set(found.jobs)
     whole = np.array(
         [
             [row.normalised for row in (*one.ledger, *two.ledger)]

@@ -84,7 +84,7 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
     settings = read_settings(folder / "slackwater.toml")
     with open_store(tmp_path / "w.duckdb") as store:
         turn = make_turn(store, LATER, settings)
-        request = read_request(folder / "late.toml").placed(at=LATER, market=MARKET, source="lab:counts")
+        request = read_request(folder / "late.toml").with_place(at=LATER, market=MARKET, source="lab:counts")
         result = whole_turn(turn, data=folder / "data", requests=[request], report=tmp_path / "r.html")
     (row,) = result.decisions
     assert row["stale"] == TOLD
