@@ -14,7 +14,7 @@ from test_units_commands import END, JOB, history
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.plans.command import replay_blocks
-from slackwater.flows.show.formats import dollars
+from slackwater.flows.show.formats import dollars, percent
 from slackwater.flows.turn.report.command import decided_blocks
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
@@ -78,6 +78,20 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert [int(usd) for usd in found.groups()] == pytest.approx(expected, abs=0.6)
     rest = text.replace("0 % whatever becomes of spot, assuming that", "").replace("(0 %)", "")
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
+
+
+@pytest.mark.parametrize("budget", [0.5, 60.0, 200.0])
+def test_a_budget_below_on_demand_says_the_same_in_every_sentence(folder, tmp_path, budget):
+    """Down to one that does not pay for a slot of one instance, where no work is done."""
+    (tmp_path / "job.toml").write_text(f"budget_usd = {budget}\n" + (folder / "one.toml").read_text())
+    asked = ("plan", tmp_path / "job.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert row["over_budget_probability"] == row["given_up_probability"] == row["late_probability"] > 0.0
+    assert row["expected_cost_p90_usd"] <= budget + 1e-3
+    assert (row["spot"] == 0) == (budget < 1.0)
+    text = call(*asked).said
+    assert text.count(percent(row["late_probability"])) >= 2
+    assert "raise the budget" in text
 
 
 @pytest.mark.parametrize("change", ["max_spot_usd = 0.05\n", "resumable = false"])

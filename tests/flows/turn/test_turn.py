@@ -186,6 +186,15 @@ def test_the_answer_has_the_promised_form(first):
     assert Path(answer["report"]).read_text().startswith("<!DOCTYPE html>")
 
 
+def test_the_path_of_a_page_is_printed_once(first, settings, tmp_path):
+    page = tmp_path / "one.html"
+    file = tmp_path / "slackwater.toml"
+    file.write_text(f'planner = "markov"\npool = "{settings.pool}"\n')
+    said = call("report", "--db", first[0], "--settings", file, "--html", page).out
+    assert said.count(str(page)) == 1
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
 @pytest.mark.slow  # the quick form: the same turn again writes nothing new
 def test_the_page_of_a_turn_again_is_the_whole_page_wherever_it_goes(first, settings, tmp_path, monkeypatch):
     file = tmp_path / "slackwater.toml"
@@ -193,7 +202,7 @@ def test_the_page_of_a_turn_again_is_the_whole_page_wherever_it_goes(first, sett
     words = ("report", "--db", first[0], "--settings", file)
     monkeypatch.chdir(tmp_path)
     one, other = tmp_path / "one.html", tmp_path / "deep" / "other.html"
-    assert call(*words, "--html", one).out.splitlines() == [f"report: {one}", f"page: {one}"]
+    assert call(*words, "--html", one).out.splitlines() == [f"page: {one}"]
     assert not (tmp_path / "reports").exists()
     assert call(*words, "--html", one, "--out", other, "--json").value == {"report": str(other)}
     assert call(*words, "--json").value == {"report": f"reports/{run_id_of(AT)}.html"}

@@ -415,3 +415,16 @@ def test_times_of_a_zone_in_another_column_are_not_utc(tmp_path, zone, usable):
     assert len(found["price"]) == 1 + usable
     reasons = [] if found["rejected"].empty else found["rejected"]["reason"].tolist()
     assert reasons == ([] if usable else [f"time in the zone {zone!r}, not in UTC: write it with its offset"])
+
+
+@pytest.mark.parametrize(("kind", "gpus", "usable"), [
+    ("p4d.24xlarge", "8", True), ("p4d.24xlarge", "8.0", True), ("p4d.24xlarge", "1", False), ("p4d.24xlarge", "", True),
+    ("p3.2xlarge", "8", False), ("box", "3", True), ("p3.2xlarge", "0.5", True),
+])  # fmt: skip
+def test_a_row_of_other_gpus_than_its_type_has_is_of_no_whole_instance(tmp_path, kind, gpus, usable):
+    head = "provider,region,zone,instance_type,timestamp,spot_price,gpus\n"
+    lines = f"aws,r,a,{kind},2021-03-02,1.2,{gpus}\naws,r,b,x,2021-03-02,1.2,\n"
+    frames = read(Tabular(), write(tmp_path / "t.csv", head + lines))
+    assert len(frames["price"]) == 1 + usable
+    if not usable:
+        assert "no price or count of the whole instance" in frames["rejected"]["reason"][0]
