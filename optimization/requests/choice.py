@@ -269,11 +269,11 @@ RULES = {
     "cost": f"the least expected cost {_AMONG}earlier finish",
     "time": f"the earliest expected finish {_AMONG}lower cost",
 }
-MOST_LOSERS = 8  # Maximal number of rejected configurations that are shown
+MOST_RUNNERS_UP = 8  # Maximal number of rejected configurations that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loser:
+class RunnerUp:
     """Configuration that was not chosen, with the reason; ``planned`` None: it was only screened."""
 
     screened: ScreenedCandidate
@@ -337,17 +337,18 @@ def _order(completed: CompletedRequest, plan: PlannedCandidate) -> tuple[float, 
     return (finish, cost) if completed.request.objective == "time" else (cost, finish)
 
 
-def losers_of(
+def runners_up_of(
     completed: CompletedRequest,
     winner: PlannedCandidate,
     planned: Sequence[PlannedCandidate],
     screened: Sequence[ScreenedCandidate],
     step: pd.Timedelta,
-) -> list[Loser]:
+) -> list[RunnerUp]:
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((plan for plan in planned if plan is not winner), key=lambda plan: _order(completed, plan))
-    losers = [
-        Loser(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step)) for plan in rest
+    runners_up = [
+        RunnerUp(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step))
+        for plan in rest
     ]
     reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus) for plan in planned}
     for candidate in sorted(
@@ -357,10 +358,10 @@ def losers_of(
         kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus)
         if kind not in reported:
             reported.add(kind)
-            losers.append(
-                Loser(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
+            runners_up.append(
+                RunnerUp(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
             )
-    return losers[:MOST_LOSERS]
+    return runners_up[:MOST_RUNNERS_UP]
 
 
 def _why(
@@ -411,7 +412,7 @@ class Filled:
 
     completed: CompletedRequest
     winner: PlannedCandidate
-    losers: tuple[Loser, ...]
+    runners_up: tuple[RunnerUp, ...]
     rejected: tuple[str, ...]
     assumed: tuple[str, ...]
     knowledge: Knowledge
@@ -470,7 +471,7 @@ def fill_offers(
     return Filled(
         completed=completed,
         winner=winner,
-        losers=tuple(losers_of(completed, winner, planned, screened, step)),
+        runners_up=tuple(runners_up_of(completed, winner, planned, screened, step)),
         rejected=tuple(rejected),
         assumed=(*completed.assumed, *_run_assumptions(winner.candidate, completed)),
         knowledge=knowledge,
