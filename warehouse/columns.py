@@ -60,8 +60,8 @@ class Check:
     The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its
     {1}) continue it with details that do not count as another kind of reason. ``column``: the column named in
     the sentence, by default the checked column. ``needs``: the check applies only with a clock, only to
-    sources that do not state a time zone, or only where list prices are known; the last kind is not repeated
-    for exported rows. ``by_value``: every value found counts as a separate kind of reason.
+    sources that do not state a time zone, only where list prices are known, or only with the rows of its batch;
+    the last two kinds are not repeated for exported rows. ``by_value``: every value found counts as a separate kind of reason.
     """
 
     code: str
@@ -71,7 +71,7 @@ class Check:
     more: str = ""
     parameter: str = "''"
     column: str = ""
-    needs: Literal["", "clock", "no_zone", "list_price"] = ""
+    needs: Literal["", "clock", "no_zone", "list_price", "batch"] = ""
     by_value: bool = False
 
 
@@ -145,10 +145,14 @@ _CONSTANTS: Final = {
 }
 
 
+#: Regular expressions for ways to buy, units, currencies and systems, by name; they work in Python and DuckDB.
+PATTERNS: Final[dict[str, str]] = read_data(__package__, "columns")["patterns"]
+
+
 def _read_columns() -> tuple[Column, ...]:
     """Return the columns of ``data/columns.toml``."""
     data = read_data(__package__, "columns")
-    patterns = data["patterns"] | {"UNPRINTABLE": UNPRINTABLE}
+    patterns = PATTERNS | {"UNPRINTABLE": UNPRINTABLE}
     # The braces of a pattern are no parameters of a `Check`.
     escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in patterns.items()}
     constants = _CONSTANTS | escaped

@@ -233,7 +233,7 @@ def _worth_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
-    if not made.evidence.is_assumed:
+    if not made.evidence.is_assumed or not made.expected.uses_spot:
         return None
     others = len(job.places) - 1
     where = f" and {plural(others, 'other market')}" if others else ""
@@ -252,7 +252,7 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     size = made.allocation.total or job.run.n_max
     words = times_words(job.run.times, size, granted=sold) if job.run.times else ["can be launched"]
     launch = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    saves = saving_words(job.run.times) if job.run.times else ""
+    saves = saving_words(job.run.times) if job.run.times and made.expected.uses_spot else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
     return f"{who} {launch}" if launch else None
 

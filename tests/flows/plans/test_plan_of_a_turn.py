@@ -317,5 +317,5 @@ def test_a_plan_shortly_before_the_slot_ends_tells_when_new_instances_work(where
     on_the_clock(monkeypatch, AT + STEP - pd.Timedelta(left))
     said = call("plan", "a", *where(at=AT)).said
     assert said.startswith("Run ")
-    assert (f"Only {left[:-3]} min of this slot are left" in said) is told
+    assert (f"This slot ends in {left[:-3]} min" in said) is told
     assert (f"start now for the slot from {AT + STEP:%H:%M} UTC, and plan again then." in said) is told

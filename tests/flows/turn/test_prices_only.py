@@ -80,6 +80,20 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
 
 
+@pytest.mark.parametrize("change", ["max_spot_usd = 0.05\n", "resumable = false"])
+def test_a_plan_that_never_uses_spot_says_nothing_of_its_availability(folder, tmp_path, change):
+    text = (folder / "one.toml").read_text()
+    changed = text.replace("resumable = true", change) if "resumable" in change else change + text
+    (tmp_path / "job.toml").write_text(changed)
+    asked = ("plan", tmp_path / "job.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert (row["spot"], row["availability_note"]) == (0, None)
+    assert row["expected_cost_usd"] >= row["on_demand_only_usd"] - 0.01
+    text = " ".join(call(*asked).out.split())
+    assert "not observed" not in text
+    assert "saves" not in row["assuming"]
+
+
 @pytest.mark.parametrize("deadline", quick_first(["42h", "20h", "90h"]))
 def test_a_start_is_not_put_off_for_a_saving_that_is_noise(folder, tmp_path, deadline):
     text = (folder / "several.toml").read_text()

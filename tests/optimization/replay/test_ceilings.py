@@ -19,7 +19,8 @@ from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
 from slackwater.optimization.policies.pace import spot_is_cheaper
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.decision import Effort, decide, live_job
+from slackwater.optimization.replay import ahead
+from slackwater.optimization.replay.decision import Effort, LiveJob, decide, live_job
 from slackwater.optimization.replay.run import NewestReading, replay, see
 from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
 from slackwater.studies.audit import audit_outcome
@@ -271,3 +272,43 @@ def test_the_chance_of_passing_the_budget_counts_as_late():
     made = decide(live, policy_named("Stochastic"), effort).expected
     assert 0.0 < made.late_probability < 1.0
     assert made.over_budget_probability <= made.late_probability
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_where_on_demand_is_beyond_the_budget_it_is_why_work_is_left(share):
+    """On demand the work would be done, so a job that ends unfinished, for want of spot too, lacks money."""
+    market = a_market(0)
+    now = market.slots[BEFORE]
+    known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
+    job = replace(TO_PAY[1], budget_usd=share * alone_usd(TO_PAY[1], market))
+    effort = Effort(solver_seconds=5.0, risk_paths=100, seed=1)
+    made = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort).expected
+    assert made.given_up_probability > 0.0
+    assert made.over_budget_probability == made.given_up_probability == made.late_probability
+
+
+def test_no_sampled_path_of_several_markets_costs_more_than_the_budget(monkeypatch):
+    """Spot that is often lost and dear restarts: without the budget some paths cost more than on-demand."""
+    ends = []
+    summary = ahead.summary
+    monkeypatch.setattr(ahead, "summary", lambda job, found: ends.append(found) or summary(job, found))
+    job = replace(a_job(d=10, load=0.5, n_max=4), mu_up=0.4, mu_down=0.8, value=1e4)
+    windows, records = random_markets(0, 10, 2, markets=2)
+    least = guard_usd(job, Progress(), left=10, on_demand_usd=3.0, slot_hours=1.0)
+    for share in (10.0, 1.0):
+        budget = share * least
+        multi = make_multi_job(replace(job, budget_usd=budget), 2)
+        seen = [
+            see(run, window, None, record)
+            for run, window, record in zip(multi.runs, windows, records, strict=True)
+        ]
+        live = LiveJob(
+            job=multi, start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0, seen=tuple(seen),
+            decided={}, names=("a", "b"),
+        )  # fmt: skip
+        made = decide(live, MeanField(), Effort(solver_seconds=1.0, risk_paths=200, seed=3)).expected
+        (found,) = ends
+        ends.clear()
+        assert found.cost.max() <= budget + 1e-5
+        assert (made.over_budget_probability > 0.0) == (share <= 1.0)
+        assert (found.cost.max() > least) == (share > 1.0)  # the budget is of consequence

@@ -486,3 +486,19 @@ def test_the_transport_counts_what_it_asked():
     with serve(Azure(azure_items())) as server:
         items("azure-retail", azure_options(server), transport=transport)
         assert transport.requests == len(server.seen)
+
+
+def test_http_unread_fields_that_state_another_way_to_buy_or_unit():
+    rows = [
+        row("h100", 2.0, offer="spot", per="per instance"),
+        row("h100", 4.0, offer="on-demand", per="per instance"),
+        row("l4", 0.3, offer="spot", per="per GPU"),
+    ]
+    with serve(lambda seen: Reply({"data": {"items": rows}})) as server:
+        found = rows_of(items("http", http_options(server)), "price")
+        scaled = rows_of(items("http", http_options(server, scale={"price_usd": "2"})), "price")
+        chosen = rows_of(items("http", http_options(server, where={"offer": "on-demand"})), "price")
+    stated = [(found_row["instance_type"], found_row["mode"], found_row["unit"]) for found_row in found]
+    assert stated == [("h100", None, None), ("h100", "on-demand", None), ("l4", None, "per GPU")]
+    assert [found_row["unit"] for found_row in scaled] == [None] * 3
+    assert [(found_row["price_usd"], found_row["mode"]) for found_row in chosen] == [("4.0", None)]

@@ -266,3 +266,21 @@ def test_columns_added_to_the_answer_count(tmp_path, form):
     (row,) = read(Aws(), write(tmp_path / f"h.{form}", text))["price"].to_dict("records")
     assert (row["on_demand_usd"], row["currency"], row["mode"]) == ("3.06", "EUR", "spot")
     assert row["price_usd"] == RECORD["SpotPrice"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_columns_of_other_names_that_state_another_price_count(tmp_path, form):
+    row = {"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "SpotPrice": "0.918",
+           "Timestamp": "2022-05-31T18:20:41+00:00"}  # fmt: skip
+    rows = [row | {"Option": "spot", "Ccy": "USD"}, row | {"Option": "reserved", "Ccy": "EUR"}]
+    frame = pd.DataFrame(rows)
+    path = tmp_path / f"prices.{form}"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_json(path, orient="records")
+    found = read(Aws(), path)["price"]
+    assert found["mode"].tolist()[1] == "reserved"
+    assert (
+        found["currency"].tolist() == ["USD", "EUR"]
+        if form == "json"
+        else found["currency"].tolist()[1] == "EUR"
+    )
+    assert pd.isna(found["mode"][0])

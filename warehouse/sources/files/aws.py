@@ -38,10 +38,10 @@ from slackwater.warehouse.sources.files.reading import (
     head,
     header_of,
     numbered_lines,
-    plain_name,
     read_json_values,
     region_of,
 )
+from slackwater.warehouse.sources.unread import other_columns, other_fields, plain_name
 
 _EXPECTED = (
     "the output of `aws ec2 describe-spot-price-history` as JSON, JSON lines or --output text, a CSV with the columns "
@@ -242,7 +242,8 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     # Names of a --query, as in {az: AvailabilityZone, price: SpotPrice}. A number without a name of
     # the spot price may be another price.
     found = (
-        _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
+        other_fields(plain)
+        | _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
         | found
         | {column: plain[name] for column, name in _added_columns(plain).items() if plain[name]}
     )
@@ -413,9 +414,9 @@ def _table(
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            own = {
-                name: chunk.columns[column]
-                for name, column in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
+            known = columns or dict(zip(_RECORD, _RECORD, strict=True))
+            own = other_columns(chunk.columns, known.values()) | {
+                name: chunk.columns[column] for name, column in known.items()
             }
             yield from _table_batches(path, own, chunk.lines, constants)
 
@@ -434,7 +435,7 @@ def _table_batches(
     unknown = table.filter(pc.is_null(region))
     if unknown.num_rows:
         rejected = [
-            (row["line"], "\t".join(row[name] for name in columns), _unknown_zone(row["zone"]))
+            (row["line"], "\t".join(row[name] or "" for name in columns), _unknown_zone(row["zone"]))
             for row in unknown.to_pylist()
         ]
         yield rejected_batch(path, rejected)

@@ -37,8 +37,16 @@ from slackwater.warehouse.sources.files.reading import (
     csv_chunks,
     head,
     header_of,
-    plain_name,
     region_of,
+)
+from slackwater.warehouse.sources.unread import (
+    ZONES,
+    distinct_texts,
+    is_flag,
+    is_text_type,
+    is_utc,
+    other_columns,
+    plain_name,
 )
 
 _KEY = ("provider", "region", "zone", "instance_type")
@@ -67,6 +75,8 @@ _OTHER_FORM = "save it as CSV, with pandas or jq; `slackwater ingest --list` nam
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
+#: A time without a zone.
+_NO_ZONE = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$"
 _MEMORY = re.compile(r"^(\d+(?:\.\d+)?) *(?:[gm]i?b)?$", re.I)
 
 
@@ -295,8 +305,9 @@ def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _text_columns(schema: pa.Schema, layout: Layout) -> list[str]:
-    """Return the text columns with names of places, products and sources."""
+    """Return the text columns with names of places, products and sources, and those that are not read."""
     names = {layout.columns[ours] for ours in (*_KEY, "product", "source") if ours in layout.columns}
+    names |= set(schema.names) - set(layout.columns.values())
     return [field.name for field in schema if field.name in names and pa.types.is_string(field.type)]
 
 
@@ -405,9 +416,9 @@ def _whole(text: str) -> str:
 
 
 def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
-    """Yield the rows, and rejected rows for ambiguous instance types and for zones without a known region."""
-    table = dict(table)
-    reasons: list[str | None] = [None] * len(lines)
+    """Yield the rows, and rejected rows for ambiguous instance types, zones without a known region, and times of other zones."""
+    table, layout = _with_other_values(dict(table), layout)
+    reasons = _other_zones(table, layout)
     if layout.names:
         parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
@@ -446,6 +457,40 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         yield batch_of(form, len(at), {**columns, **repeated})
 
 
+def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str, Any], Layout]:
+    """Add the columns that values of unread columns state for rows that are no spot prices (`other_columns`)."""
+    columns = dict(layout.columns)
+    name = columns.get("on_demand_usd", "")
+    if plain_name(name) == "ondemand" and is_flag(distinct_texts(table[name])):
+        del columns["on_demand_usd"]  # whether a row is sold on demand
+    for ours, texts in other_columns(table, columns.values()).items():
+        if ours not in columns and ours not in layout.stated:
+            columns[ours] = f"\0{ours}"
+            table[columns[ours]] = texts
+    return table, replace(layout, columns=columns)
+
+
+def _other_zones(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
+    """Return why the time of a row is not in UTC: a column names another zone for times that state none; None where it is."""
+    times = table[layout.columns["observed_at"]] if "observed_at" in layout.columns else None
+    rows = len(next(iter(table.values())))
+    name = next((name for name in table if plain_name(name) in ZONES), None)
+    if times is None or name is None or layout.time != "iso":
+        return [None] * rows
+    zones = [str(zone or "") for zone in table[name].to_pylist()]
+    open_times = (
+        pc.is_valid(times)
+        if not is_text_type(times.type)
+        else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
+    ).to_pylist()
+    if pa.types.is_timestamp(times.type) and times.type.tz is not None:
+        return [None] * rows
+    return [
+        because("time.other_zone", repr(zone)) if is_open and not is_utc(zone) else None
+        for zone, is_open in zip(zones, open_times, strict=True)
+    ]
+
+
 def _by_form(
     layout: Layout, table: Mapping[str, Any], lines: pa.Array
 ) -> Iterator[tuple[Form, Mapping[str, Any], pa.Array]]:
@@ -476,7 +521,9 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
         layout = layout_of(path, file.schema_arrow.names, options)
         coded = _text_columns(file.schema_arrow, layout)
         needed = set(layout.columns.values())
-        wanted = [name for name in file.schema_arrow.names if name in needed]
+        wanted = [
+            field.name for field in file.schema_arrow if field.name in needed or is_text_type(field.type)
+        ]
     try:
         if layout.distinguishing and "instance_type" in layout.columns:
             with _open_parquet(path) as file:
