@@ -366,7 +366,7 @@ def _configuration(candidate: Candidate) -> dict[str, Any]:
         "tokens_per_sample": terms.tokens_per_sample,
         "gpu_model": terms.gpu_model,
         "number_gpus": candidate.gpus,
-        "gpus_per_instance": terms.gpus,
+        "gpus_per_instance": terms.gpus_per_instance,
         "n_min": candidate.widths[0].instances,
         "n_max": candidate.widths[-1].instances,
         "batch_size": terms.batch_size,
@@ -400,7 +400,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
     width = candidate.widths[place]
     return {
         "instances": width.instances,
-        "number_gpus": width.instances * candidate.terms.gpus,
+        "number_gpus": width.instances * candidate.terms.gpus_per_instance,
         "tokens_per_second": width.tokens_per_second,
         "low": width.low,
         "high": width.high,

@@ -156,7 +156,7 @@ def _best_of(screened: Sequence[ScreenedCandidate], *, most: int, objective: str
     chosen: list[ScreenedCandidate] = []
     for candidate in ranked:
         terms = candidate.candidate.terms
-        kind = (terms.gpu_model, terms.gpus)
+        kind = (terms.gpu_model, terms.gpus_per_instance)
         same = (candidate.candidate.offer.key, candidate.candidate.gpus)
         if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
             kinds[kind] = kinds.get(kind, 0) + 1
@@ -350,12 +350,12 @@ def runners_up_of(
         RunnerUp(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step))
         for plan in rest
     ]
-    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus) for plan in planned}
+    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus_per_instance) for plan in planned}
     for candidate in sorted(
         screened,
         key=lambda candidate: (not candidate.in_time, candidate.alone_low.late_by, candidate.cost_usd),
     ):
-        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus)
+        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus_per_instance)
         if kind not in reported:
             reported.add(kind)
             runners_up.append(
@@ -497,7 +497,7 @@ def _run_assumptions(winner: Candidate, completed: CompletedRequest) -> list[str
             "do not divide: GPUs that run out of samples idle"
         )
     if winner.widths[-1].instances > 1:
-        own = f"{terms.gpus} GPU{'s' if terms.gpus > 1 else ''}"
+        own = f"{terms.gpus_per_instance} GPU{'s' if terms.gpus_per_instance > 1 else ''}"
         found.append(
             f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
         )

@@ -146,7 +146,7 @@ def test_gpus_of_an_instance(key, gpus):
 def terms(**changes):
     base = {
         "model_name": "llama3.1-8b", "method": "lora", "tokens_per_sample": 2048, "gpu_model": "NVIDIA-A100-SXM4-80GB",
-        "gpus": 2, "batch_size": 24, "torch_dtype": "bfloat16",
+        "gpus_per_instance": 2, "batch_size": 24, "torch_dtype": "bfloat16",
     }  # fmt: skip
     return Terms(**{**base, **changes})
 
@@ -155,7 +155,7 @@ def terms(**changes):
 @pytest.mark.parametrize("batch", [7, 24, 32])
 def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
     knowledge = Knowledge(model=model)
-    own = terms(gpus=gpus, batch_size=batch)
+    own = terms(gpus_per_instance=gpus, batch_size=batch)
     for width in widths_of(knowledge, [own], 12)[own]:
         number = width.instances * gpus
         if number > batch:
@@ -171,7 +171,12 @@ def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
 
 
 def test_a_batch_that_does_not_fit_is_done_in_rounds(model):
-    small = {"gpu_model": "NVIDIA-A100-SXM4-80GB", "gpus": 1, "batch_size": 128, "tokens_per_sample": 4096}
+    small = {
+        "gpu_model": "NVIDIA-A100-SXM4-80GB",
+        "gpus_per_instance": 1,
+        "batch_size": 128,
+        "tokens_per_sample": 4096,
+    }
     own = terms(**small)
     knowledge = Knowledge(model=model)
     one = widths_of(knowledge, [own], 1)[own][0]
