@@ -277,9 +277,9 @@ def _client(executor: Executor) -> Client:
 
 def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
     """Run `in_turn` in a worker, then release unused memory: an estimation needs far more memory than its result."""
-    made = in_turn(function, calls)
+    result = in_turn(function, calls)
     give_memory_back()
-    return made
+    return result
 
 
 def give_memory_back() -> None:

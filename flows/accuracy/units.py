@@ -288,5 +288,5 @@ def accuracy_from(
                 lines.append(block.note)
             yield from block.tallies
 
-    made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
-    return replace(made, notes=(*made.notes, *lines))
+    result = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
+    return replace(result, notes=(*result.notes, *lines))

@@ -140,19 +140,19 @@ class ActedWarehouse:
     def _last_start(self, job: str, slot: datetime) -> LastStart | None:
         state = self._open_job(job, pd.Timestamp(slot))
         run = state.live.world()
-        best: tuple[float, int] | None = None
+        starts = []
         for m, terms in enumerate(run.markets.terms):
             if terms.sold:
                 moved = 0.0 if run.place in (None, m) else run.markets.transfer
                 rest = (terms.workload - run.saved) / max(terms.rates) * SECONDS_PER_HOUR
-                seconds = terms.new_seconds(terms.fastest) + rest + moved
-                best = min(best or (seconds, m), (seconds, m))
-        if best is None:
+                starts.append((terms.new_seconds(terms.fastest) + rest + moved, m))
+        if not starts:
             return None
-        rates = run.markets.terms[best[1]].rates
+        seconds, m = min(starts)
+        rates = run.markets.terms[m].rates
         return LastStart(
-            at=(state.live.deadline - pd.Timedelta(seconds=math.ceil(best[0]))).to_pydatetime(),
-            market=state.places[best[1]],
+            at=(state.live.deadline - pd.Timedelta(seconds=math.ceil(seconds))).to_pydatetime(),
+            market=state.places[m],
             on_demand=rates.index(max(rates)),
         )
 

@@ -48,7 +48,7 @@ def issue_forecasts(
     """
     markets = _queried_markets(turn, market)
     histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
-    made = [
+    result = [
         (followed, forecast, histories[followed].availability_observed)
         for followed in markets
         for forecast in forecasts_of(
@@ -60,10 +60,10 @@ def issue_forecasts(
         Results(
             unreadable=prepared.unreadable,
             estimates=prepared.made,
-            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in made),
+            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in result),
         ),
     )
-    return made
+    return result
 
 
 MOST_UNFOLLOWED = 3  # Number of unfollowed markets that an error message lists with the reason
@@ -119,13 +119,13 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
-def ranked_rows(turn: Turn, asked: NamedJob) -> list[dict[str, Any]]:
+def ranked_rows(turn: Turn, named: NamedJob) -> list[dict[str, Any]]:
     """Return the markets of a job as plain values, in increasing order of expected total cost.
 
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
     Raises as `opened_to_decide` does.
     """
-    job = opened_to_decide(turn, asked)
+    job = opened_to_decide(turn, named)
     return [
         {
             "market": job.places[market.market],
@@ -159,8 +159,8 @@ def replay_answer(
     before they begin, or is not covered by them, and `PolicyError` for an unknown policy.
     """
     planner = model or turn.settings.planner
-    asked, places = placed_in(turn, job, market=market)
-    policies = policies_named(turn, asked, [policy])
+    request, places = placed_in(turn, job, market=market)
+    policies = policies_named(turn, request, [policy])
     placed = _placed_in_record(job, places[0], start, turn.settings)
     first = first_slot(placed, step_of(turn.settings))
     if first > places[0].at:
@@ -171,7 +171,7 @@ def replay_answer(
         )
     _require_record(turn, placed, places)
     # A multi-market job has no home unless one is given.
-    placed = placed.model_copy(update={"market": asked.market, "source": asked.source})
+    placed = placed.model_copy(update={"market": request.market, "source": request.source})
     ended = _with_forecasts(turn, placed, places, planner)
     if policy != "OD-only":
         check_job(ended.run, uses_spot=True)

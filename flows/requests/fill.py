@@ -58,10 +58,10 @@ from slackwater.optimization.requests.candidates import (
 )
 from slackwater.optimization.requests.choice import (
     RULES,
-    Loser,
     MarketNow,
     MisjudgingPolicy,
     PlannedCandidate,
+    RunnerUp,
 )
 from slackwater.optimization.requests.request import CompletedRequest
 from slackwater.optimization.window.plan import Outcome
@@ -344,7 +344,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "decision": decision_row(
             OpenJob(request=request, histories=(winner.history,), live=winner.live), winner.decision
         ),
-        "runners_up": [loser_row(loser, step) for loser in filled.losers],
+        "runners_up": [runner_up_row(runner_up, step) for runner_up in filled.runners_up],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
         "synthetic": _synthetic(winner),
@@ -366,7 +366,7 @@ def _configuration(candidate: Candidate) -> dict[str, Any]:
         "tokens_per_sample": terms.tokens_per_sample,
         "gpu_model": terms.gpu_model,
         "number_gpus": candidate.gpus,
-        "gpus_per_instance": terms.gpus,
+        "gpus_per_instance": terms.gpus_per_instance,
         "n_min": candidate.widths[0].instances,
         "n_max": candidate.widths[-1].instances,
         "batch_size": terms.batch_size,
@@ -400,7 +400,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
     width = candidate.widths[place]
     return {
         "instances": width.instances,
-        "number_gpus": width.instances * candidate.terms.gpus,
+        "number_gpus": width.instances * candidate.terms.gpus_per_instance,
         "tokens_per_second": width.tokens_per_second,
         "low": width.low,
         "high": width.high,
@@ -447,10 +447,10 @@ def _expected_row(planned: PlannedCandidate, expected: ExpectedOutcome, step: pd
     }
 
 
-def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
+def runner_up_row(runner_up: RunnerUp, step: pd.Timedelta) -> dict[str, Any]:
     """Return a runner-up as plain values."""
-    candidate = loser.screened.candidate
-    widest, planned = candidate.widths[-1], loser.planned
+    candidate = runner_up.screened.candidate
+    widest, planned = candidate.widths[-1], runner_up.planned
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
@@ -459,7 +459,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         "low": widest.low,
         "high": widest.high,
         "planned": planned is not None,
-        "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
+        "on_demand_usd": runner_up.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
@@ -467,7 +467,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         if planned
         else None,
         "late_probability_low": planned.low.late_probability if planned else None,
-        "why": loser.why,
+        "why": runner_up.why,
     }
 
 
@@ -538,7 +538,10 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
 
     Only this step reads data observed after the turn's time. Raises `MarketError` if a record ends before the deadline.
     """
-    planned = [filled.winner, *(loser.planned for loser in filled.losers if loser.planned is not None)]
+    planned = [
+        filled.winner,
+        *(runner_up.planned for runner_up in filled.runners_up if runner_up.planned is not None),
+    ]
     ended = _ended_jobs(turn, planned)
     names = [name for name in BASELINES if name != policy.name]
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])

@@ -187,8 +187,8 @@ def most(rows: Sequence[Mapping[str, Any]], key: str) -> int:
 
 def charts(scores: Scores) -> list[Figure]:
     """Return the charts: skill and coverage by step, reliability, error over time, skill by market."""
-    made = (skill_figure, coverage_figure, reliability_figure, daily_figure, markets_figure)
-    return [figure for make in made if (figure := make(scores)) is not None]
+    result = (skill_figure, coverage_figure, reliability_figure, daily_figure, markets_figure)
+    return [figure for make in result if (figure := make(scores)) is not None]
 
 
 def _points(scores: Scores, key: str, factor: float = 1.0) -> list[dict[str, Any]]:

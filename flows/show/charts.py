@@ -523,9 +523,9 @@ def cells(
         x=alt.value(0), y=up, text="name:N"
     )  # fmt: skip
     labels = [{"name": name, "top": k + 0.42} for name, k in place.items()]
-    made = alt.layer(_ends(edge), box, middle, label)
+    result = alt.layer(_ends(edge), box, middle, label)
     return complete_chart(
-        made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends)
+        result, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends)
     )
 
 
@@ -678,8 +678,8 @@ class Fan:
 
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     """Return a fan chart: past values with gaps, then bands and median of the forecast; ``labelled`` shows the times below."""
-    made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
-    return _fill_chart(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
+    result = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
+    return _fill_chart(result, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
 def _fill_chart(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:

@@ -76,10 +76,10 @@ def issue_and_measure(
     are marked as backfilled. Forecasts use only data known at their origin, and errors are those
     known at each present. Raises `ForecastError` if the planner has no forecast at a present.
     """
-    made = forecasts_of(history, batches, settings=settings)
+    result = forecasts_of(history, batches, settings=settings)
     if not live:
-        made = [replace(forecast, backfilled=True) for forecast in made]
-    everything = sorted([*made, *stored], key=lambda forecast: forecast.issued_at)
+        result = [replace(forecast, backfilled=True) for forecast in result]
+    everything = sorted([*result, *stored], key=lambda forecast: forecast.issued_at)
     planned = {f.issued_at: f for f in everything if f.predictor == settings.planner}
     for present in presents:
         if present not in planned:
@@ -95,7 +95,7 @@ def issue_and_measure(
     if not history.availability_observed:  # there are no observed counts to compare forecasts with
         errors = errors[errors["variable"] != "count"]
     return MarketForecasts(
-        issued=made,
+        issued=result,
         planned={present: planned[present] for present in presents},
         accuracy=errors.assign(source=history.source),
     )
@@ -470,9 +470,9 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
 
 def _run_row(lacking: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in lacking.by_place().items() if place in done]
-    made = sum(len(slots) for place in places for slots in lacking.missing[place].values())
+    result = sum(len(slots) for place in places for slots in lacking.missing[place].values())
     messages = [*lacking.work.left_out, *left_out]
-    details = {"markets": len(places), "forecasts": made, "left_out": messages}
+    details = {"markets": len(places), "forecasts": result, "left_out": messages}
     turn = lacking.turn
     return turn.done("forecast", details)
 

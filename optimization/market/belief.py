@@ -225,7 +225,7 @@ ROUNDS = 30
 CLOSE = 1e-9
 LEAST_SEEN = 1e-9  # Approximate lower bound on the transition probabilities of a drawn chain
 #: Share of the variance of counts that is common to the slots of a path, and its time constant
-#: (`in_common`; chosen, decision 35).
+#: (`split_by_common_factor`; chosen, decision 35).
 COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
 #: Rounds of rescaling that make the mean of the parts equal the distribution, and the smallest
 #: probability in a round.
@@ -367,7 +367,7 @@ class Belief:
         """Yield ``many`` equally likely variants of this belief; their mean distribution in each slot is the belief's.
 
         The rows of the count chain are drawn from the Dirichlet distribution of their transitions, given
-        their ``weight``. The count distribution is split by `in_common`: a variant with few instances has few
+        their ``weight``. The count distribution is split by `split_by_common_factor`: a variant with few instances has few
         in many slots. With a belief about a request, each variant is a market of its own (M13.4).
         """
         chain = self.counts
@@ -376,7 +376,7 @@ class Belief:
                 yield replace(self, **request_parts(replace(self.request, mixture=mixture)))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
-        for distribution in in_common(self.count_distribution, hours, many):
+        for distribution in split_by_common_factor(self.count_distribution, hours, many):
             transition = chain.transition
             if chain.weight is not None:
                 alpha = np.maximum(chain.weight[:, None] * transition, LEAST_SEEN)
@@ -436,7 +436,7 @@ class Belief:
         return np.asarray(np.clip(index, first[states], last[states]))
 
 
-def in_common(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
+def split_by_common_factor(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
     """Split count distributions (h, n) into ``many`` parts with these as their mean, shape (many, h, n), from low to high counts.
 
     Slots ``hours`` (h,) ahead are linked by a Gaussian copula with a common normal factor per path;

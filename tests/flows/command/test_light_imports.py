@@ -29,6 +29,7 @@ flows.show.terminal flows.following forecasting forecasting.predictors
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
 flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
+warehouse.sources.unread
 """
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
