@@ -211,9 +211,9 @@ def test_losses_of_mixture_and_last_value_are_summed_without_forgetting():
 
 
 def test_the_share_of_the_mixture_follows_the_relative_difference_of_losses():
-    """M6.2: 1 / (1 + exp(-40 d)), half without any loss."""
+    """M6.2: 0.9 / (1 + exp(-1 - 40 d)), with d = 0 without any loss."""
     losses = np.array([[1.0, 3.0], [3.0, 1.0], [19.0, 21.0], [0.0, 0.0]])
-    expected = [1 / (1 + np.exp(-40 * d)) for d in (0.5, -0.5, 0.05, 0.0)]
+    expected = [0.9 / (1 + np.exp(-1 - 40 * d)) for d in (0.5, -0.5, 0.05, 0.0)]
     assert share_of_mixture(losses) == pytest.approx(expected)
 
 
