@@ -265,14 +265,15 @@ def _run_to_end(
     ground = job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
     sold, deadline = any(own.on_demand.sold for own in view.views), start + slots * seconds
     bounded, spent = not sold and not np.isinf(job.job.budget_usd), np.zeros(paths.paths, dtype=bool)
+    paths.advance(start + (view.slot + 1) * seconds)
     for slot in range(view.slot + 1, slots):
-        paths.advance(start + slot * seconds)
+        next_at = start + (slot + 1) * seconds
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
         targets = wishes.at(slot, own)
         if sold:
-            safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            safe = paths.guarded(targets, next_at=next_at, deadline=deadline)
             market, on_demand, spot = (a != b for a, b in zip(targets, safe, strict=True))
             changed = np.flatnonzero(market | on_demand | spot)
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
@@ -280,7 +281,7 @@ def _run_to_end(
                 wish[kept] = guarded[kept]
         if bounded:
             spent |= _pay_from_budget(job, paths, targets, prices[..., slot - view.slot - 1], view.slot_hours)
-        paths.decide(targets)
+        paths.decide(targets, until=next_at)
     paths.advance(deadline)
     _end(job, ground, paths)
     finish = finish_in_slots(paths.finish, start, seconds, slots)
