@@ -139,8 +139,8 @@ def _reasons_table(reasons: Mapping[str, int]) -> Table:
 def _sources() -> Answer:
     from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
 
-    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.known()]
-    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.known()]
+    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.all_names()]
+    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.all_names()]
     blocks = [
         Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
         Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),
@@ -291,9 +291,9 @@ def _rank_markets(job: str, session: Session) -> Answer:
             store, session.config, job, given=session.time, clock=now(), folder=session.data is not None
         )
         turn = query_turn(session, store, moment.at, "markets", own_end=moment.own_end)
-        asked = named_job(turn, job)
-        rows = ranked_rows(turn, asked)
-    title = f"Markets for {asked.name} at {utc(asked.at)}"
+        named = named_job(turn, job)
+        rows = ranked_rows(turn, named)
+    title = f"Markets for {named.name} at {utc(named.at)}"
     alone = 'Its job file names one market; `markets = ["provider/*/*/type"]` compares others.'
     note = (
         alone
@@ -305,9 +305,9 @@ def _rank_markets(job: str, session: Session) -> Answer:
     )
     return Answer(
         title=title,
-        value={"job": asked.name, "at": asked.at, "markets": rows}
-        | ({"proposed": asked.proposal} if asked.proposal else {}),
-        blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
+        value={"job": named.name, "at": named.at, "markets": rows}
+        | ({"proposed": named.proposal} if named.proposal else {}),
+        blocks=[Table(title, rows, RANKED_COLUMNS), note, *([named.proposal] if named.proposal else [])],
     )
 
 

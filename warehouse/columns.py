@@ -109,7 +109,7 @@ class Column:
         numeric = self.type in ("number", "whole") and self.role in STORED
         return f"{self.name}_number" if numeric else {"known_at": "stated_known_at"}.get(self.name, self.name)
 
-    def described(self, *, view: bool = False) -> str:
+    def description(self, *, view: bool = False) -> str:
         """Return the description of the column of a table or view."""
         words = (self.view_words if view else "") or self.words
         unit = f", {self.unit}" if self.unit else ""
@@ -149,7 +149,7 @@ _CONSTANTS: Final = {
 PATTERNS: Final[dict[str, str]] = read_data(__package__, "columns")["patterns"]
 
 
-def _declared() -> tuple[Column, ...]:
+def _read_columns() -> tuple[Column, ...]:
     """Return the columns of ``data/columns.toml``."""
     data = read_data(__package__, "columns")
     patterns = PATTERNS | {"UNPRINTABLE": UNPRINTABLE}
@@ -175,7 +175,7 @@ def _declared() -> tuple[Column, ...]:
 
 
 #: Every column of the rows of sources, in their order, which is also the order of checks, tables and views.
-COLUMNS: Final = _declared()
+COLUMNS: Final = _read_columns()
 COLUMN: Final = {column.name: column for column in COLUMNS}
 
 

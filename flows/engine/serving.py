@@ -162,7 +162,7 @@ def runner_deployment(deployment: Deployment, served: ServeSettings) -> RunnerDe
 
     module, _, function = deployment.flow.rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
-    made = flow.to_deployment(
+    result = flow.to_deployment(
         name=deployment.name,
         schedule=served.schedule(deployment),
         parameters=served.parameters(deployment, list(flow.parameters.properties)),
@@ -171,7 +171,7 @@ def runner_deployment(deployment: Deployment, served: ServeSettings) -> RunnerDe
         concurrency_limit=ConcurrencyLimitConfig.model_validate(deployment.concurrency),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    own = cast("RunnerDeployment", made)
+    own = cast("RunnerDeployment", result)
     own._parameter_openapi_schema = closed_schema(own._parameter_openapi_schema)
     return own
 

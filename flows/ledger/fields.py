@@ -776,14 +776,14 @@ def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         alone = row["policy"] in BASELINES or row.get("reported_jobs")
         record = tuple((key, row[key]) for key in sorted(row) if key not in ("policy", "weight", "rank"))
         alike.setdefault(row["policy"] if alone else record, []).append(row)
-    made = []
+    result = []
     for own in alike.values():
         more = _more([str(row["policy"]) for row in own])
         named = {"policy": f"{own[0]['policy']} and {more}"} if more else {}
         weights = [row.get("weight") for row in own]
         weight = {} if None in weights else {"weight": sum(weights)}  # type: ignore[arg-type]
-        made.append({**own[0], **named, **weight})
-    return made
+        result.append({**own[0], **named, **weight})
+    return result
 
 
 def reported_words(row: Mapping[str, Any]) -> str:

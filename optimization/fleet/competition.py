@@ -555,44 +555,44 @@ def _sharing(trajectories: Sequence[Trajectory], promised: Promised) -> list[lis
 def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: Fan) -> None:
     """Decide a common slot of some jobs; jobs that get less than their request are decided again."""
     entries = [run.entry() for run in runs]
-    asked = [entry for entry in entries if entry is not None]
+    competing = [entry for entry in entries if entry is not None]
     there: dict[str, int] = {}
     hours = 1.0
-    for entry in asked:
+    for entry in competing:
         for name, seen in zip(entry.markets, entry.live.seen, strict=True):
             free = seen.available[entry.live.slot] - promised.get((entry.live.now, name), 0)
             there[name] = max(0, min(free, there.get(name, free)))
             hours = seen.slot_hours
-    later = _taken_later(asked, there)
-    made = fan(
+    later = _taken_later(competing, there)
+    result = fan(
         decide_among,
         [
             {"entry": entry, "effort": effort, "taken": taken}
-            for entry, taken in zip(asked, later, strict=True)
+            for entry, taken in zip(competing, later, strict=True)
         ],
     )
-    contenders = [found for _, found in made if found is not None]
+    contenders = [found for _, found in result if found is not None]
     shares = share_out(contenders, there)
     given = iter(zip(contenders, shares.claims, strict=True))
     again: list[tuple[int, dict[str, Any], str]] = []
-    for i, (_, own) in enumerate(made):
+    for i, (_, own) in enumerate(result):
         if own is None:
             continue
         wished, claim = next(given)
         if claim != wished.wish:
-            entry = asked[i]
+            entry = competing[i]
             left = tuple(claim.spot if name == claim.market else 0 for name in entry.markets)
             count = there[wished.wish.market or ""]
             why = _sharing_reason(wished, claim, count, shares.prices, hours)
             again.append((i, {"entry": entry, "effort": effort, "left": left, "taken": later[i]}, why))
-    decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(made)}
+    decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(result)}
     for (i, _, why), decision in zip(
         again, fan(decide_one, [call for _, call, _ in again]) if again else [], strict=True
     ):
         if isinstance(decision, Decision):
             decision = replace(decision, reason=f"{decision.reason}; {why}")
         decided[i] = decision
-    results = iter(decided[i] for i in range(len(asked)))
+    results = iter(decided[i] for i in range(len(competing)))
     for run, found in zip(runs, entries, strict=True):
         run.add(None if found is None else next(results))
 

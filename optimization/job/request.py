@@ -458,7 +458,7 @@ class JobRequest(InputModel):
         """Whether the request gives neither a market nor patterns of markets."""
         return self.market is None and not self.markets
 
-    def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
+    def with_place(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
         """Return the request with absolute start, deadline, market and source; raises `JobError` for an unusable deadline."""
         start = _utc(self.start, "start", self.name) if self.start else at
         if (self.deadline is None) == (self.deadline_in is None):

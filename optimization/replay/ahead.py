@@ -271,14 +271,15 @@ def _run_to_end(
     bounded, uses_spot = not np.isinf(job.job.budget_usd), False
     # On demand the work would be done: where the budget does not pay for that, it is the reason of unfinished work.
     spent = np.full(paths.paths, bounded and any(own.on_demand == BEYOND_BUDGET for own in view.views))
+    paths.advance(start + (view.slot + 1) * seconds)
     for slot in range(view.slot + 1, slots):
-        paths.advance(start + slot * seconds)
+        next_at = start + (slot + 1) * seconds
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
         targets = wishes.at(slot, own)
         if sold:
-            safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            safe = paths.guarded(targets, next_at=next_at, deadline=deadline)
             market, on_demand, spot = (a != b for a, b in zip(targets, safe, strict=True))
             changed = np.flatnonzero(market | on_demand | spot)
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
@@ -287,7 +288,7 @@ def _run_to_end(
         if bounded:
             spent |= _pay_from_budget(view, paths, targets, prices[..., slot - view.slot - 1])
         uses_spot = uses_spot or bool(targets.spot[own].any())
-        paths.decide(targets)
+        paths.decide(targets, until=next_at)
     paths.advance(deadline)
     cost, work = paths.paid, paths.work
     _end(job, ground, paths)

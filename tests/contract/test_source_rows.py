@@ -155,7 +155,7 @@ def place_of(row):
 
 
 def test_every_source_of_files_has_its_rows_here_or_states_none():
-    assert {source for source, _, _ in FORMS.values()} == set(SOURCES.known()) - {
+    assert {source for source, _, _ in FORMS.values()} == set(SOURCES.all_names()) - {
         "simulated",
         "bamboo",
         "skynomad",

@@ -151,7 +151,7 @@ def test_a_key_of_a_job_file_of_any_value_is_refused_in_words_or_planned(key):
     for value in (*ABSURD, *near):
         try:
             request = parse_request(with_key(key, value), "j.toml")
-            placed = request.placed(at=AT, market="a/b/c/d", source="s")
+            placed = request.with_place(at=AT, market="a/b/c/d", source="s")
             check_bounds(placed)
             job = slot_job(placed, step=HALF, on_demand_usd=3.0)
             told = shortfall_words(job, AT, HALF)
@@ -168,14 +168,14 @@ def test_a_key_of_a_job_file_of_any_value_is_refused_in_words_or_planned(key):
 
 def test_the_largest_amount_of_work_says_how_far_it_is_from_done():
     values = JOB | {"workload": {"amount": 1e15, "unit": "slots"}}
-    request = parse_request(values, "j.toml").placed(at=AT, market="a/b/c/d", source="s")
+    request = parse_request(values, "j.toml").with_place(at=AT, market="a/b/c/d", source="s")
     job = slot_job(request, step=HALF, on_demand_usd=3.0)
     assert "need more than 100 days for the rest" in shortfall_words(job, AT, HALF)
 
 
 def test_a_job_of_too_many_slots_times_instances_is_refused():
     wide = JOB | {"n_max": 1024, "deadline_in": "6d"}
-    request = parse_request(wide, "j.toml").placed(at=AT, market="a/b/c/d", source="s")
+    request = parse_request(wide, "j.toml").with_place(at=AT, market="a/b/c/d", source="s")
     with pytest.raises(JobError, match=f"at most {MOST_STATES:,}; use a longer step"):
         slot_job(request, step=HALF, on_demand_usd=3.0)
 

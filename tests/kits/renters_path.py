@@ -129,7 +129,7 @@ STEPS = (
         minute=5,
         words="run",
         text="The turn issues the decision and stores it. Start the 4 instances.",
-        until="Forecast error of",
+        until=NOTES,
     ),
     Step(
         name="half", minute=35, words="run", text="In the next slot the job keeps its instances.", until=NOTES

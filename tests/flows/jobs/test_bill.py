@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import make_request
 from tidy_folder import write_prices
 
@@ -379,14 +380,15 @@ class RandomJob:
         return list(found.values())
 
 
-def test_a_bill_is_the_sum_of_its_minutes(tmp_path):
+@pytest.mark.parametrize("count", quick_first([15, 50]))
+def test_a_bill_is_the_sum_of_its_minutes(tmp_path, count):
     """Random jobs in a market whose observed price changes between slots, and in one without observed prices."""
     rng = np.random.default_rng(7)
     times = np.sort(rng.choice(np.arange(-60, 300), size=12, replace=False))
     prices = rng.integers(1, 9, size=12) * 1.0
     observed = {EAST: dict(zip(times.tolist(), prices.tolist(), strict=True)), WEST: {}}
     write_prices(tmp_path / "data", "r", "z", "x", START + times * MINUTE, prices, 4.0, source="lab")
-    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(50)]
+    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(count)]
     with open_store(tmp_path / "w.duckdb") as store:
         ingest(store, "tabular", tmp_path / "data", imported_at=START, progress=lambda _: None)
         for job in jobs:

@@ -310,7 +310,7 @@ def test_a_job_is_scored_by_terms_that_held_from_its_first_slot_else_not_at_all(
         assert [job.changed_under_way for job in stored_jobs(store)] == [False, True, False]
         turn = make_turn(store, at(12), settings)
         pool = read_pool(turn)
-        work = find_work(turn, [], scored=pool.settled())
+        work = find_work(turn, [], scored=pool.settled_jobs())
         assert {job.request.name for job, _ in work.ended} == {"early", "late", "never"}
         (names,), pool = score_jobs([turn], [work], pool)
         assert set(names) == {"early", "never"}

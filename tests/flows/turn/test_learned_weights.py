@@ -47,7 +47,7 @@ def scored() -> list[ScoredJob]:
     return done
 
 
-@pytest.mark.parametrize("name", quick_first(sorted(LEARNERS, key=lambda name: name != DEFAULT_LEARNER), 2))
+@pytest.mark.parametrize("name", quick_first(sorted(LEARNERS, key=lambda name: name != DEFAULT_LEARNER)))
 def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
     learner, db = learner_named(name), tmp_path / "w.duckdb"
     for k, part in enumerate((scored[:2], scored[2:5], scored[5:])):
@@ -110,7 +110,7 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
         (learned,) = new_rounds.rounds
         after = read_rows(store, "weights", order_by=["round", "policy"])
         found = stored_rounds(store, wide)
-    assert found.settled() == set(found.jobs)
+    assert found.settled_jobs() == set(found.jobs)
     whole = np.array(
         [
             [row.normalised for row in (*one.ledger, *two.ledger)]

@@ -300,7 +300,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
         pool = read_pool(make_turn(store, AT, settings))
         assert not set(pool.rounds.jobs) & {"free", "homed"}
         assert set(pool.movers.rounds.jobs) == {"free", "homed"}
-        assert {"free", "homed"} <= pool.settled()
+        assert {"free", "homed"} <= pool.settled_jobs()
     where = ("--db", db, "--settings", settings_file)
     told = call("leaderboard", *where)
     assert "Multi-market policies over ended multi-market jobs" in told.out
@@ -479,7 +479,9 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     # A turn with this file uses the same markets and reports it.
     with open_store(db) as store:
         asked = (
-            read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
+            read_request(file)
+            .with_place(at=AT, market=None, source=None)
+            .model_copy(update={"name": "given"})
         )
         work = find_work(make_turn(store, AT, settings), [asked], scored=())
         assert keys(work.places["given"]) == keys(work.places["any"])

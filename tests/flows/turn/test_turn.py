@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import make_request, make_turn
 from past_jobs import past_jobs
 from published import keeps_to
@@ -302,8 +303,11 @@ def test_the_next_turn_goes_on_from_the_earlier_and_replays_a_policy_that_is_new
     assert dump(db)["weights"] == kept, "replayed once"
 
 
-def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings):
-    answers = []
+@pytest.mark.parametrize(
+    ("markets", "jobs"), quick_first([(2, 1), (3, 2)])
+)  # the markets that are followed, and the jobs that have ended
+def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings, markets, jobs):
+    settings, answers = settings.model_copy(update={"max_markets": markets}), []
     for name in ("true", "scrambled"):
         folder = tmp_path / name
         folder.mkdir()
@@ -311,9 +315,9 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
         if name == "scrambled":
             scramble_after(folder, AT)
         db = folder / "w.duckdb"
-        answer = one_turn(db, settings, data=folder, requests=past_jobs(2, before=AT)).answer()
+        answer = one_turn(db, settings, data=folder, requests=past_jobs(jobs, before=AT)).answer()
         tables = dump(db)
-        assert len(answer["decisions"]) >= 3
+        assert len(answer["decisions"]) >= markets
         answers.append(
             [answer["decisions"], answer["accuracy"], answer["leaderboard"]]
             + [tables[key] for key in ("vintages", "forecasts", "decisions", "outcomes", "weights")]

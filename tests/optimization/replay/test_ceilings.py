@@ -150,7 +150,7 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
 
 
 def placed(terms):
-    return parse_request({**REQUEST, **terms}, "t").placed(
+    return parse_request({**REQUEST, **terms}, "t").with_place(
         at=pd.Timestamp("2026-01-01T00:00Z"), market="p/r/z/t", source="s"
     )
 

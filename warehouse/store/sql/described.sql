@@ -776,7 +776,7 @@ COMMENT ON COLUMN reports.on_demand_wait_minutes IS 'Measured minutes until on-d
 COMMENT ON COLUMN reports.asked IS 'Spot instances asked for; null if not reported.';
 COMMENT ON COLUMN reports.granted IS 'Spot instances granted of those asked for; null if not reported.';
 COMMENT ON COLUMN reports.lost IS 'Spot instances lost at this time; null if not reported.';
-COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time; null if not reported.';
+COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time, 0 if all instances were launched then; null if not reported.';
 COMMENT ON COLUMN reports.checkpoint_minutes IS 'Measured minutes of work between two checkpoints; null if not reported.';
 
 COMMENT ON TABLE deliveries IS 'Delivery of each decision to each webhook or folder.';
