@@ -269,7 +269,7 @@ def _run_to_end(
     ground = job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
     sold, deadline = any(own.on_demand.sold for own in view.views), start + slots * seconds
     bounded, uses_spot = not np.isinf(job.job.budget_usd), False
-    # On demand the work would be done: where the budget does not pay for that, it is the reason of unfinished work.
+    # On-demand would finish the work: where the budget does not pay for it, the budget is why work is left.
     spent = np.full(paths.paths, bounded and any(own.on_demand == BEYOND_BUDGET for own in view.views))
     paths.advance(start + (view.slot + 1) * seconds)
     for slot in range(view.slot + 1, slots):
@@ -293,7 +293,7 @@ def _run_to_end(
     cost, work = paths.paid, paths.work
     _end(job, ground, paths)
     finish, beyond = finish_in_slots(paths.finish, start, seconds, slots), np.zeros(paths.paths, dtype=bool)
-    if bounded:  # an end on demand that the budget does not pay for is none
+    if bounded:  # the end on demand is left out where the budget does not pay for it
         beyond = (paths.paid > np.maximum(cost, job.job.budget_usd) + ROUNDING_USD) & ~(finish <= slots)
     finish, spent = np.where(beyond, np.nan, finish), spent | beyond
     cost, work = np.where(beyond, cost, paths.paid), np.where(beyond, work, paths.work)

@@ -1,7 +1,7 @@
 """Columns of a table that no column of ours is read from, but whose values show that rows are no spot prices (M1.2) (ours).
 
-Tables name the way to buy, the system, the currency and the unit of their prices in many ways. A column that is not
-known by its name is known by its values: one of "spot" and "1yr reserved" is the way to buy, whatever its name.
+Tables have many names for the way to buy, the system, the currency and the unit of their prices. Such a column is
+recognised by its values: a column with "spot" and "1yr reserved" is the way to buy, whatever its name.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def other_zones(table: Mapping[str, Any], times: pa.Array) -> list[str | None]:
     is_open = times.is_valid() if typed else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
     zones = ["" if zone is None else str(zone) for zone in table[name].to_pylist()]
     return [
-        zone if told_none and not is_utc(zone) else None
-        for told_none, zone in zip(is_open.to_pylist(), zones, strict=True)
+        zone if lacks_zone and not is_utc(zone) else None
+        for lacks_zone, zone in zip(is_open.to_pylist(), zones, strict=True)
     ]
 
 
