@@ -51,6 +51,8 @@ _REMEDIES = {
     "is longer than": "no name: is the right column mapped? `--map NAME=COLUMN`",
     "is more than 1,000,000 instances": "is the right column mapped? `--map available=COLUMN`",
     "is not a price": "a number above 0; leave the field empty where there is no price",
+    "is a share": "a number of instances: 0, 1, 2, ...; a share of 1 is no number of instances",
+    "of the whole instance": "the price of all its GPUs, with their number; a part of it needs another type, such as H100_x1",
     "is above the capacity": "the capacity is the largest count that the probe can return",
     "gap_seconds": "the seconds between two readings, such as 600",
     "is none of": "one of these words",

@@ -425,8 +425,9 @@ def test_times_of_a_zone_in_another_column_are_not_utc(tmp_path, zone, usable):
 ])  # fmt: skip
 def test_a_row_of_other_gpus_than_its_type_has_is_of_no_whole_instance(tmp_path, kind, gpus, usable):
     head = "provider,region,zone,instance_type,timestamp,spot_price,gpus\n"
-    lines = f"aws,r,a,{kind},2021-03-02,1.2,{gpus}\naws,r,b,x,2021-03-02,1.2,\n"
+    lines = f"aws,r,a,{kind},2021-03-02,1.2,{gpus}\naws,r,b,p4d.24xlarge,2021-03-02,1.2,8\n"
     frames = read(Tabular(), write(tmp_path / "t.csv", head + lines))
     assert len(frames["price"]) == 1 + usable
+    assert set(frames["price"]["instance_type"]) <= {"p4d.24xlarge", kind}  # rows set aside name nothing
     if not usable:
         assert "no price or count of the whole instance" in frames["rejected"]["reason"][0]

@@ -374,11 +374,12 @@ def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[st
         found |= set(_parts_of(table, layout))
     memories: dict[str, set[str]] = {}
     numbers: dict[str, set[str]] = {}
-    for name, memory, gpus in found:
+    whole = {part for part in found if not _wrong_gpus(part[0], part[2])}
+    for name, memory, gpus in whole:
         memories.setdefault(name, set()).add(memory)
-        numbers.setdefault(name, set()).add(gpus)
-    kinds = {}
-    for name, memory, gpus in found:
+        numbers.setdefault(name, set()).add("" if len(gpus_of(name)) == 1 else gpus)
+    kinds = {part: part[0] for part in found - whole}  # these rows are set aside
+    for name, memory, gpus in whole:
         parts = [name]
         if len(memories[name]) > 1:
             parts.append(f"{memory}GB" if memory else "")
