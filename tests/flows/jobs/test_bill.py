@@ -306,6 +306,18 @@ def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_pat
 MINUTE = pd.Timedelta(minutes=1)
 
 
+def test_instances_that_run_on_after_the_finish_are_paid_until_they_are_reported_as_stopped(tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_decisions(store, [("r", decision("lora", START, 0, 4, 0.0))])
+        write_rows(store, "reports", [
+            reported("lora", START, spot=4),
+            reported("lora", START + 20 * MINUTE, finished=True),
+            reported("lora", START + 23 * MINUTE, on_demand=0, spot=0),
+        ])  # fmt: skip
+        (row,) = cost_rows(store, "lora")
+    assert row["paid_usd"] == pytest.approx(4 * 23 / 60)
+
+
 class RandomJob:
     """Decisions, reports and observed prices of a job at random minutes, and its bill minute by minute."""
 
@@ -347,7 +359,7 @@ class RandomJob:
         until = min([at for at in self.slots if at > slot], default=self.ends)
         own = {at: held for at, held in self.reports.items() if slot <= at < until}
         known = [at for at in own if at <= minute]
-        if self.ended is not None and self.ended <= minute and max(known, default=-1) < self.ended:
+        if self.ended is not None and self.ended <= minute and max(self.reports, default=-1) <= self.ended:
             return None
         if known:
             return own[max(known)]
