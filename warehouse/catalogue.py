@@ -143,6 +143,16 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
     return ()
 
 
+@lru_cache(maxsize=4096)
+def gpus_of(instance_type: str) -> frozenset[int]:
+    """Return the numbers of GPUs of an instance type by the catalogue, of any provider; empty for an unlisted type.
+
+    >>> sorted(gpus_of("p4d.24xlarge")), sorted(gpus_of("box"))
+    ([8], [])
+    """
+    return frozenset(row.gpus for row in catalogue() if row.instance_type == instance_type and row.gpus)
+
+
 def is_named(wanted: str, name: str) -> bool:
     """Return whether a name contains ``wanted``, text or a shell pattern, ignoring case.
 

@@ -205,10 +205,12 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
     share = done - _share(job, made)
     enough = (
         f" (all of it costs about ${dollars(progress.cost_usd + more / share * (1 - _share(job, made)))})"
+        if short >= UNLIKELY and share > 0
+        else ""
     )
     return (
         f"{begins}. Only spot runs, and the job ends unfinished in {percent(late)} of cases, with about {percent(done)} of the "
-        f"work done: raise the budget{enough if short >= UNLIKELY and share > 0 else ''}, or stop the job now"
+        f"work done: raise the budget{enough}, or stop the job now"
     )
 
 

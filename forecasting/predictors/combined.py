@@ -265,8 +265,10 @@ COUNT_POOLED = 0.3
 POOLED_PAST = 1.0  # Weight of the mean transforms of a source's markets, added to a market's own transforms
 _SPACED = 6  # Interval in slots at which weights used only for coverage are recomputed
 TREES = "trees"  # Name of the trees as a member
-#: Steepness of the share of the mixture beside last value in the relative difference of their losses.
-RIVALRY = 40.0
+#: Largest share of the mixture at the second level, and the steepness of the share in the relative difference of losses.
+MOST_SHARE, RIVALRY = 0.9, 40.0
+#: Log odds of the mixture against last value where both lost the same, before the limit.
+HEAD_START = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,14 +484,14 @@ class FittedStackedCount:
 def share_of_mixture(losses: np.ndarray) -> np.ndarray:
     """Return the share of the mixture in the forecast from sums of the CRPS of mixture and last value (..., 2) (M6.2).
 
-    The rest is last value's; without any loss it is half.
+    The rest is last value's.
 
-    >>> share_of_mixture(np.array([[1.0, 1.0], [9.0, 11.0]])).round(3).tolist()
-    [0.5, 0.982]
+    >>> share_of_mixture(np.array([[1.0, 1.0], [9.0, 11.0], [11.0, 9.0]])).round(3).tolist()
+    [0.658, 0.894, 0.043]
     """
     total = losses.sum(axis=-1)
     gain = (losses[..., 1] - losses[..., 0]) / np.where(total > 0, total, 1.0)
-    return np.asarray(1.0 / (1.0 + np.exp(-RIVALRY * gain)))
+    return np.asarray(MOST_SHARE / (1.0 + np.exp(-HEAD_START - RIVALRY * gain)))
 
 
 def _source(key: str) -> str:

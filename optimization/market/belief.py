@@ -456,8 +456,9 @@ def split_by_common_factor(distribution: np.ndarray, hours: np.ndarray, many: in
 
 def _extend(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
     """Return the first ``slots`` of ``steps`` (h, S, S), extended with ``onward`` (S, S)."""
-    later = np.broadcast_to(onward, (max(0, slots - len(steps)), *onward.shape))
-    return np.concatenate([steps[:slots], later])
+    if len(steps) >= slots:
+        return steps[:slots]
+    return np.concatenate([steps, onward[None].repeat(slots - len(steps), axis=0)])
 
 
 def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, work_needed
+from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, rates, times_of, work_needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import LEAST_SEEN, Belief, MarketPaths, SlotBeliefs, join_paths
@@ -69,7 +69,7 @@ def summary(job: Job, ends: Ends) -> ExpectedOutcome:
     """Return the expected outcome of a job over the ends of its paths."""
     cost, finish = ends.cost, ends.finish
     counted = np.where(np.isnan(finish), job.late_limit, finish)
-    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & np.isnan(finish))
+    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & (counted > job.deadline_slots))
     return ExpectedOutcome(
         paths=len(cost),
         cost_usd=float(cost.mean()),
@@ -271,14 +271,15 @@ def _run_to_end(
     bounded, uses_spot = not np.isinf(job.job.budget_usd), False
     # On demand the work would be done: where the budget does not pay for that, it is the reason of unfinished work.
     spent = np.full(paths.paths, bounded and any(own.on_demand == BEYOND_BUDGET for own in view.views))
+    paths.advance(start + (view.slot + 1) * seconds)
     for slot in range(view.slot + 1, slots):
-        paths.advance(start + slot * seconds)
+        next_at = start + (slot + 1) * seconds
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
         targets = wishes.at(slot, own)
         if sold:
-            safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            safe = paths.guarded(targets, next_at=next_at, deadline=deadline)
             market, on_demand, spot = (a != b for a, b in zip(targets, safe, strict=True))
             changed = np.flatnonzero(market | on_demand | spot)
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
@@ -287,7 +288,7 @@ def _run_to_end(
         if bounded:
             spent |= _pay_from_budget(view, paths, targets, prices[..., slot - view.slot - 1])
         uses_spot = uses_spot or bool(targets.spot[own].any())
-        paths.decide(targets)
+        paths.decide(targets, until=next_at)
     paths.advance(deadline)
     cost, work = paths.paid, paths.work
     _end(job, ground, paths)
@@ -313,16 +314,34 @@ def _pay_from_budget(
     """
     job, hours, market = view.job, view.slot_hours, targets.market
     listed = np.array([own.on_demand_usd for own in view.views])[market] * hours
+    spot_usd = prices[market, np.arange(paths.paths)] * hours
     least = np.array([run.n_min for run in job.runs])[market]
     left = np.maximum(job.job.budget_usd + ROUNDING_USD - paths.paid, 0.0)
+    enough = (
+        _hours(view, paths, targets) / hours * (targets.on_demand * listed + targets.spot * spot_usd) <= left
+    )
     on_demand = np.minimum(targets.on_demand, left // listed).astype(np.int64)
-    most = (left - on_demand * listed) // (prices[market, np.arange(paths.paths)] * hours)
+    most = (left - on_demand * listed) // spot_usd
     spot = np.minimum(targets.spot, most).astype(np.int64)
+    on_demand, spot = np.where(enough, targets.on_demand, on_demand), np.where(enough, targets.spot, spot)
     short = (on_demand + spot < targets.on_demand + targets.spot) | (on_demand + most < least)
     stopped = on_demand + spot < least
     for part, payable in zip(targets[1:], (on_demand, spot), strict=True):
         part[:] = np.where(stopped, 0, payable)
     return np.asarray(paths.running & short)
+
+
+def _hours(view: MarketsView, paths: WorldPaths, targets: Targets) -> np.ndarray:
+    """Return how long the instances of a slot are paid for at most, shape (paths,): less than the slot if they finish the job."""
+    found = np.full(paths.paths, view.slot_hours)
+    rest, total = work_needed(view.job.job.workload) - paths.work, targets.on_demand + targets.spot
+    for m, run in enumerate(view.job.runs):
+        rate, times = rates(run.throughput, run.n_max), times_of(run, view.slot_hours)
+        for n in range(run.n_min, run.n_max + 1):
+            here = (targets.market == m) & (total == n)
+            start = times.new_seconds(n) / 3600.0
+            found[here] = np.minimum(found[here], rest[here] / rate[n] + start)
+    return found
 
 
 def _worth_finishing(

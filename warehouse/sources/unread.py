@@ -31,6 +31,8 @@ _NOT_SPOT: Final = re.compile(
 ZONES: Final = frozenset(
     ("tz", "timezone", "timezoneid", "utcoffset", "tzoffset", "timezoneoffset", "tzname")
 )
+#: A time without a zone.
+_NO_ZONE: Final = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$"
 _UTC: Final = re.compile(r"(?i)(etc/)?(utc|gmt|zulu|z)|(utc|gmt)?[+-]?0+(:?00)?(\.0)?")
 #: Names of columns whose values, if they are times such as "month", are the unit of the price.
 _PRICED_BY: Final = re.compile(
@@ -172,6 +174,20 @@ def is_text_type(kind: pa.DataType) -> bool:
     """Return whether values of a type are texts or truth values."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean))
+
+
+def other_zones(table: Mapping[str, Any], times: pa.Array) -> list[str | None]:
+    """Return the zone that another column names for times that state none, None for times in UTC."""
+    name = next((name for name in table if plain_name(name) in ZONES), None)
+    typed = not is_text_type(times.type)
+    if name is None or (typed and not (pa.types.is_timestamp(times.type) and times.type.tz is None)):
+        return [None] * len(times)
+    is_open = times.is_valid() if typed else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
+    zones = ["" if zone is None else str(zone) for zone in table[name].to_pylist()]
+    return [
+        zone if told_none and not is_utc(zone) else None
+        for told_none, zone in zip(is_open.to_pylist(), zones, strict=True)
+    ]
 
 
 def is_utc(zone: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from forms_kit import quick_first
 from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
@@ -247,6 +248,7 @@ def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(settings, aft
     same(tables(db), before)
 
 
+@pytest.mark.slow  # the quick forms: a second run does nothing, above; slots that failed are made again, below
 def test_everything_again_changes_nothing_that_was_issued(tmp_path, settings, filled, live):
     db = tmp_path / "w.duckdb"
     shutil.copy(filled[0], db)
@@ -368,7 +370,7 @@ def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings
     assert all(one.became["allocate"] == "made" for one in outcomes)
 
 
-@pytest.mark.parametrize("stage", ["ingest", "find_work", "forecast_turns", "estimate_turns"])
+@pytest.mark.parametrize("stage", quick_first(["forecast_turns", "ingest", "find_work", "estimate_turns"]))
 def test_a_run_whose_time_is_up_stops_and_blames_no_slot(settings, after_first, monkeypatch, stage):
     def late(*_, **__):
         raise TimeoutError("the flow's time is up")
@@ -402,7 +404,7 @@ def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypa
     assert all(became == "made" for one in outcomes for became in one.became.values())
 
 
-@pytest.mark.parametrize("stage", ["forecast", "ingest"])
+@pytest.mark.parametrize("stage", quick_first(["ingest", "forecast"]))
 def test_one_stage_alone(tmp_path, settings, stage):
     folder = tmp_path / "data"
     folder.mkdir()

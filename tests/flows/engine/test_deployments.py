@@ -250,6 +250,7 @@ def ledger(db: Path) -> dict[str, tuple[str, str]]:
     return {row.stage: (row.status, row.details) for row in rows.itertuples()}
 
 
+@pytest.mark.slow  # the quick forms: a turn that fails leaves its stages done, in test_runs.py; a failure below
 def test_a_stage_that_failed_is_kept_with_its_reason_until_it_is_done(tmp_path, settings_file, uninterrupted):
     db = tmp_path / "w.duckdb"
     pool = tmp_path / "pool.toml"

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import make_request
 from tidy_folder import write_prices
 
@@ -206,6 +207,38 @@ def test_a_job_that_ended_unfinished_has_no_saving(tmp_path, value_usd):
     assert by_job == {"half": (4.0, None, None), "whole": (4.0, 16.0, 12.0)}
     assert (called.value["weeks"][0]["paid_usd"], called.value["weeks"][0]["saved_usd"]) == (8.0, 12.0)
     assert "Not compared: half ended unfinished; $4.00 paid." in call("bill", "--db", path).said
+    with open_reader(path) as store:  # what other tools read
+        saved = "SELECT job, sum(paid_usd), sum(on_demand_only_usd), sum(saved_usd) FROM job_costs GROUP BY job ORDER BY job"
+        assert store.execute(saved) == [("half", 4.0, None, None), ("whole", 4.0, 16.0, 12.0)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "more", "scored", "is_compared"),
+    [
+        ([], {}, True, False),
+        ([], {"expected_finish": START + 2 * STEP}, True, True),  # its last decision could finish it in time
+        ([("2h", {"progress": 1.0})], {"expected_finish": START + 2 * STEP}, True, False),
+        ([("3h", {"finished": True})], {}, True, True),  # late, but done
+        ([("40min", {"withdrawn": True})], {}, True, True),
+        ([("40min", {"progress": 1.0})], {}, False, True),  # not over
+    ],
+)
+def test_rows_of_the_view_are_compared_as_the_bill_is(tmp_path, reports, more, scored, is_compared):
+    path = tmp_path / "w.duckdb"
+    job = make_request("j", at=START, market="lab/r/z/x", source="lab", deadline_in="1h", n_max=4)
+    more = {name: value.isoformat() for name, value in more.items()}
+    rows = [
+        decision("j", START + k * STEP, 0, 4, k / 4, **more, workload=job.workload.amount) for k in range(2)
+    ]
+    with open_store(path) as store:
+        save_jobs(store, [job], origin="user", at=START, step=STEP)
+        save_decisions(store, [("r", row) for row in rows])
+        write_rows(store, "reports", [reported("j", START + pd.Timedelta(at), **own) for at, own in reports])
+        write_rows(store, "outcomes", pd.DataFrame([outcome("j")] * scored))
+    (total,) = call("bill", "j", "--db", path, "--json").value["jobs"]
+    with open_reader(path) as store:
+        ((saved,),) = store.execute("SELECT sum(saved_usd) FROM job_costs")
+    assert (saved is not None) == (total["saved_usd"] is not None) == is_compared
 
 
 EAST, WEST = "lab/r/z/x", "lab/r/y/x"
@@ -347,14 +380,15 @@ class RandomJob:
         return list(found.values())
 
 
-def test_a_bill_is_the_sum_of_its_minutes(tmp_path):
+@pytest.mark.parametrize("count", quick_first([15, 50]))
+def test_a_bill_is_the_sum_of_its_minutes(tmp_path, count):
     """Random jobs in a market whose observed price changes between slots, and in one without observed prices."""
     rng = np.random.default_rng(7)
     times = np.sort(rng.choice(np.arange(-60, 300), size=12, replace=False))
     prices = rng.integers(1, 9, size=12) * 1.0
     observed = {EAST: dict(zip(times.tolist(), prices.tolist(), strict=True)), WEST: {}}
     write_prices(tmp_path / "data", "r", "z", "x", START + times * MINUTE, prices, 4.0, source="lab")
-    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(50)]
+    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(count)]
     with open_store(tmp_path / "w.duckdb") as store:
         ingest(store, "tabular", tmp_path / "data", imported_at=START, progress=lambda _: None)
         for job in jobs:

@@ -6,6 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import job_text, make_request, work
 from test_turn import AT, one_turn, small_settings
 
@@ -149,7 +150,7 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
     assert call("fleet", "plan", *where(), "--json").value["slot"] == AT.isoformat()
 
 
-@pytest.mark.parametrize("ended", ["--withdrawn", "--finished"])
+@pytest.mark.parametrize("ended", quick_first(["--withdrawn", "--finished"]))
 def test_an_issued_decision_is_refused_once_the_job_has_ended_in_its_slot(
     folder, where, monkeypatch, tmp_path, ended
 ):

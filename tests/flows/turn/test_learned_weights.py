@@ -47,7 +47,7 @@ def scored() -> list[ScoredJob]:
     return done
 
 
-@pytest.mark.parametrize("name", quick_first(sorted(LEARNERS, key=lambda name: name != DEFAULT_LEARNER), 2))
+@pytest.mark.parametrize("name", quick_first(sorted(LEARNERS, key=lambda name: name != DEFAULT_LEARNER)))
 def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
     learner, db = learner_named(name), tmp_path / "w.duckdb"
     for k, part in enumerate((scored[:2], scored[2:5], scored[5:])):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from forms_kit import quick_first
 from make import make_history, make_multi_job
-from moving_markets import a_job, random_markets, replayed
+from moving_markets import a_job, made, random_markets, replayed
 from numpy.testing import assert_array_equal
 from series_kit import wandering
 
@@ -312,3 +312,19 @@ def test_no_sampled_path_of_several_markets_costs_more_than_the_budget(monkeypat
         assert found.cost.max() <= budget + 1e-5
         assert (made.over_budget_probability > 0.0) == (share <= 1.0)
         assert (found.cost.max() > least) == (share > 1.0)  # the budget is of consequence
+
+
+def test_a_slot_that_finishes_the_job_is_paid_up_to_its_end():
+    """4 hours on demand at $3 for a budget of $12.00 and no more: paid in whole slots it would be $12 and a started slot."""
+    job = replace(
+        a_job(d=8, n_max=1, load=0.5, mu=1.0), workload=3.5, mu_down=1.0, value=1e4, budget_usd=12.0
+    )
+    windows, records = made(np.full((1, 68), 5.0), np.zeros((1, 68)), 60)
+    seen = see(job, windows[0], None, records[0])
+    live = LiveJob(
+        job=make_multi_job(job, 1), start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0,
+        seen=(seen,), decided={}, names=("a",),
+    )  # fmt: skip
+    found = decide(live, policy_named("OD-only"), Effort(solver_seconds=1.0, risk_paths=20, seed=3)).expected
+    assert (found.cost_usd, found.late_probability) == (pytest.approx(10.5), 0.0)
+    assert found.uses_spot is False

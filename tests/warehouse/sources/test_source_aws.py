@@ -284,3 +284,29 @@ def test_columns_of_other_names_that_state_another_price_count(tmp_path, form):
         else found["currency"].tolist()[1] == "EUR"
     )
     assert pd.isna(found["mode"][0])
+
+
+@pytest.mark.parametrize("heading", ["OnDemandPrice", "MaxPrice", "Spot price (EUR)", "UpfrontFee"])
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_table_with_another_price_is_no_list_of_records(tmp_path, heading, mark):
+    text = f"AvailabilityZone,InstanceType,{heading},Timestamp\nus-east-1a,p3.2xlarge,3.06,2022-05-31T18:20:41+00:00\n"
+    with pytest.raises(SourceFileError, match="columns AvailabilityZone"):
+        read(Aws(), write(tmp_path / "prices.csv", text.replace(",", mark)))
+
+
+def test_the_bid_of_a_spot_request_is_no_spot_price(tmp_path):
+    request = {"SpotPrice": "3.06", "InstanceType": "p3.2xlarge", "AvailabilityZone": "us-east-1a",
+               "CreateTime": "2022-05-31T18:20:41+00:00", "State": "active"}  # fmt: skip
+    with pytest.raises(SourceFileError, match="record without Timestamp"):
+        read(Aws(), write(tmp_path / "requests.json", json.dumps([request])))
+
+
+def test_times_of_a_zone_in_another_column_are_set_aside(tmp_path):
+    head = "AvailabilityZone,InstanceType,SpotPrice,Timestamp,TimeZone\n"
+    line = "us-east-1a,p3.2xlarge,0.9,2022-05-31 18:20:41{},{}\n"
+    lines = [line.format("", "UTC"), line.format("", "Asia/Tokyo"), line.format("+09:00", "Asia/Tokyo")]
+    frames = read(Aws(), write(tmp_path / "prices.csv", head + "".join(lines)))
+    assert frames["price"]["line"].tolist() == [2, 4]
+    assert frames["rejected"]["reason"].tolist() == [
+        "time in the zone 'Asia/Tokyo', not in UTC: write it with its offset"
+    ]

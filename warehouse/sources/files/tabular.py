@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
-from slackwater.warehouse.catalogue import provider_names
+from slackwater.warehouse.amounts import is_number
+from slackwater.warehouse.catalogue import gpus_of, provider_names
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -40,12 +41,11 @@ from slackwater.warehouse.sources.files.reading import (
     region_of,
 )
 from slackwater.warehouse.sources.unread import (
-    ZONES,
     distinct_texts,
     is_flag,
     is_text_type,
-    is_utc,
     other_columns,
+    other_zones,
     plain_name,
 )
 
@@ -75,8 +75,6 @@ _OTHER_FORM = "save it as CSV, with pandas or jq; `slackwater ingest --list` nam
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
-#: A time without a zone.
-_NO_ZONE = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$"
 _MEMORY = re.compile(r"^(\d+(?:\.\d+)?) *(?:[gm]i?b)?$", re.I)
 
 
@@ -418,15 +416,15 @@ def _whole(text: str) -> str:
 def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
     """Yield the rows, and rejected rows for ambiguous instance types, zones without a known region, and times of other zones."""
     table, layout = _with_other_values(dict(table), layout)
-    reasons = _other_zones(table, layout)
+    reasons = _refused(table, layout)
     if layout.names:
         parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
         lack = " or ".join(layout.distinguishing)
         reasons = [
-            None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0]))
-            for part, name in zip(parts, named, strict=True)
+            reason or (None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0])))
+            for reason, part, name in zip(reasons, parts, named, strict=True)
         ]
     if layout.region_from_zone:
         zones = [str(zone).strip() for zone in table[layout.columns["zone"]].to_pylist()]
@@ -470,25 +468,26 @@ def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str,
     return table, replace(layout, columns=columns)
 
 
-def _other_zones(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
-    """Return why the time of a row is not in UTC: a column names another zone for times that state none; None where it is."""
-    times = table[layout.columns["observed_at"]] if "observed_at" in layout.columns else None
-    rows = len(next(iter(table.values())))
-    name = next((name for name in table if plain_name(name) in ZONES), None)
-    if times is None or name is None or layout.time != "iso":
-        return [None] * rows
-    zones = [str(zone or "") for zone in table[name].to_pylist()]
-    open_times = (
-        pc.is_valid(times)
-        if not is_text_type(times.type)
-        else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
-    ).to_pylist()
-    if pa.types.is_timestamp(times.type) and times.type.tz is not None:
-        return [None] * rows
-    return [
-        because("time.other_zone", repr(zone)) if is_open and not is_utc(zone) else None
-        for zone, is_open in zip(zones, open_times, strict=True)
-    ]
+def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
+    """Return why a row cannot be used: its time is in another zone, or its GPUs are not those of its type; else None."""
+    reasons: list[str | None] = [None] * len(next(iter(table.values())))
+    times = table.get(layout.columns.get("observed_at", ""))
+    if times is not None and layout.time == "iso":
+        zones = other_zones(table, times)
+        reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
+    if "gpus" in layout.columns and "instance_type" in layout.columns:
+        parts = _parts_of(table, layout)
+        wrong = {part: _wrong_gpus(part[0], part[2]) for part in set(parts)}
+        reasons = [reason or wrong[part] for reason, part in zip(reasons, parts, strict=True)]
+    return reasons
+
+
+def _wrong_gpus(instance_type: str, gpus: str) -> str | None:
+    """Return a reason if a type of the catalogue has another number of GPUs: the price is then not of the whole instance."""
+    listed = gpus_of(instance_type)
+    if not listed or not is_number(gpus) or float(gpus) < 1 or float(gpus) in listed:
+        return None
+    return because("record.other_gpus", gpus, instance_type, " or ".join(map(str, sorted(listed))))
 
 
 def _by_form(
