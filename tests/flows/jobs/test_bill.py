@@ -1,5 +1,7 @@
 """The bill: cost by job, slot and week, from reports where available, compared with on-demand only."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,10 +36,10 @@ def reported(job, at, **more):
     } | more  # fmt: skip
 
 
-@pytest.fixture
-def db(tmp_path):
+@pytest.fixture(scope="module")
+def billed(tmp_path_factory):
     """Return four slots of a job (decided, reported with other counts, decided, then finished) and a second job without a price."""
-    path = tmp_path / "w.duckdb"
+    path = tmp_path_factory.mktemp("billed") / "w.duckdb"
     requests = [
         make_request(name, at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
         for name in ("lora", "other")
@@ -58,6 +60,12 @@ def db(tmp_path):
             reported("lora", slots[3] + STEP, finished=True),
         ])  # fmt: skip
     return path
+
+
+@pytest.fixture
+def db(billed, tmp_path):
+    """Return a copy of that warehouse."""
+    return shutil.copyfile(billed, tmp_path / "w.duckdb")
 
 
 @pytest.mark.parametrize("is_later", [True, False])
