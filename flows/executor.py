@@ -225,11 +225,11 @@ class _DaskSubmit:
 
         client = _client(self.executor)
         work = pack_calls(function, calls)
-        made = client.submit(run_packed, work, pure=False)
+        future = client.submit(run_packed, work, pure=False)
 
         def result() -> list[Any]:
             try:
-                return results_of(made.result())
+                return results_of(future.result())
             except KilledWorker as error:
                 raise WorkerError(
                     f"{function.__name__}: {error.last_worker.address} and the Dask workers before it ended during the work",

@@ -190,7 +190,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         **{f"step_{step}": str(step) for step in steps},
         "worst": "worst market",
     }
-    made: dict[str, Column | str] = {
+    choice_columns: dict[str, Column | str] = {
         "left_out": f"{found.by} left out",
         "class": "class",
         "others": Column(heading="chosen on, markets", format=whole),
@@ -201,7 +201,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
     title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
-        Fold(chosen, [Table(chosen, choices, made)]),
+        Fold(chosen, [Table(chosen, choices, choice_columns)]),
     ]
 
 

@@ -523,14 +523,14 @@ async def keep_automation(automation: dict[str, Any]) -> None:
             say(f"the server does not take the automation {wanted.name}: {error}")
 
 
-async def _serve(made: Sequence[RunnerDeployment]) -> None:
+async def _serve(deployments: Sequence[RunnerDeployment]) -> None:
     """Run the deployments when due until a signal, then stop the flows; schedules stay active, so that late runs make up."""
     from prefect.runner import Runner
 
     for automation in automations():
         await keep_automation(automation)
     runner = Runner(name="slackwater", pause_on_shutdown=False, limit=None)
-    for deployment in made:
+    for deployment in deployments:
         await runner.aadd_deployment(deployment)
     stopped = asyncio.Event()
     going = asyncio.create_task(runner.start())

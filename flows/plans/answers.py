@@ -59,7 +59,7 @@ def issue_forecasts(
         turn.store,
         Results(
             unreadable=prepared.unreadable,
-            estimates=prepared.made,
+            estimates=prepared.estimates,
             forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in result),
         ),
     )

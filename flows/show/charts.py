@@ -682,12 +682,15 @@ def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     return _fill_chart(result, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
-def _fill_chart(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
+def _fill_chart(empty: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
     """Return a chart with the data of a panel, without the layers that have no data."""
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
     data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}
     own = {name: plain_rows(rows) for name, rows in (data | more).items()}
-    return made | {"layer": [layer for layer in made["layer"] if own[layer["data"]["name"]]], "datasets": own}
+    return empty | {
+        "layer": [layer for layer in empty["layer"] if own[layer["data"]["name"]]],
+        "datasets": own,
+    }
 
 
 @cache

@@ -68,7 +68,7 @@ class ForecastInput:
     """Input of a turn's forecasts: batches by market and model, and new estimates, which replace the unreadable ones."""
 
     batches: dict[FollowedMarket, dict[str, list[OriginBatch]]]
-    made: tuple[FittedState, ...]
+    estimates: tuple[FittedState, ...]
     unreadable: tuple[FittedState, ...]
 
 
@@ -176,7 +176,7 @@ def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ES
             }
             for followed, models in estimations.needed.items()
         },
-        made=tuple(_state(turn, estimation, text) for estimation, text in result.items()),
+        estimates=tuple(_state(turn, estimation, text) for estimation, text in result.items()),
         unreadable=estimations.unreadable,
     )
 

@@ -182,12 +182,12 @@ def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFac
 
 def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
-    at = [lacking.by_place() for lacking in group]
+    followed_by_turn = [lacking.by_place() for lacking in group]
     return {
         market: _lacking_origins(
             [
                 lacking.missing[index[market.market, market.source]]
-                for lacking, index in zip(group, at, strict=True)
+                for lacking, index in zip(group, followed_by_turn, strict=True)
             ]
         )
         for market in group[-1].work.markets
@@ -342,26 +342,26 @@ def forecast_group(
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(market.market, market.source) for market in markets]
-    at = [lacking.by_place() for lacking in group]
+    followed_by_turn = [lacking.by_place() for lacking in group]
     prepared = prepare(turn, facts.estimations, ahead)
     calls = [
         {
-            "history": last.histories[result],
+            "history": last.histories[followed],
             "settings": turn.settings,
-            "batches": prepared.batches[result],
-            "stored": facts.stored.get((result.market.key, result.source), []),
-            "presents": [errors[place].at for errors in at],
+            "batches": prepared.batches[followed],
+            "stored": facts.stored.get((followed.market.key, followed.source), []),
+            "presents": [by_place[place].at for by_place in followed_by_turn],
             "live": turn.made == LIVE,
         }
-        for result, place in zip(markets, places, strict=True)
+        for followed, place in zip(markets, places, strict=True)
     ]
-    made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
+    results: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
     done = {
         place: result
-        for place, result in zip(places, made, strict=True)
+        for place, result in zip(places, results, strict=True)
         if isinstance(result, MarketForecasts)
     }
-    left_out = tuple(result for result in made if isinstance(result, str))
+    left_out = tuple(result for result in results if isinstance(result, str))
     if left_out and not done:
         raise ForecastError(left_out[0])
     for text in left_out:
@@ -371,12 +371,12 @@ def forecast_group(
     measured = [
         replace(_turn_errors(lacking, done, parts), planned=planned, left_out=left_out) for lacking in group
     ]
-    results = Results(
+    rows = Results(
         unreadable=prepared.unreadable,
-        estimates=prepared.made,
+        estimates=prepared.estimates,
         forecasts=tuple(
-            (source, tuple(forecast for _, forecast in errors))
-            for source, errors in groupby(_in_order(group, done), key=lambda pair: pair[0])
+            (source, tuple(forecast for _, forecast in pairs))
+            for source, pairs in groupby(_in_order(group, done), key=lambda pair: pair[0])
         ),
         assumed=tuple(last.histories[market] for market in markets),
         accuracy=tuple(
@@ -384,7 +384,7 @@ def forecast_group(
         ),
         runs=tuple(_run_row(lacking, done, left_out) for lacking in group),
     )
-    return results, measured
+    return rows, measured
 
 
 def _with_issued(
@@ -412,13 +412,13 @@ def _in_order(
     group: Sequence[LackingTurn], done: Mapping[Place, MarketForecasts]
 ) -> Iterator[tuple[str, Forecast]]:
     """Yield the new forecasts with their source, in the order in which single turns would issue them."""
-    made = {
+    issued = {
         place: {(forecast.predictor, forecast.issued_at): forecast for forecast in result.issued}
         for place, result in done.items()
     }
     for lacking in group:
         for place, followed in lacking.by_place().items():
-            forecasts = made.get(place)
+            forecasts = issued.get(place)
             if forecasts is None:
                 continue
             for model, slots in lacking.missing[followed].items():

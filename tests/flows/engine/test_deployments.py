@@ -227,7 +227,7 @@ def test_without_a_time_and_without_a_run_there_is_no_clock_to_fall_back_on():
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    return small_settings(tmp_path_factory.mktemp("settings"))
+    return small_settings(tmp_path_factory.mktemp("settings"), measured_origins=0)
 
 
 @pytest.fixture(scope="module")

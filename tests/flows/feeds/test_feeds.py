@@ -522,7 +522,7 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
 def test_a_whole_turn_on_live_prices(store, tmp_path):
     """A job names a market whose prices come from a feed: it is forecast, decided and reported, and not called simulated."""
     with serve(one_region(hours=240)) as server:
-        chosen = read_settings(small_settings(tmp_path))
+        chosen = read_settings(small_settings(tmp_path, measured_origins=0))
         settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
         market = "aws/us-east-1/us-east-1a/p3.2xlarge"
         request = example_requests()[0].with_place(at=AT, market=market, source=None)

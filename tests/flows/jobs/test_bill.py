@@ -1,5 +1,7 @@
 """The bill: cost by job, slot and week, from reports where available, compared with on-demand only."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,10 +36,10 @@ def reported(job, at, **more):
     } | more  # fmt: skip
 
 
-@pytest.fixture
-def db(tmp_path):
+@pytest.fixture(scope="module")
+def billed(tmp_path_factory):
     """Return four slots of a job (decided, reported with other counts, decided, then finished) and a second job without a price."""
-    path = tmp_path / "w.duckdb"
+    path = tmp_path_factory.mktemp("billed") / "w.duckdb"
     requests = [
         make_request(name, at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
         for name in ("lora", "other")
@@ -58,6 +60,12 @@ def db(tmp_path):
             reported("lora", slots[3] + STEP, finished=True),
         ])  # fmt: skip
     return path
+
+
+@pytest.fixture
+def db(billed, tmp_path):
+    """Return a copy of that warehouse."""
+    return shutil.copyfile(billed, tmp_path / "w.duckdb")
 
 
 @pytest.mark.parametrize("is_later", [True, False])
@@ -306,6 +314,18 @@ def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_pat
 MINUTE = pd.Timedelta(minutes=1)
 
 
+def test_instances_that_run_on_after_the_finish_are_paid_until_they_are_reported_as_stopped(tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_decisions(store, [("r", decision("lora", START, 0, 4, 0.0))])
+        write_rows(store, "reports", [
+            reported("lora", START, spot=4),
+            reported("lora", START + 20 * MINUTE, finished=True),
+            reported("lora", START + 23 * MINUTE, on_demand=0, spot=0),
+        ])  # fmt: skip
+        (row,) = cost_rows(store, "lora")
+    assert row["paid_usd"] == pytest.approx(4 * 23 / 60)
+
+
 class RandomJob:
     """Decisions, reports and observed prices of a job at random minutes, and its bill minute by minute."""
 
@@ -347,7 +367,7 @@ class RandomJob:
         until = min([at for at in self.slots if at > slot], default=self.ends)
         own = {at: held for at, held in self.reports.items() if slot <= at < until}
         known = [at for at in own if at <= minute]
-        if self.ended is not None and self.ended <= minute and max(known, default=-1) < self.ended:
+        if self.ended is not None and self.ended <= minute and max(self.reports, default=-1) <= self.ended:
             return None
         if known:
             return own[max(known)]

@@ -97,7 +97,7 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
             for forecast in forecasts_of(histories[one], prepared.batches[one], settings=settings)
         }
         if save:
-            write(store, Results(unreadable=prepared.unreadable, estimates=prepared.made))
+            write(store, Results(unreadable=prepared.unreadable, estimates=prepared.estimates))
     return made, getattr(fan, "calls", {})
 
 

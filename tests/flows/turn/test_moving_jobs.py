@@ -378,6 +378,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
     assert planned.value["reason"] == row["reason"]
 
 
+@pytest.mark.slow  # the quick form: competing jobs, in test_competing_jobs.py
 def test_slots_decided_together_are_decided_as_they_were_one_by_one(three_turns, settings, tmp_path):
     db = tmp_path / "w.duckdb"
     shutil.copy(three_turns, db)
@@ -549,6 +550,7 @@ def test_its_page_stands_where_its_decisions_say(three_turns, settings):
             assert job_values(reading, data)["decided"].rows
 
 
+@pytest.mark.slow  # the quick form: a report that says where it ran, below
 def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
     where = ("--db", db, "--settings", settings_file, "--json")

@@ -277,7 +277,9 @@ events AS (
     SELECT job, since, arg_max({'market': market, 'on_demand': on_demand, 'spot': spot}, rank) AS held FROM (
         SELECT job, slot_end AS since, market, 0 AS on_demand, 0 AS spot, 0 AS rank FROM opened WHERE NOT is_reported
         UNION ALL SELECT job, begun_at, begun.market, begun.on_demand, begun.spot, 1 FROM opened
-        UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports WHERE finished OR withdrawn
+        UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports AS ended  -- later reports say until when instances ran on
+            WHERE (finished OR withdrawn)
+            AND NOT EXISTS (FROM reported AS later WHERE later.job = ended.job AND later.reported_at > ended.reported_at)
         UNION ALL SELECT job, since, market, on_demand, spot, 3 FROM placed
         UNION ALL SELECT job, max(until), '', 0, 0, 4 FROM decided GROUP BY job
     ) GROUP BY job, since
