@@ -252,63 +252,65 @@ def test_rows_of_the_view_are_compared_as_the_bill_is(tmp_path, reports, more, s
 EAST, WEST = "lab/r/z/x", "lab/r/y/x"
 
 
-@pytest.fixture
-def moved(tmp_path):
-    """Return two slots of a job in two markets, at $1 and $2 of spot: the second decision moves it west."""
-    path = tmp_path / "w.duckdb"
-    placed = make_request(
-        "mover", at=START, market=None, source=None, markets=["lab/r/*/x"], deadline_in="5h"
-    )
-    rows = [decision("mover", START, 0, 4, 0.0), decision("mover", START + STEP, 0, 4, 0.2, 2.0, market=WEST)]
-    with open_store(path) as store:
-        save_jobs(store, [placed], origin="user", at=START, step=STEP)
-        save_decisions(store, [("r", row) for row in rows])
-    return path
-
-
-@pytest.mark.parametrize(
-    ("said", "paid"),
-    [
-        # Of the second slot: 4 in the east at its price of the slot before, though the decision moved on.
-        ([("30min", {"spot": 4, "market": EAST})], 2.0),
-        ([("30min", {"spot": 4})], 2.0),  # at its start the job still runs where the slot before had it
-        ([("31min", {"spot": 4})], 4.0),
-        ([("31min", {"spot": 4, "market": WEST})], 4.0),
-        # 10 minutes of 4 in the east, then 20 minutes of 2 on demand in the west.
-        (
-            [("30min", {"spot": 4, "market": EAST}), ("40min", {"on_demand": 2, "market": WEST})],
-            4 / 6 + 16 / 6,
-        ),
-        ([("31min", {"spot": 4, "market": "lab/r/w/x"})], None),  # no decision has a price there
-        ([("31min", {"spot": 0, "market": "lab/r/w/x"})], 0.0),
-    ],
+#: Reports after the start of the first of two slots, by job, and the cost of the second.
+MOVES = (
+    # Of the second slot: 4 in the east at its price of the slot before, though the decision moved on.
+    ([("30min", {"spot": 4, "market": EAST})], 2.0),
+    ([("30min", {"spot": 4})], 2.0),  # at its start the job still runs where the slot before had it
+    ([("31min", {"spot": 4})], 4.0),
+    ([("31min", {"spot": 4, "market": WEST})], 4.0),
+    # 10 minutes of 4 in the east, then 20 minutes of 2 on demand in the west.
+    ([("30min", {"spot": 4, "market": EAST}), ("40min", {"on_demand": 2, "market": WEST})], 4 / 6 + 16 / 6),
+    ([("31min", {"spot": 4, "market": "lab/r/w/x"})], None),  # no decision has a price there
+    ([("31min", {"spot": 0, "market": "lab/r/w/x"})], 0.0),
 )
-def test_reported_instances_are_paid_where_and_as_long_as_they_ran(moved, said, paid):
-    with open_store(moved) as store:
-        for after, values in said:
-            write_rows(store, "reports", [reported("mover", START + pd.Timedelta(after), **values)])
-        row = cost_rows(store, "mover")[1]
-    assert row["held_from"] == "reported"
-    assert row["paid_usd"] == (None if paid is None else pytest.approx(paid))
 
 
-@pytest.mark.parametrize(
-    ("counts", "paid"),
-    [
-        ({"spot": 4}, 4 * 30),  # since the slot began, as far as is known
-        ({"spot": 4, "held_minutes": 0.0}, 4 * 20),
-        ({"spot": 4, "asked": 4, "granted": 4, "held_minutes": 5.0}, 4 * 25),
-        ({"spot": 4, "held_minutes": 90.0}, 4 * 30),
-        ({"spot": 1, "lost": 3, "held_minutes": 5.0}, 4 * 10 + 1 * 20),
-    ],
-)
-def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_path, counts, paid):
-    """4 spot decided at $1 for half an hour, and a report after 10 minutes."""
+def test_reported_instances_are_paid_where_and_as_long_as_they_ran(tmp_path):
+    """Two slots of jobs in two markets, at $1 and $2 of spot: the second decision moves each job west."""
+    names = [f"mover-{k}" for k in range(len(MOVES))]
+    terms = {"market": None, "source": None, "markets": ["lab/r/*/x"], "deadline_in": "5h"}
     with open_store(tmp_path / "w.duckdb") as store:
-        save_decisions(store, [("r", decision("lora", START, 0, 4, 0.0))])
-        write_rows(store, "reports", [reported("lora", START + pd.Timedelta(minutes=10), **counts)])
-        (row,) = cost_rows(store, "lora")
-    assert row["paid_usd"] == pytest.approx(paid / 60)
+        requests = [make_request(name, at=START, **terms) for name in names]
+        save_jobs(store, requests, origin="user", at=START, step=STEP)
+        for name, (said, _) in zip(names, MOVES, strict=True):
+            rows = [
+                decision(name, START, 0, 4, 0.0),
+                decision(name, START + STEP, 0, 4, 0.2, 2.0, market=WEST),
+            ]
+            save_decisions(store, [("r", row) for row in rows])
+            write_rows(
+                store,
+                "reports",
+                [reported(name, START + pd.Timedelta(after), **values) for after, values in said],
+            )
+        second = {row["job"]: row for row in cost_rows(store) if row["slot"] == START + STEP}
+    for name, (_, paid) in zip(names, MOVES, strict=True):
+        assert second[name]["held_from"] == "reported", name
+        assert second[name]["paid_usd"] == (None if paid is None else pytest.approx(paid)), name
+
+
+#: Instances of a first report, by job, and the instance-minutes paid.
+LAUNCHES = (
+    ({"spot": 4}, 4 * 30),  # since the slot began, as far as is known
+    ({"spot": 4, "held_minutes": 0.0}, 4 * 20),
+    ({"spot": 4, "asked": 4, "granted": 4, "held_minutes": 5.0}, 4 * 25),
+    ({"spot": 4, "held_minutes": 90.0}, 4 * 30),
+    ({"spot": 1, "lost": 3, "held_minutes": 5.0}, 4 * 10 + 1 * 20),
+)
+
+
+def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_path):
+    """4 spot decided at $1 for half an hour, and a report after 10 minutes."""
+    names = [f"job-{k}" for k in range(len(LAUNCHES))]
+    with open_store(tmp_path / "w.duckdb") as store:
+        for name, (counts, _) in zip(names, LAUNCHES, strict=True):
+            save_decisions(store, [("r", decision(name, START, 0, 4, 0.0))])
+            write_rows(store, "reports", [reported(name, START + pd.Timedelta(minutes=10), **counts)])
+        paid = {row["job"]: row["paid_usd"] for row in cost_rows(store)}
+    assert paid == pytest.approx(
+        {name: minutes / 60 for name, (_, minutes) in zip(names, LAUNCHES, strict=True)}
+    )
 
 
 MINUTE = pd.Timedelta(minutes=1)
