@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.fleet.competition import Entry, Made, Trajectory, decide_all, decide_one
+from slackwater.optimization.fleet.competition import Entry, SlotResult, Trajectory, decide_all, decide_one
 from slackwater.optimization.job.definition import Allocation, Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
@@ -188,10 +188,10 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]],
     return [[own[slot] for slot in sorted(own)] for own in held], refused, asked
 
 
-def _instances(made: Made) -> Placement:
-    if not isinstance(made, Decision):
-        raise ValueError(f"no decision: {made}")
-    return made.placement
+def _instances(result: SlotResult) -> Placement:
+    if not isinstance(result, Decision):
+        raise ValueError(f"no decision: {result}")
+    return result.placement
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:

@@ -139,7 +139,7 @@ def jobs(keys: list[str], scale: float) -> list[Any]:
             {"name": "past-0" if ended else f"bench-{k}", **terms, "market": keys[k % len(keys)]}, "benchmark"
         )
         start = AT - (50 if ended else 4) * STEP
-        made.append(request.placed(at=start, market=request.market, source=None))
+        made.append(request.with_place(at=start, market=request.market, source=None))
     return made
 
 

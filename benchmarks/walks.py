@@ -58,7 +58,7 @@ Traced = Callable[..., Any]
 def turns(traced: Traced, scratch: Path, _data: Path) -> None:
     """Run two turns on the simulated market without the engine; the first also learns from an ended job."""
     past = read_request(Path(__file__).parents[1] / "examples" / "llama-8b-lora.toml")
-    past = past.placed(at=AT - 26 * STEP, market="simulated/east/east-a/h100", source=None)
+    past = past.with_place(at=AT - 26 * STEP, market="simulated/east/east-a/h100", source=None)
     for name, at, requests in (("first turn", AT, [past]), ("second turn", AT + STEP, [])):
         with traced(name):
             _turn(scratch, at, requests)

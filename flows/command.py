@@ -51,7 +51,7 @@ LINE_SECONDS: Final = 30.0
 _ONE_BAR: Final = Lock()
 
 
-class Tell(Protocol):
+class ProgressUpdate(Protocol):
     """Callback for progress: number of steps done, total and current item, as far as known."""
 
     def __call__(self, done: int, total: int | None = None, text: str | None = None) -> None:
@@ -86,7 +86,7 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None, *, lines: bool = False) -> Iterator[Tell]:
+def progress(title: str, total: int | None = None, *, lines: bool = False) -> Iterator[ProgressUpdate]:
     """Show a progress bar for work longer than `PATIENCE` seconds; yields the callback that updates it.
 
     Silent within another progress bar and without a terminal. A flow run without a terminal, and
@@ -107,7 +107,7 @@ def progress(title: str, total: int | None = None, *, lines: bool = False) -> It
 
 
 @contextmanager
-def _lines(title: str, known: int | None, *, always: bool) -> Iterator[Tell]:
+def _lines(title: str, known: int | None, *, always: bool) -> Iterator[ProgressUpdate]:
     """Log the share of the work done and the time left every `LINE_SECONDS`; see `progress`."""
     from slackwater.warehouse.times import steady_seconds
 
@@ -168,7 +168,7 @@ def words_of(function: Callable[..., Any]) -> str:
 
 
 @contextmanager
-def _bar(title: str, total: int | None) -> Iterator[Tell]:
+def _bar(title: str, total: int | None) -> Iterator[ProgressUpdate]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -28,6 +28,7 @@ from pydantic.fields import FieldInfo
 from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import SettingsError, nearest
 from slackwater.warehouse.inputs import InputModel
 
@@ -622,12 +623,12 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
     """
     values: dict[str, Any] = {}
     if path is not None:
-        values = _read_file(path, f"settings file {path}")
+        values = read_toml(path, "settings file", error=SettingsError)
     elif named := environment.get(FILE_VARIABLE, "").strip():
         path = Path(named)
-        values = _read_file(path, f"settings file {path} ({FILE_VARIABLE})")
+        values = read_toml(path, "settings file", error=SettingsError, note=f" ({FILE_VARIABLE})")
     elif (path := Path(SETTINGS_FILE)).exists():
-        values = _read_file(path, f"settings file {path}")
+        values = read_toml(path, "settings file", error=SettingsError)
     given = {
         key: (text, field)
         for key, field in _keys()
@@ -656,7 +657,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
                 f"settings file {path}: {'.'.join(key)} is not a setting",
                 expected=nearest(key[-1], _names_beside(key))
                 or ", ".join(_names_beside(key) if len(key) > 1 else ()),
-                remedy="`slackwater init` writes all settings with their meanings",
+                remedy=EXAMPLES["settings file"],
             ) from error
         raise SettingsError(f"settings file {path}: {'.'.join(key)}: {first['msg']}") from error
     _check_variables(environment, settings)
@@ -685,18 +686,5 @@ def _check_variables(environment: Mapping[str, str], settings: Settings) -> None
             raise SettingsError(
                 f"environment variable {name} is not a setting",
                 expected=nearest(name, known),
-                remedy="`slackwater init` writes all settings with their meanings; unset the variable if it is not for slackwater",
+                remedy=f"{EXAMPLES['settings file']}; unset the variable if it is not for slackwater",
             )
-
-
-def _read_file(path: Path, called: str) -> dict[str, Any]:
-    """Return the content of a settings file; raise `SettingsError` if it cannot be read or is invalid TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{called}: {error.strerror}", remedy="give a readable file") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
-        raise SettingsError(f"{called}: {error}", expected="valid TOML") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from slackwater.flows.command import (
     progress,
 )
 from slackwater.flows.show.blocks import Block, Column, Table, columns_by_key
-from slackwater.flows.show.formats import plural, price, utc, whole
+from slackwater.flows.show.formats import MISSING, as_number, duration, plural, price, utc, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,11 +30,24 @@ if TYPE_CHECKING:
     from slackwater.flows.config import Settings
     from slackwater.warehouse.store.connection import Store
 
+
+def gap_words(seconds: Any) -> str:
+    """Format the time between two readings.
+
+    >>> gap_words(32.0), gap_words(600), gap_words(86400), gap_words(None)
+    ('32 s', '10 min', '24 h', '—')
+    """
+    found = as_number(seconds)
+    if not found:
+        return MISSING
+    return f"{found:.0f} s" if found < 120 else duration(dt.timedelta(seconds=found))
+
+
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
     "price_rows": Column(heading="prices", format=whole), "capacity": "capacity",
     "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "on_demand_from": "on-demand price from",
-    "gap_seconds": Column(heading="gap", unit="s"),
+    "gap_seconds": Column(heading="gap", format=gap_words),
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
@@ -125,8 +139,8 @@ def _reasons_table(reasons: Mapping[str, int]) -> Table:
 def _sources() -> Answer:
     from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
 
-    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.known()]
-    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.known()]
+    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.all_names()]
+    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.all_names()]
     blocks = [
         Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
         Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),
@@ -277,18 +291,23 @@ def _rank_markets(job: str, session: Session) -> Answer:
             store, session.config, job, given=session.time, clock=now(), folder=session.data is not None
         )
         turn = query_turn(session, store, moment.at, "markets", own_end=moment.own_end)
-        asked = named_job(turn, job)
-        rows = ranked_rows(turn, asked)
-    title = f"Markets for {asked.name} at {utc(asked.at)}"
+        named = named_job(turn, job)
+        rows = ranked_rows(turn, named)
+    title = f"Markets for {named.name} at {utc(named.at)}"
+    alone = 'Its job file names one market; `markets = ["provider/*/*/type"]` compares others.'
     note = (
-        "Instances to run in each market in this slot, and the extra expected total cost compared with the first market, "
-        "later moves included."
+        alone
+        if len(rows) == 1
+        else (
+            "Instances to run in each market in this slot, and the extra expected total cost compared with the first market, "
+            "later moves included."
+        )
     )
     return Answer(
         title=title,
-        value={"job": asked.name, "at": asked.at, "markets": rows}
-        | ({"proposed": asked.proposal} if asked.proposal else {}),
-        blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
+        value={"job": named.name, "at": named.at, "markets": rows}
+        | ({"proposed": named.proposal} if named.proposal else {}),
+        blocks=[Table(title, rows, RANKED_COLUMNS), note, *([named.proposal] if named.proposal else [])],
     )
 
 

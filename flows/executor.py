@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.flows.payload import pack_calls, results_of, run_packed
 from slackwater.optimization.fan import Fan, end_with, in_turn
@@ -30,6 +31,8 @@ DEFAULT_WORKERS = 2
 #: Parcels per worker of functions whose calls share large arguments: more parcels balance the load,
 #: fewer cost less transfer.
 PARCELS = 2
+#: Parcels of `fan_out`: per process, enough that no process idles long at the end; on a cluster at least.
+PARCELS_A_PROCESS, LEAST_PARCELS = 8, 32
 CONNECT_SECONDS = 30  # Seconds until a scheduler must have answered
 _C_LIBRARY = ctypes.CDLL(None)  # The C library of this process
 
@@ -55,6 +58,105 @@ def chosen_executor(environment: Mapping[str, str] | None = None) -> Executor:
     if kind == "dask":
         require_extra("dask", f"{KIND}=dask")
     return Executor(kind=kind, workers=int(text), address=environment.get(ADDRESS, ""))
+
+
+Item = TypeVar("Item")
+Shared = TypeVar("Shared")
+Result = TypeVar("Result")
+
+
+def fan_out(
+    work: Callable[[Item, Shared], Result],
+    items: Sequence[Item],
+    shared: Shared,
+    *,
+    processes: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
+) -> Iterator[Result]:
+    """Yield ``work(item, shared)`` for every item in order, with equal results wherever it is computed.
+
+    That is on the Dask cluster of ``executor`` (None: of the environment), if it is one, else in this
+    process or in several. Processes are spawned, so ``work`` must be a module-level function; each
+    receives ``shared`` once. The first error of ``work`` is raised here and no further item is
+    started. ``progress(done, total)`` is called in this process. Raises `SettingsError` for fewer
+    than 1 process.
+    """
+    if processes < 1:
+        raise SettingsError(f"{processes} processes", expected="at least one")
+    executor = chosen_executor() if executor is None else executor
+    if len(items) > 1 and executor.kind == "dask":
+        results = _results_on_cluster(executor, work, items, shared, processes)
+    elif len(items) > 1 and processes > 1:
+        results = _results_of_processes(work, items, shared, processes)
+    else:
+        results = (work(item, shared) for item in items)
+    return _with_progress(results, len(items), progress)
+
+
+def _with_progress(
+    results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Result]:
+    for done, result in enumerate(results, start=1):
+        if progress is not None:
+            progress(done, total)
+        yield result
+
+
+def _results_on_cluster(
+    executor: Executor,
+    work: Callable[[Item, Shared], Result],
+    items: Sequence[Item],
+    shared: Shared,
+    processes: int,
+) -> Iterator[Result]:
+    size = math.ceil(len(items) / max(LEAST_PARCELS, processes * PARCELS_A_PROCESS))
+    calls = [
+        {"work": work, "items": list(items[i : i + size]), "shared": shared}
+        for i in range(0, len(items), size)
+    ]
+    with executor_fan(executor) as make_calls:
+        for results in make_calls(_apply_all, calls):
+            yield from results
+
+
+def _apply_all(work: Callable[[Any, Any], Any], items: Sequence[Any], shared: Any) -> list[Any]:
+    return [work(item, shared) for item in items]
+
+
+def _results_of_processes(
+    work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
+) -> Iterator[Result]:
+    with _process_pool(min(processes, len(items)), work, shared) as pool:
+        yield from pool.map(_apply, items, chunksize=math.ceil(len(items) / (processes * PARCELS_A_PROCESS)))
+
+
+_WORK: list[
+    Any
+] = []  # In a spawned process of `fan_out`: the function for every item, and the shared argument
+
+
+def _apply(item: Any) -> Any:
+    work, shared = _WORK
+    return work(item, shared)
+
+
+@contextmanager
+def _process_pool(workers: int, *work: Any) -> Iterator[ProcessPoolExecutor]:
+    """Provide spawned processes that end with this process, however it ends; on leaving, calls that wait are cancelled.
+
+    A fork copies none of the caller's threads (a progress bar, the engine) and may inherit their locks.
+    """
+    pool = ProcessPoolExecutor(
+        max_workers=workers,
+        mp_context=get_context("spawn"),
+        initializer=_begin_worker,
+        initargs=(os.getpid(), *work),
+    )
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
@@ -89,16 +191,8 @@ def process_fan(
         return
     # Without this limit glibc holds freed memory in an arena per thread.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    pool = ProcessPoolExecutor(
-        max_workers=workers,
-        mp_context=get_context("spawn"),
-        initializer=_begin_worker,
-        initargs=(os.getpid(),),
-    )
-    try:
+    with _process_pool(workers) as pool:
         yield _in_parcels(lambda *work: pool.submit(_parcel, *work).result, workers, together, whole=whole)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 #: Starts the calls of a function elsewhere; returns a function that waits for their results.
@@ -131,11 +225,11 @@ class _DaskSubmit:
 
         client = _client(self.executor)
         work = pack_calls(function, calls)
-        made = client.submit(run_packed, work, pure=False)
+        future = client.submit(run_packed, work, pure=False)
 
         def result() -> list[Any]:
             try:
-                return results_of(made.result())
+                return results_of(future.result())
             except KilledWorker as error:
                 raise WorkerError(
                     f"{function.__name__}: {error.last_worker.address} and the Dask workers before it ended during the work",
@@ -183,9 +277,9 @@ def _client(executor: Executor) -> Client:
 
 def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
     """Run `in_turn` in a worker, then release unused memory: an estimation needs far more memory than its result."""
-    made = in_turn(function, calls)
+    result = in_turn(function, calls)
     give_memory_back()
-    return made
+    return result
 
 
 def give_memory_back() -> None:
@@ -195,6 +289,7 @@ def give_memory_back() -> None:
         trim(0)
 
 
-def _begin_worker(parent: int) -> None:
+def _begin_worker(parent: int, *work: Any) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _WORK[:] = work
     end_with(parent)

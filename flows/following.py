@@ -14,7 +14,6 @@ from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import list_markets
-from slackwater.warehouse.sources.contract import matches
 from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class MarketListing(Protocol):
     def own_end(self) -> bool:
         """Whether markets are taken at the ends of their records."""
 
-    def listed(self) -> list[dict[str, Any]]:
+    def market_rows(self) -> list[dict[str, Any]]:
         """Return the markets known at ``at``, as rows."""
 
 
@@ -57,7 +56,7 @@ class StoredListing:
     settings: Settings
     own_end: bool = False
 
-    def listed(self) -> list[dict[str, Any]]:
+    def market_rows(self) -> list[dict[str, Any]]:
         """Return the markets known at ``at``, as rows."""
         return rows_of(list_markets(self.store, known_at=self.at))
 
@@ -106,11 +105,6 @@ def slot_to_read(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, ow
     return min(at, last.floor(step)) if own_end else at.floor(step)
 
 
-def trust_rank(source: str, settings: Settings) -> int:
-    """Return the place of a source in the settings' order of trust, the most trusted first."""
-    return next((i for i, glob in enumerate(settings.trust) if matches(source, (glob,))), len(settings.trust))
-
-
 def followed_row(row: Mapping[str, Any], listing: MarketListing) -> FollowedMarket:
     """Return the market of a row of the listing, at the time at which it is taken."""
     last, step = pd.Timestamp(row["last_observed"]), step_of(listing.settings)
@@ -128,7 +122,9 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedM
     kind. Counts whose source states no kind are treated as launch tests.
     """
     step = step_of(listing.settings)
-    rows = [row for row in listing.listed() if _qualifies(row, listing, step)]
+    rows = [
+        row for row in listing.market_rows() if row["has_counts"] and not why_unusable(row, listing, step)
+    ]
     rows.sort(key=_informative)
     left = dict(KINDS)
     first: list[dict[str, Any]] = []
@@ -157,42 +153,39 @@ def why_not_followed(listing: MarketListing, *, most: int) -> dict[str, str]:
     step = step_of(listing.settings)
     chosen = {followed.key for followed, _, _ in choose_markets(listing, most=most)}
     found = {}
-    for row in listing.listed():
+    for row in listing.market_rows():
         key = f"{row['market']}@{row['source']}"
         found[key] = "" if key in chosen else _why_not(row, listing, step)
     return found
 
 
 def _why_not(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:
-    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-    gap, kind = _gap_of(row, step), _kind_of(row)
+    kind = _kind_of(row)
     if not row["has_counts"] and row["count_rows"]:
         return "placement scores (kind score) are no counts of instances"
     if not row["has_counts"]:
         return "prices only: availability is unknown"
     if kind not in KINDS:
         return f"counts of kind {kind}, which is none of {', '.join(KINDS)}"
-    if gap > step:
+    return (
+        why_unusable(row, listing, step)
+        or f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
+    )
+
+
+def why_unusable(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:
+    """Return why the record of a market with counts is too coarse, too short or too old; "" for a usable record."""
+    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    if (gap := _gap_of(row, step)) > step:
         return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
     if last - first < LEAST_SPAN:
         return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
-    if not _qualifies(dict(row), listing, step):
+    if not _is_counted(row, listing, step, listing.at):
         return f"the last count is of {utc(last)}, too old at {utc(listing.at)}"
-    return f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
+    return ""
 
 
-def _qualifies(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta) -> bool:
-    """Return whether a row of the listing has a long enough record and recent counts at the turn's time."""
-    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-    return last - first >= LEAST_SPAN and _is_followed(row, listing, step, listing.at)
-
-
-def _is_followed(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
-    """Return whether a row of the listing has recent counts at least once a slot at a time."""
-    return _gap_of(row, step) <= step and _is_counted(row, listing, step, at)
-
-
-def _is_counted(row: dict[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
+def _is_counted(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
     """Return whether a row of the listing has counts that are not stale at a time (M1.3)."""
     fresh = listing.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(_gap_of(row, step), step)
     return bool(row["has_counts"]) and fresh
@@ -212,7 +205,7 @@ def counted_or_priced(
     availability. A price holds until the next observed change, at most for `PRICE_HOLDS`.
     """
     counted = [row for row in rows if _is_counted(row, listing, step, at)]
-    often = [row for row in counted if _is_followed(row, listing, step, at)]
+    often = [row for row in counted if _gap_of(row, step) <= step]
     return (
         often
         or counted

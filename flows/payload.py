@@ -18,6 +18,6 @@ def run_packed(work: bytes) -> bytes:
     return pickle.dumps([function(**call) for call in calls], protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def results_of(made: bytes) -> list[Any]:
+def results_of(packed: bytes) -> list[Any]:
     """Return the results of `run_packed`."""
-    return list(pickle.loads(made))
+    return list(pickle.loads(packed))

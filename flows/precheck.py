@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-from slackwater.warehouse.documents import VALID_JOB, names_file, read_toml
+from slackwater.warehouse.documents import names_file, read_toml
 from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
 from slackwater.warehouse.sources import SOURCES, check_source
 
@@ -35,7 +35,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
 
             check_written(text, TIMES[name])
         if name in TOML_FILES and isinstance(text, Path):
-            read_toml(text, TOML_FILES[name], expected="valid TOML")
+            read_toml(text, TOML_FILES[name])
     if command == "ingest" and arguments.get("source") and not arguments["list_sources"]:
         check_source(arguments["source"])
         _check_files(arguments["source"], arguments["paths"])
@@ -51,7 +51,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     if command == "job add":
         files: tuple[Path, ...] = arguments.get("files") or ()
         if len(files) == 1:  # of several files an unusable file does not stop the others
-            read_toml(files[0], JOB_FILE, expected=VALID_JOB)
+            read_toml(files[0], JOB_FILE)
     job = _job_name(command, arguments)
     if session is not None and _reads(command, session):
         _check_there(session.db)
@@ -115,7 +115,7 @@ def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
     """Return the name of a stored job among the arguments, if any; raise `JobError` for an unreadable job file."""
     job = arguments.get("name") if command in BY_NAME else arguments.get("job")
     if isinstance(job, Path) or (isinstance(job, str) and command not in BY_NAME and names_file(job)):
-        read_toml(Path(job), JOB_FILE, expected=VALID_JOB)
+        read_toml(Path(job), JOB_FILE)
         return None
     return job if isinstance(job, str) else None
 

@@ -384,7 +384,7 @@ def backtest(
     """
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
     wanted = origins if isinstance(origins, Mapping) else {key_of(history): origins for history in histories}
-    made: dict[str, list[Forecast]] = {key: [] for key in wanted}
+    result: dict[str, list[Forecast]] = {key: [] for key in wanted}
     groups = [list(histories)] if model.pooled else [[history] for history in histories]
     for group in groups:
         cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
@@ -400,12 +400,12 @@ def backtest(
                     kept[variable, fit] = cohorts[variable].basis(model, fit)
             basis = {variable: kept[variable, fit] for variable, fit in zip(VARIABLES, fits, strict=True)}
             for market, own in needed[fits]:
-                made[key_of(market)] += forecasts_from(
+                result[key_of(market)] += forecasts_from(
                     market, OriginBatch(origins=own, basis=basis), horizon=horizon
                 )
                 if progress is not None:
                     progress(len(own))
-    return {key: sorted(own, key=lambda market: market.issued_at) for key, own in made.items()}
+    return {key: sorted(own, key=lambda market: market.issued_at) for key, own in result.items()}
 
 
 def estimations(

@@ -488,7 +488,7 @@ def _offer(
     """
     hours = kind.mean_hours / pace
     if not uses_spot:
-        return kind.delay.expected(hours), hours * rules.widths * outlook.on_demand_usd
+        return kind.delay.expected_loss(hours), hours * rules.widths * outlook.on_demand_usd
     left = np.clip(outlook.count[None] - held, 0.0, rules.widths[:, None, None])
     spot = (left * outlook.weight[None]).sum(axis=2)
     slots = np.clip(np.ceil(hours / step).astype(int), 1, spot.shape[1])
@@ -496,7 +496,7 @@ def _offer(
     mean_price = np.cumsum(outlook.price)[slots - 1] / slots
     hours = hours * (1.0 + mean_spot / rules.widths * outlook.loss_rate * rules.restart_hours)
     paid = mean_spot * mean_price + (rules.widths - mean_spot) * outlook.on_demand_usd
-    return kind.delay.expected(hours), hours * paid
+    return kind.delay.expected_loss(hours), hours * paid
 
 
 def _work(

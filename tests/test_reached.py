@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,15 +29,21 @@ def names_in(text: str) -> Iterator[str]:
     yield from set(re.findall(r"\w+", text))
 
 
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module, which several tests read."""
+    return tuple(ast.walk(tree))
+
+
 def used_names(tree: ast.Module) -> Iterator[str]:
     """Yield the names that a module uses: in code and in its texts, docstrings apart."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -59,10 +66,13 @@ def unreached(defined: dict[str, list[str]], used: Counter[str]) -> list[str]:
     return [f"{file}: {name}" for file, names in defined.items() for name in names if not used[name]]
 
 
-def parsed(folder: str) -> Iterator[tuple[str, ast.Module]]:
-    """Yield the modules below a folder by their paths."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def parsed(folder: str) -> list[tuple[str, ast.Module]]:
+    """Return the modules below a folder with their paths."""
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
 
 
 def test_every_function_and_class_is_used_registered_or_documented():
@@ -93,7 +103,7 @@ _PLACE = re.compile(r"[\w.]+(?=:[A-Za-z_])|slackwater(?:\.\w+)+")
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """Yield the modules that a module imports, with the names imported from packages."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -102,7 +112,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def places(tree: ast.Module) -> Iterator[str]:
     """Yield the modules that the texts of a module name as places (``module:Name`` or ``slackwater.module``)."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from _PLACE.findall(node.value)
 

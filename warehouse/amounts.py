@@ -176,17 +176,24 @@ def significant(value: Any) -> str:
     return number(found, min(max(digits, 0), 6))
 
 
+ROUNDING = 1e-6  # Shares below this are errors of rounding
+
+
 def percent(value: Any) -> str:
     """Format a share of 1 in percent; small shares get a decimal, so that 0.4 % is not shown as 0 %.
 
     >>> percent(0.25), percent(0.004), percent(0), percent(0.0001), percent(-0.25), percent(None)
     ('25 %', '0.4 %', '0 %', '< 0.1 %', '−25 %', '—')
+    >>> percent(-0.0001), percent(-1e-12)
+    ('> −0.1 %', '0 %')
     """
     found = as_number(value)
     if found is None:
         return number(value)
-    if 0 < found < 0.001:
-        return "< 0.1 %"
+    if abs(found) < ROUNDING:
+        return "0 %"
+    if abs(found) < 0.001:
+        return "< 0.1 %" if found > 0 else "> −0.1 %"
     return f"{number(100 * found, 0 if found == 0 or abs(found) >= 0.0995 else 1)} %"
 
 

@@ -25,9 +25,11 @@ from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import (
     AVAILABLE,
+    GAPS_UNTIL_STALE,
     NOT_SOLD,
     OBSERVED,
     PRICE,
+    READ_SLOTS,
     ROW_KNOWN_AT,
     UNKNOWN,
     UNOBSERVED,
@@ -41,7 +43,6 @@ from slackwater.warehouse.times import microseconds, moment, utc_index
 
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
-GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal gaps (M1.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -900,9 +901,6 @@ class _ChosenSeries:
 def _count_request(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
     """Return the request for counts on the grid."""
     return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
-
-
-READ_SLOTS = 1.5  # Age in slots from which a count that still holds was not read for the slot (ours)
 
 
 def _read_requests(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:

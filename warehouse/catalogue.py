@@ -94,10 +94,15 @@ def catalogue() -> tuple[InstanceType, ...]:
 #: Other names of providers, in lower case -> name in the catalogue.
 _PROVIDER_NAMES = {
     "amazon": "aws",
+    "amazon ec2": "aws",
     "amazon web services": "aws",
+    "aws ec2": "aws",
+    "ec2": "aws",
+    "gce": "gcp",
     "google": "gcp",
     "google cloud": "gcp",
     "google cloud platform": "gcp",
+    "google compute engine": "gcp",
     "microsoft": "azure",
     "microsoft azure": "azure",
 }
@@ -138,6 +143,16 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
     return ()
 
 
+@lru_cache(maxsize=4096)
+def gpus_of(instance_type: str) -> frozenset[int]:
+    """Return the numbers of GPUs of an instance type by the catalogue, of any provider; empty for an unlisted type.
+
+    >>> sorted(gpus_of("p4d.24xlarge")), sorted(gpus_of("box"))
+    ([8], [])
+    """
+    return frozenset(row.gpus for row in catalogue() if row.instance_type == instance_type and row.gpus)
+
+
 def is_named(wanted: str, name: str) -> bool:
     """Return whether a name contains ``wanted``, text or a shell pattern, ignoring case.
 
@@ -173,21 +188,26 @@ def _gpu_list_prices() -> Mapping[str, float]:
     return found
 
 
-#: GPUs of a machine whose number is not known: the most of usual machines.
-_USUAL_GPUS = 8
+#: Share of the highest list price that counts for a type of unknown size: a machine of 8 GPUs then still costs
+#: less than the multiple of it that is accepted, and a month of one GPU more (M1.2).
+_UNKNOWN_SIZE = 1 / 8
 
 
 def highest_likely_price(provider: str, instance_type: str) -> float:
     """Return the highest list price of a type, else of its GPUs at any provider, else of the catalogue.
 
-    >>> highest_likely_price("own", "H100_x2") < highest_likely_price("own", "8x-H100") < highest_likely_price("own", "box")
+    Where the number of GPUs is not known, that of one GPU, and an eighth of the highest of the catalogue: of a machine
+    of 8 unknown GPUs, and in proportion of another number.
+
+    >>> highest_likely_price("own", "H100") < highest_likely_price("own", "H100_x2") < highest_likely_price("own", "8x-H100")
     True
     """
     listed = highest_list_price(provider, instance_type)
     if listed is not None:
         return listed
     models = [usd for model in _models_in(instance_type) if (usd := _gpu_list_prices().get(model))]
-    return max(models) * (named_gpus(instance_type) or _USUAL_GPUS) if models else highest_of_all()
+    gpus = named_gpus(instance_type)
+    return max(models) * (gpus or 1) if models else highest_of_all() * _UNKNOWN_SIZE * (gpus or 8) / 8
 
 
 def highest_list_price(provider: str, instance_type: str) -> float | None:
@@ -321,8 +341,9 @@ PLANNED_PRODUCTS = (
 )
 #: Words in the names of products never used for planning; the regular expression works in Python and DuckDB.
 OTHER_PRODUCTS = (
-    r"(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b"
-    r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated"
+    r"(?i)windows|mswin|(^|[^a-z])(win([^a-z]|$)|sles|sql|byol|dws|payg)|red ?hat|rhel|suse|ubuntu ?pro|mac ?os"
+    r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|calendar|low[ _-]?prio|dedicated|pay[ _-]?as[ _-]?you"
+    r"|capacity[ _-]?block|dev[ _/-]?test|hybrid ?benefit|sole[ _-]?tenan|prepaid|upfront|(\d|one|three)[ _-]?(yr|year)"
 )
 UNKNOWN_RANK = len(PLANNED_PRODUCTS)  # Rank of a product whose name matches neither list
 UNSPECIFIED = "unspecified"  # Product of a price whose source does not state any

@@ -60,8 +60,8 @@ class Check:
     The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its
     {1}) continue it with details that do not count as another kind of reason. ``column``: the column named in
     the sentence, by default the checked column. ``needs``: the check applies only with a clock, only to
-    sources that do not state a time zone, or only where list prices are known; the last kind is not repeated
-    for exported rows. ``by_value``: every value found counts as a separate kind of reason.
+    sources that do not state a time zone, only where list prices are known, or only with the rows of its batch;
+    the last two kinds are not repeated for exported rows. ``by_value``: every value found counts as a separate kind of reason.
     """
 
     code: str
@@ -71,7 +71,7 @@ class Check:
     more: str = ""
     parameter: str = "''"
     column: str = ""
-    needs: Literal["", "clock", "no_zone", "list_price"] = ""
+    needs: Literal["", "clock", "no_zone", "list_price", "batch"] = ""
     by_value: bool = False
 
 
@@ -109,7 +109,7 @@ class Column:
         numeric = self.type in ("number", "whole") and self.role in STORED
         return f"{self.name}_number" if numeric else {"known_at": "stated_known_at"}.get(self.name, self.name)
 
-    def described(self, *, view: bool = False) -> str:
+    def description(self, *, view: bool = False) -> str:
         """Return the description of the column of a table or view."""
         words = (self.view_words if view else "") or self.words
         unit = f", {self.unit}" if self.unit else ""
@@ -145,10 +145,14 @@ _CONSTANTS: Final = {
 }
 
 
-def _declared() -> tuple[Column, ...]:
+#: Regular expressions for ways to buy, units, currencies and systems, by name; they work in Python and DuckDB.
+PATTERNS: Final[dict[str, str]] = read_data(__package__, "columns")["patterns"]
+
+
+def _read_columns() -> tuple[Column, ...]:
     """Return the columns of ``data/columns.toml``."""
     data = read_data(__package__, "columns")
-    patterns = data["patterns"] | {"UNPRINTABLE": UNPRINTABLE}
+    patterns = PATTERNS | {"UNPRINTABLE": UNPRINTABLE}
     # The braces of a pattern are no parameters of a `Check`.
     escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in patterns.items()}
     constants = _CONSTANTS | escaped
@@ -171,7 +175,7 @@ def _declared() -> tuple[Column, ...]:
 
 
 #: Every column of the rows of sources, in their order, which is also the order of checks, tables and views.
-COLUMNS: Final = _declared()
+COLUMNS: Final = _read_columns()
 COLUMN: Final = {column.name: column for column in COLUMNS}
 
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.errors import InputError, JobError
 
 
 def why_unreadable(text: str, form: type = dict) -> str:
@@ -49,21 +49,27 @@ def read_list(text: str | None) -> list[Any]:
 # ---
 # TOML files written by users.
 
-#: Expected form of a job file, for error messages.
-VALID_JOB = "valid TOML; `slackwater init --job` writes a job file with every key"
+#: Kinds of files that a person writes -> command that writes an example.
+EXAMPLES = {
+    "job file": "`slackwater init --job` writes a job file with every key",
+    "request file": "`slackwater init --request` writes a request with every key",
+    "types file": "`slackwater init --types` writes an example",
+    "settings file": "`slackwater init` writes all settings with their meanings",
+    "prior file": "make it with `slackwater experiment selection --data DIR --prior FILE`",
+}
 
 
-def read_toml(path: Path, kind: str, *, expected: str, remedy: str = "") -> dict[str, object]:
-    """Return the values of a TOML file; raises `JobError` with the file and its ``kind``, such as "job file"."""
+def read_toml(path: Path, kind: str, *, error: type[InputError] = JobError, note: str = "") -> dict[str, Any]:
+    """Return the values of a TOML file; raises ``error`` with its kind, its path, ``note``, and the example in `EXAMPLES`."""
+    found, example = f"{kind} {path}{note}", EXAMPLES.get(kind, "")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(f"{kind} {path}: {error.strerror}", remedy="name a readable TOML file") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
-        raise JobError(f"{kind} {path}: {error}", expected=expected, remedy=remedy) from error
+    except OSError as why:
+        remedy = "; ".join(filter(None, ("name a readable TOML file", example)))
+        raise error(f"{found}: {why.strerror}", remedy=remedy) from why
+    # Invalid TOML or UTF-8, too long a number, too deep nesting.
+    except (ValueError, RecursionError) as why:
+        raise error(f"{found}: {why}", expected="valid TOML", remedy=example) from why
 
 
 def names_file(job: str) -> bool:

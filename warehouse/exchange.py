@@ -253,7 +253,7 @@ def _merge_all(
         reasons = rows.reasons()
         rejected = sum(reasons.values())
         if name in _OWNERS:
-            added = rows.own()
+            added = rows.insert_owners()
         elif name in _OBSERVATIONS:
             added, conflicts = rows.observations()
             rejected += conflicts
@@ -261,7 +261,7 @@ def _merge_all(
         elif name in NATURAL_KEYS:
             added = rows.by_key(NATURAL_KEYS[name])
         else:
-            added = rows.forecasts() if name == "forecasts" else rows.rejected()
+            added = rows.forecasts() if name == "forecasts" else rows.insert_unkeyed()
         repeated = manifest.tables[name].rows - added - rejected
         done[name] = ImportCounts(
             added=added, repeated=repeated, rejected=rejected, reasons=reasons, brought_up=brought_up
@@ -318,7 +318,7 @@ class _TableRows:
         ids = ", ".join(f"{sql} AS {name}" for name, sql in chosen.items())
         return f"(SELECT {ids} FROM {source} AS f{joins})"
 
-    def own(self) -> int:
+    def insert_owners(self) -> int:
         """Insert rows that others refer to, with new ids (``new_<table>``) unless their key is stored; return their number."""
         owner = _OWNERS[self.name]
         rest = [name for name in self.columns if name != owner.id]
@@ -352,7 +352,7 @@ class _TableRows:
             "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
         )
 
-    def rejected(self) -> int:
+    def insert_unkeyed(self) -> int:
         """Insert rows without a key, each as often as in the warehouse that has more of it; return their number."""
         names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"

@@ -134,10 +134,10 @@ def load_foreign(
         columns = _checked_columns(path, pyarrow.parquet.read_schema(path), described)
         texts = [column for column in columns if described[column][0] == "VARCHAR"]
         file = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
-        made = ", ".join(
+        result = ", ".join(
             f"{column} {kind} DEFAULT {default or 'NULL'}" for column, kind, _, _, default, *_ in table
         )
-        store.execute(f"CREATE OR REPLACE TEMP TABLE found_rows ({made}, set_aside VARCHAR)")
+        store.execute(f"CREATE OR REPLACE TEMP TABLE found_rows ({result}, set_aside VARCHAR)")
         for batch in _batches(file, path, columns, described):
             _insert(store, name, batch, columns, described, judges or {})
     except (pa.ArrowException, OSError) as error:

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import HistoryError, MarketError
 
 PRICE = "price_usd"
@@ -65,6 +66,8 @@ class Market:
 
 #: Prefix of the assumption used in place of an availability that was not observed.
 UNOBSERVED = "counts not observed"
+GAPS_UNTIL_STALE = 3  # A count is stale after this many of its source's nominal gaps (M1.3)
+READ_SLOTS = 1.5  # Age in slots from which a count that still holds was not read for the slot (ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +191,17 @@ class History:
                 "state on_demand_usd in the job, or an [[on_demand]] entry in the settings"
             )
         return None
+
+    @property
+    def sparse_counts_note(self) -> str | None:
+        """What a replay assumes where counts are read more rarely than slots begin; None where they are not."""
+        longest = self.count_max_age
+        if longest is None or longest <= GAPS_UNTIL_STALE * READ_SLOTS * self.step:
+            return None
+        return (
+            f"{self.market.key}: counts are {duration(longest / GAPS_UNTIL_STALE)} apart, each taken to hold until the next "
+            f"(at most {duration(longest)}); spot that came or went in between is not simulated"
+        )
 
     @property
     def slot_hours(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -343,63 +343,51 @@ def _values(forecasts: Sequence[IssuedForecast], vids: Sequence[int]) -> pa.Tabl
     return pa.table(columns)
 
 
-def read_forecasts(
-    store: Store,
-    make: Callable[..., ForecastT],
-    *,
-    market: Market,
-    source: str,
-    model: str,
-    start: pd.Timestamp | None = None,
-    end: pd.Timestamp | None = None,
-    step: pd.Timedelta | None = None,
-) -> list[ForecastT]:
-    """Return the forecasts issued from ``start`` to ``end`` (both inclusive), ascending, rebuilt by ``make`` (pass `Forecast`).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VintageQuery:
+    """Query of stored forecasts by markets with their sources, models, and time of issue, ``start`` to ``end`` inclusive.
 
-    ``make`` is called with the fields of the forecast by name, as the warehouse does not import any
-    forecaster. ``step`` None: all slot lengths.
+    None: no bound, and for ``step`` all slot lengths.
     """
-    bounds = {"start": start, "end": end}
-    parameters: dict[str, object] = {
-        name: None if at is None else moment(at, name) for name, at in bounds.items()
-    }
-    parameters |= {"keys": [market.key], "sources": [source], "models": [model]}
-    parameters["step"] = None if step is None else int(step.total_seconds())
-    found = _read_forecasts(store, make, {(market.key, source): market}, parameters)
-    return found.get((market.key, source, model), [])
+
+    markets: Iterable[tuple[Market, str]]
+    models: Iterable[str]
+    start: pd.Timestamp | None = None
+    end: pd.Timestamp | None = None
+    step: pd.Timedelta | None = None
+
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters of `_CHOSEN`."""
+        places = list(self.markets)
+        return {
+            "keys": [market.key for market, _ in places],
+            "sources": [source for _, source in places],
+            "models": list(self.models),
+            "start": None if self.start is None else moment(self.start, "start"),
+            "end": None if self.end is None else moment(self.end, "end"),
+            "step": None if self.step is None else int(self.step.total_seconds()),
+        }
 
 
-def read_vintages(
-    store: Store,
-    make: Callable[..., ForecastT],
-    *,
-    markets: Iterable[tuple[Market, str]],
-    models: Iterable[str],
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    step: pd.Timedelta,
-) -> dict[tuple[str, str, str], list[ForecastT]]:
-    """Return the forecasts of `read_forecasts` for several markets and models, by (market, source, model), in two statements."""
-    named = {(market.key, source): market for market, source in markets}
-    return _read_forecasts(
-        store, make, named, _market_conditions(named, models, start=start, end=end, step=step)
-    )
+_CHOSEN = (
+    "SELECT * FROM vintages JOIN (SELECT unnest($keys) AS market, unnest($sources) AS source) USING (market, source) "
+    "WHERE list_contains($models, model) AND ($start IS NULL OR issued_at >= $start) "
+    "AND ($end IS NULL OR issued_at <= $end) AND ($step IS NULL OR step_seconds = $step)"
+)
 
 
-def vintage_times(
-    store: Store,
-    *,
-    markets: Iterable[tuple[Market, str]],
-    models: Iterable[str],
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    step: pd.Timedelta,
-) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
-    """Return the issue times of stored forecasts from ``start`` to ``end``, by (market, source, model)."""
-    named = {(market.key, source): market for market, source in markets}
+def read_forecasts(
+    store: Store, make: Callable[..., ForecastT], *, market: Market, source: str, model: str, **bounds: Any
+) -> list[ForecastT]:
+    """Return the forecasts of one market by one model, ascending; ``bounds`` are those of `VintageQuery`."""
+    query = VintageQuery(markets=[(market, source)], models=[model], **bounds)
+    return read_vintages(store, make, query).get((market.key, source, model), [])
+
+
+def vintage_times(store: Store, query: VintageQuery) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
+    """Return the issue times of stored forecasts by (market, source, model)."""
     columns = store.arrays(
-        f"SELECT market, source, model, epoch_us(issued_at) AS issued_us FROM ({_CHOSEN})",
-        _market_conditions(named, models, start=start, end=end, step=step),
+        f"SELECT market, source, model, epoch_us(issued_at) AS issued_us FROM ({_CHOSEN})", query.parameters()
     )
     found: dict[tuple[str, str, str], set[pd.Timestamp]] = {}
     issued = utc_index(columns["issued_us"].astype(np.int64))
@@ -410,37 +398,17 @@ def vintage_times(
     return found
 
 
-_CHOSEN = (
-    "SELECT * FROM vintages JOIN (SELECT unnest($keys) AS market, unnest($sources) AS source) USING (market, source) "
-    "WHERE list_contains($models, model) AND ($start IS NULL OR issued_at >= $start) "
-    "AND ($end IS NULL OR issued_at <= $end) AND ($step IS NULL OR step_seconds = $step)"
-)
-
-
-def _market_conditions(
-    named: Mapping[tuple[str, str], Market],
-    models: Iterable[str],
-    *,
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    step: pd.Timedelta,
-) -> dict[str, object]:
-    return {
-        "keys": [key for key, _ in named],
-        "sources": [source for _, source in named],
-        "models": list(models),
-        "start": moment(start, "start"),
-        "end": moment(end, "end"),
-        "step": int(step.total_seconds()),
-    }
-
-
-def _read_forecasts(
-    store: Store,
-    make: Callable[..., ForecastT],
-    named: Mapping[tuple[str, str], Market],
-    parameters: Mapping[str, object],
+def read_vintages(
+    store: Store, make: Callable[..., ForecastT], query: VintageQuery
 ) -> dict[tuple[str, str, str], list[ForecastT]]:
+    """Return the stored forecasts, ascending, by (market, source, model), in two statements.
+
+    ``make`` (pass `Forecast`) is called with the fields of the forecast by name, as the warehouse does not
+    import any forecaster.
+    """
+    query = replace(query, markets=list(query.markets))
+    named = {(market.key, source): market for market, source in query.markets}
+    parameters = query.parameters()
     if not named:
         return {}
     vintages = store.execute(

@@ -45,7 +45,7 @@ class Registry(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._values:
-            found = self._own(name) if name in self._places else self._plugin(name)
+            found = self._load_own(name) if name in self._places else self._plugin(name)
             if found is None:
                 raise KeyError(name)
             self._values[name] = self._make(found)
@@ -60,11 +60,11 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def known(self) -> list[str]:
+    def all_names(self) -> list[str]:
         """Return our names and those that other packages, and the studies of a clone, add by entry points."""
         return list(dict.fromkeys([*self._places, *(list_plugins(self._group) if self._group else ())]))
 
-    def _own(self, name: str) -> Any:
+    def _load_own(self, name: str) -> Any:
         return load_place(f"{self._package}.{self._places[name]}")
 
     def _plugin(self, name: str) -> Any | None:

@@ -23,7 +23,7 @@ from slackwater.flows.show.formats import (
     MISSING,
     as_number,
     duration,
-    fixed,
+    fixed_decimals,
     number,
     percent,
     plural,
@@ -190,7 +190,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         **{f"step_{step}": str(step) for step in steps},
         "worst": "worst market",
     }
-    made: dict[str, Column | str] = {
+    choice_columns: dict[str, Column | str] = {
         "left_out": f"{found.by} left out",
         "class": "class",
         "others": Column(heading="chosen on, markets", format=whole),
@@ -201,7 +201,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
     title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
-        Fold(chosen, [Table(chosen, choices, made)]),
+        Fold(chosen, [Table(chosen, choices, choice_columns)]),
     ]
 
 
@@ -234,7 +234,7 @@ PREDICTABILITY: Final[dict[str, Column | str]] = {
     "at_zero": Column(heading="time at zero", format=percent),
     "at_cap": Column(heading="time at the cap", format=percent, words="Capacity, or the on-demand price."),
     "unchanged": Column(heading="time unchanged", format=percent),
-    "changes_per_day": Column(heading="changes a day", format=fixed(1)),
+    "changes_per_day": Column(heading="changes a day", format=fixed_decimals(1)),
     "acf_1": Column(heading="autocorrelation, 1 slot", format=number),
     "acf_2": Column(heading="2 slots", format=number),
     "acf_day": Column(heading="a day", format=number),

@@ -23,7 +23,7 @@ from slackwater.forecasting.series import Series, series_of, slot_at
 from slackwater.warehouse.asof import HELD_CONSTANT
 from slackwater.warehouse.errors import MarketError, no_observations
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from slackwater.warehouse.issued import read_vintages, vintage_times
+from slackwater.warehouse.issued import VintageQuery, read_vintages, vintage_times
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
 
@@ -266,11 +266,12 @@ def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Time
     """Return the slots (indices) of a series with a forecast by any of the models and a value at or before the slot."""
     if series.market is None or not len(series):
         return np.zeros(0, dtype=np.int64)
-    times = vintage_times(
-        store, markets=[(series.market, series.source)], models=models,
+    query = VintageQuery(
+        markets=[(series.market, series.source)], models=models,
         start=max(series.time(0), since) if since is not None else series.time(0),
         end=series.time(len(series) - 1), step=series.step,
     )  # fmt: skip
+    times = vintage_times(store, query)
     slots = sorted({slot_at(at, series.step) - series.first_slot for own in times.values() for at in own})
     places = np.array(slots, dtype=np.int64)
     return places[series.newest[places] >= 0] if places.size else places
@@ -283,11 +284,11 @@ def _tallies(store: Store, issued: StoredForecasts, progressed: Callable[[int], 
             origins = issued.origins[number][which]
             if series.market is None or not origins.size:
                 continue
-            vintages = read_vintages(
-                store, Forecast, markets=[(series.market, series.source)], models=issued.models,
+            query = VintageQuery(
+                markets=[(series.market, series.source)], models=issued.models,
                 start=series.time(int(origins[0])), end=series.time(int(origins[-1])), step=series.step,
             )  # fmt: skip
-            for (_, _, model), own in vintages.items():
+            for (_, _, model), own in read_vintages(store, Forecast, query).items():
                 block = _block(model, (number, which), series, own, issued)
                 if block is not None:
                     yield tally(block, issued)

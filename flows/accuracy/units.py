@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater import forecasting
+from slackwater.flows.executor import Executor, fan_out
 from slackwater.forecasting.accuracy.tables import QUANTILES, Accuracy, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import (
     Block,
@@ -30,7 +31,6 @@ from slackwater.forecasting.origins import (
 from slackwater.forecasting.predictor import Outlook
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.optimization.fan import fan_out
 from slackwater.warehouse.errors import DamagedStoreError, InputError
 from slackwater.warehouse.times import microseconds
 
@@ -272,7 +272,7 @@ def run_course(
 ) -> Accuracy:
     """Score all units of a backtest in ``processes`` processes; the result does not depend on their number."""
     units = units_of(course.rolling)
-    scored = fan_out(score_unit, units, course, processes=processes, progress=progress)
+    scored = fan_out(score_unit, units, course, processes=processes, progress=progress, executor=Executor())
     return accuracy_from(course, scored, notes=notes)
 
 
@@ -288,5 +288,5 @@ def accuracy_from(
                 lines.append(block.note)
             yield from block.tallies
 
-    made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
-    return replace(made, notes=(*made.notes, *lines))
+    result = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
+    return replace(result, notes=(*result.notes, *lines))

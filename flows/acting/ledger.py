@@ -110,7 +110,7 @@ class JobLaunches:
     decision. ``losses`` has the newest loss of spot under each decision, ``revision`` is the newest
     decision for the rest of a slot, and ``ordered`` are the orders of the newest slot.
     ``unrecorded`` are the entries that the warehouse does not have as evidence, ``recorded_at`` and
-    ``recorded_key`` are the time and the decision of the newest evidence.
+    ``recorded_key`` are the time and the decision of the newest evidence, ``recorded_ids`` the instances that it names.
     """
 
     last: OrderEntry | None = None
@@ -125,6 +125,7 @@ class JobLaunches:
     unrecorded: list[Evidence] = field(default_factory=list)
     recorded_at: datetime | None = None
     recorded_key: str = ""
+    recorded_ids: set[str] = field(default_factory=set)
 
     @property
     def held(self) -> list[Instance]:
@@ -169,6 +170,9 @@ class JobLaunches:
         elif isinstance(entry, RevisionEntry):
             self.revision = entry
         if isinstance(entry, EvidenceEntry):
+            for earlier in self.unrecorded:
+                if isinstance(earlier, InstancesChanged) and earlier.at <= entry.at:
+                    self.recorded_ids |= {instance.id for instance in earlier.instances}
             self.unrecorded = [earlier for earlier in self.unrecorded if earlier.at > entry.at]
             self.recorded_at, self.recorded_key = entry.at, entry.key
         else:

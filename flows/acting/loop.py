@@ -160,7 +160,7 @@ class Acting:
         """Return a job with the newest revision of its decision."""
         if job.decision is None:
             return job
-        return replace(job, decision=job.decision.revised(self.ledger.job(job.name).revision))
+        return replace(job, decision=job.decision.with_revision(self.ledger.job(job.name).revision))
 
     def _revise(self, job: ActedJob, now: datetime) -> str:
         """Store a decision for the rest of the slot; return why there is none, "" if there is."""

@@ -55,10 +55,10 @@ PASSES = 3
 
 def simulated_cloud(db: Path, world: ActedWarehouse) -> SimulatedDriver:
     """Return the simulated cloud of a warehouse."""
-    made = DRIVERS["simulated"]({}, Place(name="simulated", db=db, world_of=world.world_of))
-    if not isinstance(made, SimulatedDriver):
-        raise TypeError(f"{type(made).__name__} in place of a simulated driver")
-    return made
+    result = DRIVERS["simulated"]({}, Place(name="simulated", db=db, world_of=world.world_of))
+    if not isinstance(result, SimulatedDriver):
+        raise TypeError(f"{type(result).__name__} in place of a simulated driver")
+    return result
 
 
 def rehearse_turn(
@@ -93,10 +93,10 @@ def rehearse_turn(
         issued_now = [
             row for job_rows in rows.values() for row in job_rows if pd.Timestamp(row["slot"]) == at
         ]
-        (made,) = decide_together(
+        (result,) = decide_together(
             [(0, state) for state in states], [issued_now], effort_of(settings), turn.fan
         )
-        save_decisions(store, [(turn.run_id, row) for row in made.values() if not isinstance(row, str)])
+        save_decisions(store, [(turn.run_id, row) for row in result.values() if not isinstance(row, str)])
 
 
 def _report(store: Store, job: StoredJob, cloud: SimulatedDriver, at: pd.Timestamp) -> bool:
@@ -194,7 +194,7 @@ def _request(market: str, source: str, start: pd.Timestamp) -> JobRequest:
         "throughput": {"form": "linear"},
         "checkpoint": {"resumable": True},
     }
-    return JobRequest.model_validate(terms).placed(at=start, market=market, source=source)
+    return JobRequest.model_validate(terms).with_place(at=start, market=market, source=source)
 
 
 def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[str, str, pd.Timestamp] | None:

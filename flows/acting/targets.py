@@ -35,7 +35,7 @@ class ActedDecision:
     guarded: bool = False
     why: str = ""
 
-    def revised(self, by: RevisionEntry | None) -> ActedDecision:
+    def with_revision(self, by: RevisionEntry | None) -> ActedDecision:
         """Return the decision for the rest of the slot, itself without a revision of this slot.
 
         ``guarded`` is unchanged.

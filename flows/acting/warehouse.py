@@ -140,19 +140,19 @@ class ActedWarehouse:
     def _last_start(self, job: str, slot: datetime) -> LastStart | None:
         state = self._open_job(job, pd.Timestamp(slot))
         run = state.live.world()
-        best: tuple[float, int] | None = None
+        starts = []
         for m, terms in enumerate(run.markets.terms):
             if terms.sold:
                 moved = 0.0 if run.place in (None, m) else run.markets.transfer
                 rest = (terms.workload - run.saved) / max(terms.rates) * SECONDS_PER_HOUR
-                seconds = terms.new_seconds(terms.fastest) + rest + moved
-                best = min(best or (seconds, m), (seconds, m))
-        if best is None:
+                starts.append((terms.new_seconds(terms.fastest) + rest + moved, m))
+        if not starts:
             return None
-        rates = run.markets.terms[best[1]].rates
+        seconds, m = min(starts)
+        rates = run.markets.terms[m].rates
         return LastStart(
-            at=(state.live.deadline - pd.Timedelta(seconds=math.ceil(best[0]))).to_pydatetime(),
-            market=state.places[best[1]],
+            at=(state.live.deadline - pd.Timedelta(seconds=math.ceil(seconds))).to_pydatetime(),
+            market=state.places[m],
             on_demand=rates.index(max(rates)),
         )
 
@@ -291,7 +291,7 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     """
     job, entries, launches = new.job, new.entries, new.launches
     at = pd.Timestamp(max((entry.at for entry in entries), default=now)).floor("us")
-    changes = _changes(entries, launches.recorded_at, at)
+    changes = _changes(entries, launches, at)
     refused = [entry.refused for entry in entries if isinstance(entry, ReturnEntry) and entry.refused]
     found: list[Report] = []
     for when in sorted({change.at for change in changes if change.at < at}):
@@ -307,13 +307,17 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
     ]
 
 
-def _changes(entries: Sequence[Evidence], after: datetime | None, at: pd.Timestamp) -> list[_Change]:
-    """Return the instances that were granted or ended in some entries, with their times between ``after`` and ``at``."""
+def _changes(entries: Sequence[Evidence], launches: JobLaunches, at: pd.Timestamp) -> list[_Change]:
+    """Return the instances that were granted or ended in some entries, with times after the newest evidence and at most ``at``.
+
+    A driver that launches within a pass states a time after that of the pass, so a grant is known by the instance.
+    """
+    after = launches.recorded_at
     least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
     found: dict[tuple[str, str], _Change] = {}
     for entry in (entry for entry in entries if isinstance(entry, InstancesChanged)):
         for instance in entry.instances:
-            times = {"granted": instance.since} if instance.ended is None or instance.since > least else {}
+            times = {} if instance.id in launches.recorded_ids else {"granted": instance.since}
             times |= {} if instance.ended is None else {str(instance.end): instance.ended}
             for word, when in times.items():
                 change = _Change(min(at, max(least, pd.Timestamp(when))), word, instance, entry.spot_left)
@@ -352,6 +356,7 @@ def _reports(
     moments = [at + k * MOMENT for k in range(len(lost) + 1)]
     counts, spot = count_by_kind(held), [instance for instance in held if instance.kind == "spot"]
     whole = asked and counts["spot"] >= asked
+    launched = bool(held) and all(pd.Timestamp(instance.since) >= at for instance in held)
     return [
         Report(
             job=job,
@@ -376,7 +381,11 @@ def _reports(
             asked=asked or None,
             granted=min(asked, counts["spot"]) if asked else None,
             lost=len(lost_here) or None,
-            held_minutes=_minutes_held([*spot, *lost_here], at) if whole or lost_here else None,
+            held_minutes=_minutes_held([*spot, *lost_here], at)
+            if whole or lost_here
+            else 0.0
+            if launched
+            else None,
         )
     ]
 
@@ -384,7 +393,7 @@ def _reports(
 def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
     """Return how long the newest of some instances was held by a time, in minutes."""
     newest = max((instance.since for instance in instances), default=at)
-    return min(MOST_HELD, round((at - newest) / pd.Timedelta(minutes=1), 3))
+    return min(MOST_HELD, max(0.0, round((at - newest) / pd.Timedelta(minutes=1), 3)))
 
 
 def describe_changes(changes: Sequence[_Change], refused: Sequence[str]) -> str:

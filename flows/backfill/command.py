@@ -124,11 +124,11 @@ def _plan(stretch: SlotRange, session: Session) -> Answer:
         **{stage: stage for stage in stretch.stages},
     }
     title = f"Backfill of {plural(len(plans), 'slot')}, {len(shown)} with stages to run"
-    made = ", ".join(f"{stage}: {count} to run" for stage, count in todo.items())
+    result = ", ".join(f"{stage}: {count} to run" for stage, count in todo.items())
     return Answer(
         title=title,
         value={"slots": slots, "make": todo, "order": _order(stretch)},
-        blocks=[Table(title, shown, columns, most=SHOWN), f"{made}; {_order(stretch)}"],
+        blocks=[Table(title, shown, columns, most=SHOWN), f"{result}; {_order(stretch)}"],
     )
 
 

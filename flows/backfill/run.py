@@ -339,32 +339,32 @@ class _Log:
 
     def __init__(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
         self._plans = plans
-        self._became = {
+        self._states = {
             plan.at: {stage: "waiting" if stage in plan.todo else "kept" for stage in stages}
             for plan in plans
         }
         self._reasons: dict[pd.Timestamp, dict[str, str]] = {plan.at: {} for plan in plans}
-        self._standing = {plan.at: plan.standing for plan in plans}
+        self._before = {plan.at: plan.standing for plan in plans}
 
     def note_done(self, at: pd.Timestamp, stage: str) -> None:
-        self._became[at][stage] = "made"
+        self._states[at][stage] = "made"
 
     def note_failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
-        self._became[at][stage] = "failed"
+        self._states[at][stage] = "failed"
         self._reasons[at][stage] = reason
 
     def waits(self, at: pd.Timestamp, stage: str) -> bool:
         """Return whether a stage is planned and was not tried yet."""
-        return self._became[at].get(stage) == "waiting"
+        return self._states[at].get(stage) == "waiting"
 
-    def stands(self, at: pd.Timestamp, stage: str) -> bool:
+    def has_result(self, at: pd.Timestamp, stage: str) -> bool:
         """Return whether the result of a stage exists: made now, done before, or not requested (then assumed to exist)."""
-        became = self._became[at].get(stage)
-        return became in (None, "made") or (became == "kept" and self._standing[at][stage] == "done")
+        state = self._states[at].get(stage)
+        return state in (None, "made") or (state == "kept" and self._before[at][stage] == "done")
 
     def outcomes(self) -> list[StageOutcome]:
         return [
-            StageOutcome(plan=plan, became=self._became[plan.at], reasons=self._reasons[plan.at])
+            StageOutcome(plan=plan, became=self._states[plan.at], reasons=self._reasons[plan.at])
             for plan in self._plans
         ]
 
@@ -381,12 +381,12 @@ def _nothing() -> None:
 class _Opening:
     """Pieces processed while the warehouse is open once."""
 
-    _asked: Backfill
+    _backfill: Backfill
     _store: Store
     _log: _Log
     _stages: Sequence[str]
     _fan: Fan
-    _beside: Executor | None
+    _background: Executor | None
     _reads: Reads | None = None  # Cached observations for the turns of the current chunk
     #: The policy pool after the scores so far; None if it must be read from the warehouse.
     _pool: Pool | None = None
@@ -427,17 +427,19 @@ class _Opening:
     def _run(self, name: str, work: Callable[..., None], piece: _Piece, *given: Any) -> None:
         """Do some work on a piece, as a part with a name that the workflow engine shows; without a name just do it."""
         if name:
-            self._asked.part(name, str(piece), partial(work, piece, *given))
+            self._backfill.part(name, str(piece), partial(work, piece, *given))
         else:
             work(piece, *given)
 
     def _start(self, name: str, work: Callable[..., None], piece: _Piece, *given: Any) -> Callable[[], None]:
         """Start work as in `_run` in the background; return a function that waits for its end and raises its error."""
-        if self._beside is None:
+        if self._background is None:
             self._run(name, work, piece, *given)
             return _nothing
         # In a copy of this context, in which Prefect finds the flow run of the work.
-        future: Future[None] = self._beside.submit(copy_context().run, self._run, name, work, piece, *given)
+        future: Future[None] = self._background.submit(
+            copy_context().run, self._run, name, work, piece, *given
+        )
         return future.result
 
     def _stages_to_run(self, *stages: str) -> str:
@@ -458,7 +460,7 @@ class _Opening:
         except TimeoutError:
             raise
         except FAILURES as error:  # the forecast stage raises it again, for the slot that caused it
-            self._asked.say(f"estimation for {len(pairs)} slots failed ({error!r})")
+            self._backfill.say(f"estimation for {len(pairs)} slots failed ({error!r})")
 
     def _ready(self, plans: Sequence[SlotPlan]) -> None:
         """Ingest missing data of the slots and cache the observations that their turns read."""
@@ -467,7 +469,7 @@ class _Opening:
         slots = [plan.at for plan in self._slots_to_run(plans)]
         if not slots:
             return
-        step, settings = self._asked.stretch.step, self._asked.settings
+        step, settings = self._backfill.stretch.step, self._backfill.settings
         back = max(RECORD_SPAN + pd.Timedelta(days=7), timetable_of(settings).lookback + pd.Timedelta(days=3))
         span = Span(first=min(slots), last=max(slots), step=step, since=min(slots) - back)
         self._reads = Reads(self._store, span)
@@ -476,7 +478,7 @@ class _Opening:
         """Return the slots that have stages after ingest to run and whose ingest succeeded."""
         rest = [stage for stage in self._stages if stage != "ingest"]
         wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
-        return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
+        return [plan for plan in wanted if self._log.has_result(plan.at, "ingest")]
 
     def _forecast_and_score(self, piece: _Piece) -> None:
         """Forecast the slots of a piece and score their ended jobs, which needs no decision of these slots."""
@@ -504,7 +506,7 @@ class _Opening:
             decide_jobs(turns, works, known, piece.planned_at(turns))
 
         self._stage("allocate", piece, decide)
-        self._asked.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))
+        self._backfill.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))
 
     def _stage(self, stage: str, piece: _Piece, maker: Maker) -> None:
         """Run a stage, if requested, for the slots that lack it and have its required stage."""
@@ -516,18 +518,20 @@ class _Opening:
             return []
         todo = {plan.at for plan in piece.plans if stage in plan.todo}
         return [
-            pair for pair in piece.pairs if pair[0].at in todo and self._log.stands(pair[0].at, NEEDS[stage])
+            pair
+            for pair in piece.pairs
+            if pair[0].at in todo and self._log.has_result(pair[0].at, NEEDS[stage])
         ]
 
     def _turn(self, at: pd.Timestamp) -> Turn:
         return Turn(
-            store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), made=BACKFILL,
-            reads=self._reads, fan=self._fan, clock=self._asked.clock,
+            store=self._store, at=at, settings=self._backfill.settings, run_id=run_id_of(at), made=BACKFILL,
+            reads=self._reads, fan=self._fan, clock=self._backfill.clock,
         )  # fmt: skip
 
     def _ingest(self, turns: Sequence[Turn]) -> None:
         """Ingest several slots in a single transaction; slot by slot if that fails, or if feeds commit each page."""
-        request = self._asked
+        request = self._backfill
 
         def read(turns: list[Turn], _: list[Work]) -> None:
             with self._store.transaction() if len(turns) > 1 else nullcontext():
@@ -543,7 +547,7 @@ class _Opening:
         pairs: list[_Pair] = []
         plans = self._slots_to_run(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
-            self._scored = read_pool(self._turn(plans[0].at)).settled()
+            self._scored = read_pool(self._turn(plans[0].at)).settled_jobs()
         scored = set() if self._scored is None else self._scored
         for plan in plans:
             turn = self._turn(plan.at)
@@ -573,7 +577,7 @@ class _Opening:
             if len(pairs) == 1:
                 self._note_failure(pairs[0][0], stage, error)
                 return
-            self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
+            self._backfill.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
             for turn, work in pairs:
                 self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
         else:
@@ -586,7 +590,7 @@ class _Opening:
         self._log.note_failed(turn.at, stage, reason)
         if stage == "score":
             self._recount = True
-        self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")
+        self._backfill.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")
 
 
 # ---

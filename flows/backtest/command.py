@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def backtest(
-    *,
     job: Annotated[str, option("A job file, or the name of a stored job.", metavar="JOB")],
+    *,
     start: Annotated[
         str | None, option("First start (default: 30 days before the last).", name="--from", metavar="TIME")
     ] = None,
@@ -214,7 +214,7 @@ def _notes(found: Backtest) -> list[str]:
         )
     if found.gaps:
         notes.append(f"{found.gaps:,} of {found.slots:,} slots have no observation; no spot is used there.")
-    return [*notes, *(f"synthetic: {text}" for text in found.assumptions), *filter(None, [found.proposal])]
+    return [*notes, *(f"Assumed: {text}" for text in found.assumptions), *filter(None, [found.proposal])]
 
 
 def _figure(found: Backtest) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,18 @@ from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.histories import peers_of, read_all
+from slackwater.flows.turn.ended import read_records
+from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.markets.places import placed_in, propose_markets
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
-from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, score_job
+from slackwater.optimization.replay.score import ScoredJob, score_job
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
@@ -148,12 +146,16 @@ def backtest(
             remedy="choose another --from, or a shorter deadline",
         )
     leader, chosen = _choose_policies(turn, floating, policies)
-    record = _with_forecasts(turn, histories, starts, slots)
+    grid = sorted({start + k * step for start in starts for k in range(slots)})
+    turn.say(f"forecast {plural(len(grid), 'slot')} of {plural(len(places), 'market')}")
+    records = read_records(
+        turn, dict.fromkeys(places, grid), planner=turn.settings.planner, histories=histories
+    )
     runs: list[Run] = []
     gaps = 0
     assumed: dict[str, None] = {}
     for i, start in enumerate(starts):
-        ended = record.ended(_place_request(floating, places[0], start), start)
+        ended = records.ended_job(_place_request(floating, places[0], start), start)
         gaps += sum(int(np.count_nonzero(~window.observed[:slots])) for window in ended.windows)
         assumed |= dict.fromkeys(ended.assumptions)
         if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
@@ -189,7 +191,7 @@ def backtest(
 
 def length_of(request: JobRequest, now: pd.Timestamp) -> pd.Timedelta:
     """Return the time from a job's start, or from ``now``, to its deadline; raises `JobError` if the deadline has passed."""
-    placed = request.placed(at=now, market=request.market, source=request.source)
+    placed = request.with_place(at=now, market=request.market, source=request.source)
     return placed.ends - placed.starts
 
 
@@ -201,7 +203,7 @@ def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
 
 def _place_request(request: JobRequest, place: FollowedMarket, start: pd.Timestamp) -> JobRequest:
     own = request.model_copy(update={"start": start.to_pydatetime()})
-    placed = own.placed(at=start, market=place.market.key, source=place.source)
+    placed = own.with_place(at=start, market=place.market.key, source=place.source)
     # A multi-market job has no home unless its file names one.
     return (
         placed.model_copy(update={"market": request.market, "source": request.source})
@@ -255,47 +257,6 @@ def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> t
     leading = deciding_policy(turn)[0]
     pool = policies_named(turn, request, names) or [leading, *map(policy_named, BASELINES)]
     return leading.name, list({policy.name: policy for policy in pool}.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MarketRecord:
-    """Histories of the markets and of their peers, and the forecasts issued in every slot of every run."""
-
-    histories: Mapping[FollowedMarket, History]
-    peers: Mapping[FollowedMarket, Sequence[History]]
-    forecasts: Mapping[FollowedMarket, Mapping[pd.Timestamp, Forecast]]
-
-    def ended(self, request: JobRequest, start: pd.Timestamp) -> EndedJob:
-        histories = tuple(self.histories.values())
-        job = job_in_markets(request, histories)
-        grid = pd.date_range(start, periods=job.job.deadline_slots, freq=histories[0].step)
-        issued = [[own[slot] for slot in grid if slot in own] for own in self.forecasts.values()]
-        return ended_job(job, start, histories, issued, [self.peers[place] for place in self.histories])
-
-
-def _with_forecasts(
-    turn: Turn, histories: Mapping[FollowedMarket, History], starts: Sequence[pd.Timestamp], slots: int
-) -> _MarketRecord:
-    """Return the histories with their peers, and the forecasts that would have been issued in every slot of every run."""
-    step = step_of(turn.settings)
-    grid = sorted({start + k * step for start in starts for k in range(slots)})
-    places = tuple(histories)
-    turn.say(f"forecast {plural(len(grid), 'slot')} of {plural(len(places), 'market')}")
-    known, prepared = ready(turn, dict.fromkeys(places, grid), [turn.settings.planner])
-    forecasts = {
-        place: {
-            forecast.issued_at: forecast
-            for forecast in forecasts_of(
-                known[place],
-                prepared.batches[place],
-                settings=turn.settings,
-                horizon=turn.settings.planning_horizon,
-            )
-        }
-        for place in places
-    }
-    peers = peers_of(turn, places, start=record_start(grid[0]))
-    return _MarketRecord(histories=histories, peers=peers, forecasts=forecasts)
 
 
 def _runs(scored: ScoredJob) -> Iterator[Run]:

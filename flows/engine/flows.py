@@ -274,9 +274,9 @@ def pipeline(
     if after is not None and (missed := why_not_repeated(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
-    if is_deployed() and (made := _already_run(db, at, settings)):
-        say(made)
-        return {"made": made}
+    if is_deployed() and (later := _already_run(db, at, settings)):
+        say(later)
+        return {"made": later}
 
     def work() -> TurnResult:
         chosen = read_settings(settings)

@@ -87,7 +87,7 @@ def run_turn(
     when, own_end = _run_time(data, session.time, config)
     # The turn places jobs itself; this check reports errors before it starts.
     for request in requests:
-        request.placed(at=when, market=request.market, source=request.source)
+        request.with_place(at=when, market=request.market, source=request.source)
     place = report or Path("reports") / f"{run_id_of(when)}.html"
     slot = f"turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}"
     if not has_extra("serve"):

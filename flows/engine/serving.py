@@ -162,7 +162,7 @@ def runner_deployment(deployment: Deployment, served: ServeSettings) -> RunnerDe
 
     module, _, function = deployment.flow.rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
-    made = flow.to_deployment(
+    result = flow.to_deployment(
         name=deployment.name,
         schedule=served.schedule(deployment),
         parameters=served.parameters(deployment, list(flow.parameters.properties)),
@@ -171,7 +171,7 @@ def runner_deployment(deployment: Deployment, served: ServeSettings) -> RunnerDe
         concurrency_limit=ConcurrencyLimitConfig.model_validate(deployment.concurrency),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    own = cast("RunnerDeployment", made)
+    own = cast("RunnerDeployment", result)
     own._parameter_openapi_schema = closed_schema(own._parameter_openapi_schema)
     return own
 
@@ -523,14 +523,14 @@ async def keep_automation(automation: dict[str, Any]) -> None:
             say(f"the server does not take the automation {wanted.name}: {error}")
 
 
-async def _serve(made: Sequence[RunnerDeployment]) -> None:
+async def _serve(deployments: Sequence[RunnerDeployment]) -> None:
     """Run the deployments when due until a signal, then stop the flows; schedules stay active, so that late runs make up."""
     from prefect.runner import Runner
 
     for automation in automations():
         await keep_automation(automation)
     runner = Runner(name="slackwater", pause_on_shutdown=False, limit=None)
-    for deployment in made:
+    for deployment in deployments:
         await runner.aadd_deployment(deployment)
     stopped = asyncio.Event()
     going = asyncio.create_task(runner.start())

@@ -74,14 +74,14 @@ def complete_turn(
     """Run all stages of a turn (by ``run``), check for alarms (to ``emit``), and store the seconds of each stage."""
     start, seconds = steady_seconds(), dict[str, float]()
 
-    def timed(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
+    def time_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
         begin = steady_seconds()
         found = run(stage, turn, found)
         seconds[stage_name(stage)] = steady_seconds() - begin
         return found
 
     with opened_turn(db, at, settings=settings, own_end=own_end, run_id=run_id, fan=fan, show=show) as turn:
-        result = whole_turn(turn, data=data, requests=requests, report=report, run=timed)
+        result = whole_turn(turn, data=data, requests=requests, report=report, run=time_stage)
         raise_alarms(turn, emit=emit)
     took = TurnSeconds(run=result.run_id, stages=seconds, whole=steady_seconds() - start)
     with suppress(OSError):  # only a dashboard shows these times

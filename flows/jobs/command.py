@@ -26,7 +26,6 @@ from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slackwater.flows.turn.markets.histories import StoredMarkets
     from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
     from slackwater.warehouse.history import History, Market
@@ -49,7 +48,10 @@ MOVED_KEYS = ("moves", "moving_usd", "places")
 
 
 def add(
-    *files: Annotated[Path, option("Job files (TOML); see examples/ for samples.", metavar="FILE...")],
+    *files: Annotated[
+        Path,
+        option("Job files (TOML); `slackwater init --job` writes one with every key.", metavar="FILE..."),
+    ],
     market: MarketName = None,
     name: Annotated[
         str | None, option("Name of the job, in place of the name in the file; for a single file only.")
@@ -64,7 +66,7 @@ def add(
         raise JobError(
             "no job file",
             expected="at least one job file",
-            remedy="`slackwater job add JOB.toml`; see examples/",
+            remedy="`slackwater job add JOB.toml`; `slackwater init --job` writes a job file",
         )
     if len(files) == 1:
         return _add(read_request(files[0]), market, name, session)
@@ -106,8 +108,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.following import Freshness, step_of
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.plans.query import job_moment, start_note
-    from slackwater.flows.turn.markets.histories import StoredMarkets, read_all
+    from slackwater.flows.plans.query import job_moment, named_job, start_note
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.markets.histories import read_all
     from slackwater.flows.turn.markets.places import placed_in, propose_markets
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
@@ -119,16 +122,20 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     settings, ranked, note_of_choice, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
         moment = job_moment(store, settings, request, given=session.time, clock=clock)
-        known = StoredMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
+        turn = Turn(
+            store=store, at=moment.at, settings=settings, run_id="add", own_end=moment.own_end, clock=clock
+        )
         if request.names_no_market and market is None:
-            request, note_of_choice = propose_markets(known, request)
-        placed, places = placed_in(known, request, market=market)
-        histories = read_all(known, [(place, place.at) for place in places])
+            request, note_of_choice = propose_markets(turn, request)
+        placed, places = placed_in(turn, request, market=market)
+        histories = read_all(turn, [(place, place.at) for place in places])
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if note_of_choice and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked, columns = _rank_markets(known, placed.name)
-        note = "" if session.time is not None else start_note(known, placed, places, clock=clock)
+            from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+
+            ranked, columns = ranked_rows(turn, named_job(turn, placed.name)), RANKED_COLUMNS
+        note = "" if session.time is not None else start_note(turn, placed, places, clock=clock)
     newest = max(
         histories,
         key=lambda history: history.newest_count or history.newest_price or pd.Timestamp(0, tz="UTC"),
@@ -188,24 +195,6 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         banner=_cannot(cannot),
         notes=[note] if note else [],
     )
-
-
-def _rank_markets(known: StoredMarkets, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
-    """Return the markets of a stored job ranked by expected total cost, and their columns."""
-    from slackwater.flows.clock import now
-    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.plans.query import named_job
-    from slackwater.flows.turn.context import Turn
-
-    turn = Turn(
-        store=known.store,
-        at=known.at,
-        settings=known.settings,
-        run_id="add",
-        own_end=known.own_end,
-        clock=now(),
-    )
-    return ranked_rows(turn, named_job(turn, name)), RANKED_COLUMNS
 
 
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:

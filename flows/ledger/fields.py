@@ -108,8 +108,8 @@ def risk(value: Any) -> str:
     return chance(value) + (f" ({mark})" if mark else "")
 
 
-def _share(job: OpenJob, made: Decision) -> float:
-    return made.progress.done / job.run.workload
+def _share(job: OpenJob, decision: Decision) -> float:
+    return decision.progress.done / job.run.workload
 
 
 def slots_after(start: pd.Timestamp, slots: float, step: pd.Timedelta) -> pd.Timestamp:
@@ -122,15 +122,15 @@ def slots_after(start: pd.Timestamp, slots: float, step: pd.Timedelta) -> pd.Tim
     return (start + slots * step).round("ms").floor("s")
 
 
-def _finish(job: OpenJob, made: Decision) -> str:
-    return slots_after(job.live.start, made.expected.finish_slots, job.live.step).isoformat()
+def _finish(job: OpenJob, decision: Decision) -> str:
+    return slots_after(job.live.start, decision.expected.finish_slots, job.live.step).isoformat()
 
 
-def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
+def _finish_quantile(job: OpenJob, decision: Decision, share: float) -> str | None:
     """Return the time by which a ``share`` of the paths finish; None if fewer do, or the risk is not known."""
-    if not made.risk_known:
+    if not decision.risk_known:
         return None
-    finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
+    finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in decision.expected.finish)
     slots = finish[math.ceil(share * len(finish)) - 1]
     return None if math.isinf(slots) else slots_after(job.live.start, slots, job.live.step).isoformat()
 
@@ -141,16 +141,16 @@ UNLIKELY: Final = 0.9
 SELDOM: Final = 0.1
 
 
-def _expected_saving(job: OpenJob, made: Decision) -> float | None:
+def _expected_saving(job: OpenJob, decision: Decision) -> float | None:
     """Return the expected saving over on-demand only; None without its price, or if more than `SELDOM` of paths give up."""
     alone = job.live.on_demand_only_usd
-    if alone is None or made.expected.given_up_probability > SELDOM:
+    if alone is None or decision.expected.given_up_probability > SELDOM:
         return None
-    return alone - made.expected.cost_usd
+    return alone - decision.expected.cost_usd
 
 
-def _saved_share(job: OpenJob, made: Decision) -> float | None:
-    saved = _expected_saving(job, made)
+def _saved_share(job: OpenJob, decision: Decision) -> float | None:
+    saved = _expected_saving(job, decision)
     alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else _round(saved / alone, 6)
 
@@ -159,7 +159,7 @@ def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # -0.0 becomes 0.0
 
 
-def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
+def _on_demand_note(job: OpenJob, decision: Decision) -> str | None:
     """Return a note where no on-demand price is known, or nothing is sold on demand."""
     if not job.history.on_demand.sold and any(seen.on_demand.sold for seen in job.live.seen):
         return (
@@ -169,60 +169,67 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     return job.history.on_demand_note
 
 
-def _late_probability(job: OpenJob, made: Decision) -> float | None:
+def _late_probability(job: OpenJob, decision: Decision) -> float | None:
     """Return the probability of missing the deadline; None if unknown, and on-demand could still meet it."""
-    if made.guarded:
+    if decision.guarded:
         return 0.0
-    if made.risk_known or job.live.shortfall(made.progress):
-        return round(made.expected.late_probability, 4)
+    if decision.risk_known or job.live.shortfall(decision.progress):
+        return round(decision.expected.late_probability, 4)
     return None
 
 
-def _over_budget(job: OpenJob, made: Decision) -> float | None:
-    if math.isinf(job.run.budget_usd) or not made.risk_known:
+def _over_budget(job: OpenJob, decision: Decision) -> float | None:
+    if math.isinf(job.run.budget_usd) or not decision.risk_known:
         return None
-    return round(made.expected.over_budget_probability, 4)
+    return round(decision.expected.over_budget_probability, 4)
 
 
-def _budget_note(job: OpenJob, made: Decision) -> str | None:
+def _budget_note(job: OpenJob, decision: Decision) -> str | None:
     """Return a warning where the budget does not pay for finishing on demand in any market, else None."""
     from slackwater.optimization.job.definition import guard_usd
 
     if math.isinf(job.run.budget_usd) or any(seen.on_demand.sold for seen in job.live.seen):
         return None
-    own, progress = job.history, made.progress
+    own, progress = job.history, decision.progress
     need = progress.cost_usd + guard_usd(
         job.run, progress, left=job.run.deadline_slots - job.live.slot,
         on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
     )  # fmt: skip
-    late = made.expected.late_probability if made.risk_known else 0.0
+    late = decision.expected.late_probability if decision.risk_known else 0.0
     limit = f"the budget of ${dollars(job.run.budget_usd)}"
     begins = f"{limit} does not cover finishing on demand, which costs ${dollars(need)} in total"
     if late < UNLIKELY:
         return f"{begins}: only spot runs, and the deadline is met only if spot stays available"
-    done, short = made.expected.work_share, made.expected.over_budget_probability
-    more = made.expected.cost_usd - progress.cost_usd
-    share = done - _share(job, made)
+    done, short = decision.expected.work_share, decision.expected.over_budget_probability
+    more = decision.expected.cost_usd - progress.cost_usd
+    share = done - _share(job, decision)
     enough = (
-        f" (all of it costs about ${dollars(progress.cost_usd + more / share * (1 - _share(job, made)))})"
+        f" (all of it costs about ${dollars(progress.cost_usd + more / share * (1 - _share(job, decision)))})"
+        if short >= UNLIKELY and share > 0
+        else ""
     )
     return (
         f"{begins}. Only spot runs, and the job ends unfinished in {percent(late)} of cases, with about {percent(done)} of the "
-        f"work done: raise the budget{enough if short >= UNLIKELY and share > 0 else ''}, or stop the job now"
+        f"work done: raise the budget{enough}, or stop the job now"
     )
 
 
-def _worth_note(job: OpenJob, made: Decision) -> str | None:
+def _worth_note(job: OpenJob, decision: Decision) -> str | None:
     """Return a note where a job with a value runs nothing and is more likely abandoned than finished, else None."""
     from slackwater.optimization.job.definition import guard_usd
 
-    given_up = made.expected.given_up_probability
-    if made.allocation.total or job.run.must_finish or given_up <= 0.5 or job.live.shortfall(made.progress):
+    given_up = decision.expected.given_up_probability
+    if (
+        decision.allocation.total
+        or job.run.must_finish
+        or given_up <= 0.5
+        or job.live.shortfall(decision.progress)
+    ):
         return None
     own, rest = job.history, job.live.on_demand_only_usd
-    if rest is not None and made.progress.done:
+    if rest is not None and decision.progress.done:
         rest = guard_usd(
-            job.run, made.progress, left=job.run.deadline_slots - job.live.slot,
+            job.run, decision.progress, left=job.run.deadline_slots - job.live.slot,
             on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
         )  # fmt: skip
     alone = "" if rest is None else f" and costs ${dollars(rest)} on demand"
@@ -232,54 +239,54 @@ def _worth_note(job: OpenJob, made: Decision) -> str | None:
     )
 
 
-def _availability_note(job: OpenJob, made: Decision) -> str | None:
-    if not made.evidence.is_assumed:
+def _availability_note(job: OpenJob, decision: Decision) -> str | None:
+    if not decision.evidence.is_assumed or not decision.expected.uses_spot:
         return None
     others = len(job.places) - 1
     where = f" and {plural(others, 'other market')}" if others else ""
-    return f"{job.history.market.key}{where}: {made.evidence}"
+    return f"{job.history.market.key}{where}: {decision.evidence}"
 
 
-def _assuming(job: OpenJob, made: Decision) -> str | None:
+def _assuming(job: OpenJob, decision: Decision) -> str | None:
     """Return the assumptions of cost, finish and risk as text; None if even on-demand alone misses the deadline."""
     from slackwater.optimization.job.times import saving_words, times_words
 
-    if job.live.shortfall(made.progress):
+    if job.live.shortfall(decision.progress):
         return None
-    if not made.risk_known:
+    if not decision.risk_known:
         return None
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
-    size = made.allocation.total or job.run.n_max
+    size = decision.allocation.total or job.run.n_max
     words = times_words(job.run.times, size, granted=sold) if job.run.times else ["can be launched"]
     launch = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    saves = saving_words(job.run.times) if job.run.times else ""
+    saves = saving_words(job.run.times) if job.run.times and decision.expected.uses_spot else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
     return f"{who} {launch}" if launch else None
 
 
-def _standby(job: OpenJob, made: Decision) -> str | None:
-    if made.standby is None:
+def _standby(job: OpenJob, decision: Decision) -> str | None:
+    if decision.standby is None:
         return None
-    held = [(made.standby.on_demand, "on-demand"), (made.standby.spot, "spot")]
+    held = [(decision.standby.on_demand, "on-demand"), (decision.standby.spot, "spot")]
     instances = " and ".join(f"{count} {kind}" for count, kind in held if count)
-    elsewhere = None if made.standby_market == made.market else made.standby_market
+    elsewhere = None if decision.standby_market == decision.market else decision.standby_market
     where = "" if elsewhere is None else f" in {job.live.names[elsewhere]}"
     return f"run {instances}{where} at once" if instances else "wait for the next decision"
 
 
-def _standby_market(job: OpenJob, made: Decision) -> str | None:
-    market = made.market if made.standby_market is None else made.standby_market
-    return None if made.standby is None else job.places[market]
+def _standby_market(job: OpenJob, decision: Decision) -> str | None:
+    market = decision.market if decision.standby_market is None else decision.standby_market
+    return None if decision.standby is None else job.places[market]
 
 
-def _spot_price(job: OpenJob, made: Decision) -> float | None:
+def _spot_price(job: OpenJob, decision: Decision) -> float | None:
     seen, slot = job.seen, job.live.slot
     prices = seen.price if seen.quoted is None else seen.quoted
     return round(prices[slot], 6) if seen.observed[slot] else None
 
 
-def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
-    if made.planned is None:
+def _planned_instances(job: OpenJob, decision: Decision) -> list[dict[str, Any]] | None:
+    if decision.planned is None:
         return None
     live = job.live
     return [
@@ -288,7 +295,7 @@ def _planned_instances(job: OpenJob, made: Decision) -> list[dict[str, Any]] | N
             "on_demand": allocation.on_demand,
             "spot": allocation.spot,
         }
-        for k, allocation in enumerate(made.planned)
+        for k, allocation in enumerate(decision.planned)
     ]
 
 
@@ -297,11 +304,11 @@ def _market_name(job: OpenJob, m: int | None) -> str | None:
     return job.places[m] if job.request.may_move and m is not None and m < len(job.places) else None
 
 
-def _continued_instances(job: OpenJob, made: Decision) -> tuple[int, int]:
+def _continued_instances(job: OpenJob, decision: Decision) -> tuple[int, int]:
     """Return the on-demand and spot instances that continue from before; none if the job moves."""
-    if made.moved_from is not None:
+    if decision.moved_from is not None:
         return 0, 0
-    before, now = job.held.allocation, made.allocation
+    before, now = job.held.allocation, decision.allocation
     return min(before.on_demand, now.on_demand), min(before.spot, now.spot)
 
 
@@ -325,27 +332,27 @@ def change_words(row: Mapping[str, Any]) -> str:
     return "no change" if row["on_demand"] + row["spot"] else "nothing to start"
 
 
-def _change(job: OpenJob, made: Decision) -> str:
+def _change(job: OpenJob, decision: Decision) -> str:
     names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
-    return change_words({name: value(job, made) for name in names if (value := DECISION[name].value)})
+    return change_words({name: value(job, decision) for name in names if (value := DECISION[name].value)})
 
 
-def _instances(job: OpenJob, made: Decision) -> str | None:
+def _instances(job: OpenJob, decision: Decision) -> str | None:
     from slackwater.optimization.job.units import held_words
 
-    if not made.allocation.total:
+    if not decision.allocation.total:
         return None
-    return held_words(made.allocation.total, job.history.market.instance_type, job.run.gpus)
+    return held_words(decision.allocation.total, job.history.market.instance_type, job.run.gpus)
 
 
-def _instance_hours(job: OpenJob, made: Decision) -> float | None:
+def _instance_hours(job: OpenJob, decision: Decision) -> float | None:
     from slackwater.optimization.job.units import instance_hours_of
 
     hours = instance_hours_of(job.request, job.run)
     return None if hours is None else round(hours, 6)
 
 
-def _work(job: OpenJob, made: Decision) -> str:
+def _work(job: OpenJob, decision: Decision) -> str:
     from slackwater.optimization.job.units import job_work_words
 
     return job_work_words(job.request, job.run, job.history.market)
@@ -413,86 +420,94 @@ DELIVERED: Final = (
 )  # fmt: skip
 #: How the fields of a decision that its row has are computed.
 _VALUES: Final[dict[str, Callable[[OpenJob, Decision], Any]]] = {
-    "job": lambda job, made: made.job,
-    "market": lambda job, made: job.history.market.key,
-    "source": lambda job, made: job.history.source,
-    "synthetic": lambda job, made: list(job.history.assumptions),
-    "slot": lambda job, made: job.live.now.isoformat(),
-    "slot_end": lambda job, made: (job.live.now + job.live.step).isoformat(),
-    "step_minutes": lambda job, made: job.live.step.total_seconds() / 60.0,
-    "on_demand": lambda job, made: made.allocation.on_demand,
-    "spot": lambda job, made: made.allocation.spot,
-    "held_on_demand": lambda job, made: job.held.allocation.on_demand,
-    "held_spot": lambda job, made: job.held.allocation.spot,
-    "held_from": lambda job, made: "reported" if job.held.reported else "decided",
-    "start_on_demand": lambda job, made: made.allocation.on_demand - _continued_instances(job, made)[0],
-    "start_spot": lambda job, made: made.allocation.spot - _continued_instances(job, made)[1],
-    "stop_on_demand": lambda job, made: job.held.allocation.on_demand - _continued_instances(job, made)[0],
-    "stop_spot": lambda job, made: job.held.allocation.spot - _continued_instances(job, made)[1],
+    "job": lambda job, decision: decision.job,
+    "market": lambda job, decision: job.history.market.key,
+    "source": lambda job, decision: job.history.source,
+    "synthetic": lambda job, decision: list(job.history.assumptions),
+    "slot": lambda job, decision: job.live.now.isoformat(),
+    "slot_end": lambda job, decision: (job.live.now + job.live.step).isoformat(),
+    "step_minutes": lambda job, decision: job.live.step.total_seconds() / 60.0,
+    "on_demand": lambda job, decision: decision.allocation.on_demand,
+    "spot": lambda job, decision: decision.allocation.spot,
+    "held_on_demand": lambda job, decision: job.held.allocation.on_demand,
+    "held_spot": lambda job, decision: job.held.allocation.spot,
+    "held_from": lambda job, decision: "reported" if job.held.reported else "decided",
+    "start_on_demand": lambda job, decision: (
+        decision.allocation.on_demand - _continued_instances(job, decision)[0]
+    ),
+    "start_spot": lambda job, decision: decision.allocation.spot - _continued_instances(job, decision)[1],
+    "stop_on_demand": lambda job, decision: (
+        job.held.allocation.on_demand - _continued_instances(job, decision)[0]
+    ),
+    "stop_spot": lambda job, decision: job.held.allocation.spot - _continued_instances(job, decision)[1],
     "change": _change,
-    "gpus_per_instance": lambda job, made: job.run.gpus,
-    "gpus": lambda job, made: None if job.run.gpus is None else made.allocation.total * job.run.gpus,
+    "gpus_per_instance": lambda job, decision: job.run.gpus,
+    "gpus": lambda job, decision: None if job.run.gpus is None else decision.allocation.total * job.run.gpus,
     "instances": _instances,
-    "policy": lambda job, made: made.policy,
-    "reason": lambda job, made: made.reason,
-    "expected_cost_usd": lambda job, made: round(made.expected.cost_usd, 4),
-    "expected_cost_p10_usd": lambda job, made: round(made.expected.cost_p10_usd, 4),
-    "expected_cost_p90_usd": lambda job, made: round(made.expected.cost_p90_usd, 4),
-    "on_demand_only_usd": lambda job, made: _round(job.live.on_demand_only_usd, 4),
-    "saved_usd": lambda job, made: _round(_expected_saving(job, made), 4),
+    "policy": lambda job, decision: decision.policy,
+    "reason": lambda job, decision: decision.reason,
+    "expected_cost_usd": lambda job, decision: round(decision.expected.cost_usd, 4),
+    "expected_cost_p10_usd": lambda job, decision: round(decision.expected.cost_p10_usd, 4),
+    "expected_cost_p90_usd": lambda job, decision: round(decision.expected.cost_p90_usd, 4),
+    "on_demand_only_usd": lambda job, decision: _round(job.live.on_demand_only_usd, 4),
+    "saved_usd": lambda job, decision: _round(_expected_saving(job, decision), 4),
     "saved_share": _saved_share,
     "expected_finish": _finish,
-    "expected_finish_p10": lambda job, made: _finish_quantile(job, made, 0.1),
-    "expected_finish_p90": lambda job, made: _finish_quantile(job, made, 0.9),
+    "expected_finish_p10": lambda job, decision: _finish_quantile(job, decision, 0.1),
+    "expected_finish_p90": lambda job, decision: _finish_quantile(job, decision, 0.9),
     "availability_note": _availability_note,
-    "evidence": lambda job, made: made.evidence.level,
-    "evidence_basis": lambda job, made: str(made.evidence),
-    "given_up_probability": lambda job, made: (
-        round(made.expected.given_up_probability, 4) if made.risk_known else None
+    "evidence": lambda job, decision: decision.evidence.level,
+    "evidence_basis": lambda job, decision: str(decision.evidence),
+    "given_up_probability": lambda job, decision: (
+        round(decision.expected.given_up_probability, 4) if decision.risk_known else None
     ),
-    "expected_work_share": lambda job, made: round(made.expected.work_share, 4) if made.risk_known else None,
+    "expected_work_share": lambda job, decision: (
+        round(decision.expected.work_share, 4) if decision.risk_known else None
+    ),
     "late_probability": _late_probability,
-    "deadline": lambda job, made: job.live.deadline.isoformat(),
-    "must_finish": lambda job, made: job.run.must_finish,
-    "on_demand_usd_per_hour": lambda job, made: (
+    "deadline": lambda job, decision: job.live.deadline.isoformat(),
+    "must_finish": lambda job, decision: job.run.must_finish,
+    "on_demand_usd_per_hour": lambda job, decision: (
         job.history.on_demand_usd if job.history.on_demand.known else None
     ),
-    "on_demand_from": lambda job, made: str(job.history.on_demand),
+    "on_demand_from": lambda job, decision: str(job.history.on_demand),
     "on_demand_note": _on_demand_note,
     "spot_usd_per_hour": _spot_price,
-    "forecaster": lambda job, made: job.forecast.predictor if job.forecast else None,
-    "fallback": lambda job, made: job.forecast.fallback if job.forecast else "no forecast",
-    "solver": lambda job, made: made.solver,
-    "progress": lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
-    "progress_share": lambda job, made: round(_share(job, made), 6),
-    "workload": lambda job, made: job.request.workload.amount,
-    "workload_unit": lambda job, made: job.request.workload.unit,
+    "forecaster": lambda job, decision: job.forecast.predictor if job.forecast else None,
+    "fallback": lambda job, decision: job.forecast.fallback if job.forecast else "no forecast",
+    "solver": lambda job, decision: decision.solver,
+    "progress": lambda job, decision: round(_share(job, decision) * job.request.workload.amount, 6),
+    "progress_share": lambda job, decision: round(_share(job, decision), 6),
+    "workload": lambda job, decision: job.request.workload.amount,
+    "workload_unit": lambda job, decision: job.request.workload.unit,
     "workload_instance_hours": _instance_hours,
     "work": _work,
-    "progress_from": lambda job, made: "reported" if job.progress_report else "decided",
-    "progress_reported_at": lambda job, made: (
+    "progress_from": lambda job, decision: "reported" if job.progress_report else "decided",
+    "progress_reported_at": lambda job, decision: (
         job.progress_report.reported_at.isoformat() if job.progress_report else None
     ),
-    "held_before": lambda job, made: made.progress.n_previous,
-    "budget_usd": lambda job, made: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
-    "paid_usd": lambda job, made: round(made.progress.cost_usd, 4),
+    "held_before": lambda job, decision: decision.progress.n_previous,
+    "budget_usd": lambda job, decision: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
+    "paid_usd": lambda job, decision: round(decision.progress.cost_usd, 4),
     "over_budget_probability": _over_budget,
     "budget_note": _budget_note,
     "worth_note": _worth_note,
-    "shortfall": lambda job, made: job.live.shortfall(made.progress) or None,
-    "stale": lambda job, made: job.stale,
-    "contradicted": lambda job, made: "; ".join(job.history.contradicted) or None,
+    "shortfall": lambda job, decision: job.live.shortfall(decision.progress) or None,
+    "stale": lambda job, decision: job.stale,
+    "contradicted": lambda job, decision: "; ".join(job.history.contradicted) or None,
     "assuming": _assuming,
-    "guarded": lambda job, made: made.guarded,
-    "standby_on_demand": lambda job, made: None if made.standby is None else made.standby.on_demand,
-    "standby_spot": lambda job, made: None if made.standby is None else made.standby.spot,
+    "guarded": lambda job, decision: decision.guarded,
+    "standby_on_demand": lambda job, decision: (
+        None if decision.standby is None else decision.standby.on_demand
+    ),
+    "standby_spot": lambda job, decision: None if decision.standby is None else decision.standby.spot,
     "standby_market": _standby_market,
     "standby": _standby,
     "planned": _planned_instances,
-    "place": lambda job, made: _market_name(job, made.market),
-    "moved_from": lambda job, made: _market_name(job, made.moved_from),
-    "move_usd": lambda job, made: round(made.move_usd, 4) if job.request.may_move else None,
-    "probe_next": lambda job, made: _market_name(job, made.probe_next),
+    "place": lambda job, decision: _market_name(job, decision.market),
+    "moved_from": lambda job, decision: _market_name(job, decision.moved_from),
+    "move_usd": lambda job, decision: round(decision.move_usd, 4) if job.request.may_move else None,
+    "probe_next": lambda job, decision: _market_name(job, decision.probe_next),
 }
 #: All fields of a decision, in the order of its document.
 DECISION: Final = read_fields("decision", _VALUES)
@@ -583,10 +598,10 @@ def assumption(row: Mapping[str, Any]) -> str:
 INTERVALS: Final = read_fields("interval")
 
 
-def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
+def decision_row(job: OpenJob, decision: Decision) -> dict[str, Any]:
     """Return a decision as plain values, as in ``decisions`` of the JSON answer without the reason for its policy."""
-    there = job.in_market(made.market)
-    return {name: field.value(there, made) for name, field in DECISION.items() if field.value is not None}
+    there = job.in_market(decision.market)
+    return {name: field.value(there, decision) for name, field in DECISION.items() if field.value is not None}
 
 
 MOST_STALE, MOST_ASSUMED = 3, 3  # Most notes on markets, and most assumptions, that are listed
@@ -774,14 +789,14 @@ def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         alone = row["policy"] in BASELINES or row.get("reported_jobs")
         record = tuple((key, row[key]) for key in sorted(row) if key not in ("policy", "weight", "rank"))
         alike.setdefault(row["policy"] if alone else record, []).append(row)
-    made = []
+    result = []
     for own in alike.values():
         more = _more([str(row["policy"]) for row in own])
         named = {"policy": f"{own[0]['policy']} and {more}"} if more else {}
         weights = [row.get("weight") for row in own]
         weight = {} if None in weights else {"weight": sum(weights)}  # type: ignore[arg-type]
-        made.append({**own[0], **named, **weight})
-    return made
+        result.append({**own[0], **named, **weight})
+    return result
 
 
 def reported_words(row: Mapping[str, Any]) -> str:

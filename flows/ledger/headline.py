@@ -381,7 +381,7 @@ def late_start_note(row: Mapping[str, Any], start: timedelta, now: datetime) -> 
 
     >>> row = {"start_spot": 4, "start_on_demand": 0, "slot_end": "2026-11-25T12:30:00+00:00"}
     >>> print(late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 27, tzinfo=UTC)).replace(": ", ":\n"))
-    Only 3 min of this slot are left, and a new instance works after 8 min:
+    This slot ends in 3 min, and a new instance works after 8 min:
     start now for the slot from 12:30 UTC, and plan again then.
     >>> late_start_note(row, timedelta(minutes=8), datetime(2026, 11, 25, 12, 21, tzinfo=UTC))
     ''
@@ -391,7 +391,7 @@ def late_start_note(row: Mapping[str, Any], start: timedelta, now: datetime) -> 
         return ""
     minutes = f"{max(1, round(left / timedelta(minutes=1)))} min"
     return (
-        f"Only {minutes} of this slot are left, and a new instance works after {duration(start)}: "
+        f"This slot ends in {minutes}, and a new instance works after {duration(start)}: "
         f"start now for the slot from {_until(row['slot_end'], now)}, and plan again then."
     )
 

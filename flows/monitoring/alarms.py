@@ -58,7 +58,7 @@ class AlarmFacts:
     issued: pd.DataFrame
     histories: tuple[History, ...]
 
-    def measured(self) -> AlarmFacts:
+    def without_simulated(self) -> AlarmFacts:
         """Return the facts without simulated markets: a generator neither repeats old responses nor changes its distribution."""
         return replace(
             self,
@@ -488,11 +488,11 @@ CHECKS: Mapping[str, Callable[[AlarmFacts], Iterator[Finding]]] = {
     "empty ingest": empty_ingests,
     "stale source": stale_sources,
     "failing feed": failing_feeds,
-    "flat line": lambda facts: flat_lines(facts.measured()),
+    "flat line": lambda facts: flat_lines(facts.without_simulated()),
     "impossible price": impossible_prices,
-    "price jump": lambda facts: price_jumps(facts.measured()),
+    "price jump": lambda facts: price_jumps(facts.without_simulated()),
     "rejected rows": rejected_rows,
-    "drift": lambda facts: drifts(facts.measured()),
+    "drift": lambda facts: drifts(facts.without_simulated()),
     "coverage": coverage_out_of_band,
 }
 

@@ -18,20 +18,18 @@ from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.ended import read_records
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of, placed_in
 from slackwater.flows.turn.pool import policies_named
 from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
-from slackwater.optimization.job.request import JobRequest, first_slot
+from slackwater.optimization.job.request import JobRequest, check_slots, first_slot
 from slackwater.optimization.job.units import works_words
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.definition import job_in_markets
-from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, perfect_forecasts, score_job
-from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, perfect_forecasts, score_job
+from slackwater.warehouse.errors import MarketError
 
 if TYPE_CHECKING:
     from slackwater.optimization.job.definition import Allocation
@@ -50,7 +48,7 @@ def issue_forecasts(
     """
     markets = _queried_markets(turn, market)
     histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
-    made = [
+    result = [
         (followed, forecast, histories[followed].availability_observed)
         for followed in markets
         for forecast in forecasts_of(
@@ -61,11 +59,11 @@ def issue_forecasts(
         turn.store,
         Results(
             unreadable=prepared.unreadable,
-            estimates=prepared.made,
-            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in made),
+            estimates=prepared.estimates,
+            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in result),
         ),
     )
-    return made
+    return result
 
 
 MOST_UNFOLLOWED = 3  # Number of unfollowed markets that an error message lists with the reason
@@ -121,19 +119,13 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
-def ranked_rows(turn: Turn, asked: NamedJob) -> list[dict[str, Any]]:
-    """Return the markets of a multi-market job as plain values, in increasing order of expected total cost.
+def ranked_rows(turn: Turn, named: NamedJob) -> list[dict[str, Any]]:
+    """Return the markets of a job as plain values, in increasing order of expected total cost.
 
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
-    Raises `JobError` for a single-market job, and as `opened_to_decide` does.
+    Raises as `opened_to_decide` does.
     """
-    job = opened_to_decide(turn, asked)
-    if not asked.job.request.may_move:
-        raise JobError(
-            f"job {asked.name!r} runs in one market",
-            expected="a job that may move",
-            remedy='say markets = ["provider/*/*/type"] in its file',
-        )
+    job = opened_to_decide(turn, named)
     return [
         {
             "market": job.places[market.market],
@@ -167,8 +159,8 @@ def replay_answer(
     before they begin, or is not covered by them, and `PolicyError` for an unknown policy.
     """
     planner = model or turn.settings.planner
-    asked, places = placed_in(turn, job, market=market)
-    policies = policies_named(turn, asked, [policy])
+    request, places = placed_in(turn, job, market=market)
+    policies = policies_named(turn, request, [policy])
     placed = _placed_in_record(job, places[0], start, turn.settings)
     first = first_slot(placed, step_of(turn.settings))
     if first > places[0].at:
@@ -179,7 +171,7 @@ def replay_answer(
         )
     _require_record(turn, placed, places)
     # A multi-market job has no home unless one is given.
-    placed = placed.model_copy(update={"market": asked.market, "source": asked.source})
+    placed = placed.model_copy(update={"market": request.market, "source": request.source})
     ended = _with_forecasts(turn, placed, places, planner)
     if policy != "OD-only":
         check_job(ended.run, uses_spot=True)
@@ -193,7 +185,7 @@ def _require_record(turn: Turn, placed: JobRequest, places: Sequence[FollowedMar
     keys = {place.key for place in places}
     begun = [
         pd.Timestamp(row["first_observed"])
-        for row in turn.listed()
+        for row in turn.market_rows()
         if f"{row['market']}@{row['source']}" in keys
     ]
     if begun and placed.ends <= min(begun):
@@ -211,47 +203,30 @@ def _placed_in_record(
     """Return the request placed at ``start``, else at its own start, else so that it ends with the record."""
     step = step_of(settings)
     if start is None and request.start is None:
-        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        trial = request.with_place(at=followed.at, market=followed.market.key, source=followed.source)
         start = followed.at + step - (trial.ends - trial.starts)
         start = start.ceil(step)
     if start is not None:
         request = request.model_copy(update={"start": start.to_pydatetime()})
-    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+    return request.with_place(at=followed.at, market=followed.market.key, source=followed.source)
 
 
 def _with_forecasts(
     turn: Turn, request: JobRequest, places: Sequence[FollowedMarket], planner: str
 ) -> EndedJob:
     """Return the ended job on the records of its markets, with the forecasts that would have been issued in its slots."""
-    settings, first = turn.settings, first_slot(request, step_of(turn.settings))
+    step = step_of(turn.settings)
+    first = first_slot(request, step)
     for place in places:
         turn.say(f"replay: {place.key}")
-    read = read_all(turn, [(place, record_start(first)) for place in places])
-    peers = peers_of(turn, places, start=record_start(first))
-    job = job_in_markets(request, read)
-    peers_of_places = [peers[place] for place in places]
-    if planner == PERFECT:
-        ended = ended_job(job, first, read, peers=peers_of_places)
-        cases = [
-            replace(case, forecasts=perfect_forecasts(case.window, settings.planning_horizon))
-            for case in ended.cases
-        ]
-        return replace(ended, cases=tuple(cases))
-    grid = pd.date_range(first, periods=job.job.deadline_slots, freq=read[0].step)
-    inside = {
-        place: [slot for slot in grid if slot in history.slots]
-        for place, history in zip(places, read, strict=True)
-    }
-    histories, prepared = ready(turn, {place: slots for place, slots in inside.items() if slots}, [planner])
-    issued = [
-        forecasts_of(
-            histories[place], prepared.batches[place], settings=settings, horizon=settings.planning_horizon
-        )
-        if inside[place]
-        else []
-        for place in places
-    ]
-    return ended_job(job, first, read, issued, peers_of_places)
+    grid = list(pd.date_range(first, periods=check_slots(request, step), freq=step))
+    issued_by = None if planner == PERFECT else planner
+    ended = read_records(turn, dict.fromkeys(places, grid), planner=issued_by).ended_job(request, first)
+    if issued_by is not None:
+        return ended
+    horizon = turn.settings.planning_horizon
+    cases = [replace(case, forecasts=perfect_forecasts(case.window, horizon)) for case in ended.cases]
+    return replace(ended, cases=tuple(cases))
 
 
 def replayed_row(

@@ -41,7 +41,7 @@ def forecast(
     with session.market_data(write=True) as store:
         at, own_end = session.moment(store)
         turn = query_turn(session, store, at, "forecast", own_end=own_end)
-        made = issue_forecasts(turn, market, models, horizon=horizon)
+        result = issue_forecasts(turn, market, models, horizon=horizon)
     columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
                "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
                "count_80": "80 % of counts"}  # fmt: skip
@@ -53,10 +53,10 @@ def forecast(
             _shown_steps(issued),
             columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
         )
-        for followed, issued, observed in sorted(made, key=lambda own: own[1].predictor != config.planner)
+        for followed, issued, observed in sorted(result, key=lambda own: own[1].predictor != config.planner)
     ]
     return Answer(
-        title="Forecasts", value={"forecasts": [forecast_row(*issued) for issued in made]}, blocks=tables
+        title="Forecasts", value={"forecasts": [forecast_row(*issued) for issued in result]}, blocks=tables
     )
 
 
@@ -136,24 +136,24 @@ def plan(
             store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
         )
         turn = query_turn(session, store, moment.at, "plan", own_end=moment.own_end, clock=clock)
-        asked = named_job(turn, job, market=market)
-        planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
+        named = named_job(turn, job, market=market)
+        planned = plan_job(turn, named, PlanQuery(policy=policy, alone=alone, held=held))
         begins = (
             ""
-            if asked.is_stored or session.time
-            else start_note(turn, asked.job.request, asked.markets, clock=turn.clock)
+            if named.is_stored or session.time
+            else start_note(turn, named.job.request, named.markets, clock=turn.clock)
         )
-        rounded = slot_note(asked.job.request, asked.job.step)
+        rounded = slot_note(named.job.request, named.job.step)
         rounded = f"The {rounded}." if rounded else ""
     over = over_since(planned.row, clock)
     size = planned.row["on_demand"] + planned.row["spot"]
-    works_after = work_after(asked.job.request, str(planned.row["market"]), size)
+    works_after = work_after(named.job.request, str(planned.row["market"]), size)
     late = late_start_note(planned.row, works_after, clock)
     row = planned.row | {"expired": bool(over)}
-    issued = issued_note(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
+    issued = issued_note(row, named.name, is_stored=named.is_stored, is_of_turn=planned.is_of_turn)
     if over and moment.own_end and not planned.is_of_turn:
         over = data_end_note(moment.at, clock)
-    notes = [issued, asked.proposal, begins, rounded]
+    notes = [issued, named.proposal, begins, rounded]
     answer = plan_answer(row, notes, planned.notes, clock, first=late, over=over)
     return replace(answer, value=document(row))
 
@@ -237,8 +237,8 @@ def fleet_plan(
 
 
 def replay(
-    *,
     job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
+    *,
     market: Annotated[
         str | None,
         option("Market, optionally with @source; for a multi-market job its home market.", metavar="MARKET"),
@@ -319,7 +319,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
         SIMULATED[best["model"]],
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
-        *(f"synthetic: {text}" for text in best["synthetic"]),
+        *(f"Assumed: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
         slots: dict[str, Column | str] = {

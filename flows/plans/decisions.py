@@ -36,11 +36,11 @@ from slackwater.optimization.job.request import JobRequest, run_on
 from slackwater.warehouse.errors import JobError, PolicyError
 
 
-def opened_to_decide(turn: Turn, asked: NamedJob) -> OpenJob:
+def opened_to_decide(turn: Turn, named: NamedJob) -> OpenJob:
     """Return the state of a job with the forecasts for its decision; raises as `require_running` and `open_placed_job` do."""
-    require_running(turn, asked)
-    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
-    return open_placed_job(turn, asked.placed, forecasts=forecasts, by=by)
+    require_running(turn, named)
+    forecasts, by = forecasts_in_force(turn, [named.placed]), read_pool(turn).deciders([turn.at])[0]
+    return open_placed_job(turn, named.placed, forecasts=forecasts, by=by)
 
 
 # ---
@@ -48,7 +48,7 @@ def opened_to_decide(turn: Turn, asked: NamedJob) -> OpenJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anew:
+class Redecision:
     """A job that is decided again even if a decision was issued, by the policy ``by`` (None: that of a turn)."""
 
     job: str
@@ -56,7 +56,7 @@ class Anew:
 
 
 def decide_open(
-    turn: Turn, jobs: Sequence[PlacedJob], ledger: JobLedger, anew: Anew | None = None
+    turn: Turn, jobs: Sequence[PlacedJob], ledger: JobLedger, anew: Redecision | None = None
 ) -> tuple[dict[str, Row], dict[str, str]]:
     """Return the decision of each running job by name, and for each job without a decision the reason as text (M3.7).
 
@@ -93,8 +93,8 @@ def decide_open(
                 )
             found = replace(found, policy=policies[0], because="asked for")
         running.append((0, found))
-    made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
-    fresh = {name: row for own_rows in made for name, row in own_rows.items()}
+    result = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
+    fresh = {name: row for own_rows in result for name, row in own_rows.items()}
     why |= {name: row for name, row in fresh.items() if isinstance(row, str)}
     return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
 
@@ -157,27 +157,27 @@ def _place_request(turn: Turn, request: JobRequest, left_out: list[str]) -> JobR
     return placed_in(turn, request)[0]
 
 
-def computed_plan(turn: Turn, asked: NamedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:
+def computed_plan(turn: Turn, named: NamedJob, query: PlanQuery, own: JobLedger) -> PlannedJob:
     """Return the decision of a running job under the options of ``query``, decided jointly unless ``alone``.
 
     ``own`` are the decisions and reports of the job. Nothing is stored. Raises `JobError` where the
     job has done its work or cannot be decided.
     """
-    name, at = asked.name, asked.at
+    name, at = named.name, named.at
     issued = issued_row(own, name, at)
     left_out: list[str] = []
-    group = [asked.placed] if query.alone else _group(turn, asked, left_out)
+    group = [named.placed] if query.alone else _group(turn, named, left_out)
     others = [job.request.name for job, _ in group if job.request.name != name]
     ledger = turn.read(read_ledger, others)
     reports = list(own.reports.get(name, ()))
     if query.held is not None:
-        reports.append(_stated_instances(asked, query.held, own))
+        reports.append(_stated_instances(named, query.held, own))
     ledger = JobLedger(
         decisions={**ledger.decisions, name: own.decisions.get(name, ())},
         reports={**ledger.reports, name: reports},
         revisions={**ledger.revisions, name: own.revisions.get(name, ())},
     )
-    rows, why = decide_open(turn, group, ledger, Anew(job=name, by=query.policy))
+    rows, why = decide_open(turn, group, ledger, Redecision(job=name, by=query.policy))
     if name in why:
         raise JobError(why[name])
     if name not in rows:
@@ -187,61 +187,61 @@ def computed_plan(turn: Turn, asked: NamedJob, query: PlanQuery, own: JobLedger)
         "alone": query.alone,
         "decided_with": [] if query.alone else others,
     }
-    of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
-    notes = (*sharing_note(asked, others), *_option_notes(asked, query, issued))
+    of_turn = query.is_of_turn and named.is_stored and not named.is_elsewhere
+    notes = (*sharing_note(named, others), *_option_notes(named, query, issued))
     return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
 
 
-def _group(turn: Turn, asked: NamedJob, left_out: list[str]) -> list[PlacedJob]:
+def _group(turn: Turn, named: NamedJob, left_out: list[str]) -> list[PlacedJob]:
     """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
-    own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
-    known = [job for job in turn.jobs() if job.request.name != asked.name]
+    own = replace(named.job, created_at=min(named.job.created_at, turn.at))
+    known = [job for job in turn.jobs() if job.request.name != named.name]
     running = running_jobs(turn, [*known, own], left_out)
-    others = [other for other in running if other[0].request.name != asked.name]
-    jobs = [asked.placed, *others]
+    others = [other for other in running if other[0].request.name != named.name]
+    jobs = [named.placed, *others]
     return [
         jobs[k]
         for k in connected_groups([{(market.key, market.at) for market in markets} for _, markets in jobs])[0]
     ]
 
 
-def _stated_instances(asked: NamedJob, held: Allocation, ledger: JobLedger) -> Report:
+def _stated_instances(named: NamedJob, held: Allocation, ledger: JobLedger) -> Report:
     """Return the instances given on the command line as an unstored report for the start of the slot.
 
     It includes the progress reported for that time. Raises `JobError` if there are more instances
     than the job may hold, or if a multi-market job has no known market.
     """
-    request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
-    been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
+    request, at, reports = named.job.request, named.at, ledger.reports.get(named.name, ())
+    been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(named.name, ()))
     been = been or any(report.market is not None for report in reports)
     if held.total and request.may_move and request.market is None and not been:
         raise JobError(
-            f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",
+            f"{plural(held.total, 'instance')} held by job {named.name!r}, which is in none of its markets yet",
             expected="a job that is known to be in a market",
-            remedy=f"say where: `slackwater job report {shlex.quote(asked.name)} --market MARKET --spot N`",
+            remedy=f"say where: `slackwater job report {shlex.quote(named.name)} --market MARKET --spot N`",
         )
-    most = max(run_on(request, place.market)[1] for place in asked.markets)
+    most = max(run_on(request, place.market)[1] for place in named.markets)
     if held.total > most:
         raise JobError(
             f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",
-            expected=f"at most {most}, the {'n_max' if request.gpus_max is None else 'gpus_max'} of job {asked.name!r}",
+            expected=f"at most {most}, the {'n_max' if request.gpus_max is None else 'gpus_max'} of job {named.name!r}",
             remedy="check --held-on-demand and --held-spot",
         )
     same = [stated for stated in counting(reports, known_at=at) if stated.reported_at == at]
-    before = same[-1] if same else Report(job=asked.name, reported_at=at, known_at=at)
+    before = same[-1] if same else Report(job=named.name, reported_at=at, known_at=at)
     return replace(
         before, known_at=at, revision=before.revision + 1, on_demand=held.on_demand, spot=held.spot
     )
 
 
-def _option_notes(asked: NamedJob, query: PlanQuery, issued: Row | None) -> list[str]:
+def _option_notes(named: NamedJob, query: PlanQuery, issued: Row | None) -> list[str]:
     """Return notes on how a decision under options differs from that of the turn, and on the issued decision."""
     found = []
     if query.alone:
         found.append(
             "planned alone, as if no other job wanted spot; "
-            f"`slackwater plan {shlex.quote(asked.name)}` is the decision of the turn"
-            if asked.is_stored
+            f"`slackwater plan {shlex.quote(named.name)}` is the decision of the turn"
+            if named.is_stored
             else "planned alone, as if no other job wanted spot"
         )
     if query.held is not None:

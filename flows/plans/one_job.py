@@ -21,9 +21,9 @@ from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import Store
 
 
-def require_running(turn: Turn, asked: NamedJob) -> None:
+def require_running(turn: Turn, named: NamedJob) -> None:
     """Raise `JobError`, with the outcome of an ended job, if it has not begun or has ended at its markets' time."""
-    job, name, at = asked.job, asked.name, asked.at
+    job, name, at = named.job, named.name, named.at
     if at < job.start:
         raise JobError(
             f"job {name!r} begins at {utc(job.start)}; nothing is to run at {utc(at)}",
@@ -38,24 +38,24 @@ def require_running(turn: Turn, asked: NamedJob) -> None:
         )
     if job.deadline <= at:
         raise JobError(
-            f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, asked)}",
-            expected="a job whose deadline is to come" if asked.is_stored else "a deadline to come",
+            f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, named)}",
+            expected="a job whose deadline is to come" if named.is_stored else "a deadline to come",
             remedy=f"`slackwater job show {shlex.quote(name)}` shows its decisions and outcome; --at TIME plans an earlier slot"
-            if asked.is_stored
+            if named.is_stored
             else "give the file another deadline, or an earlier time with --at",
         )
 
 
-def _how_it_ended(turn: Turn, asked: NamedJob) -> str:
+def _how_it_ended(turn: Turn, named: NamedJob) -> str:
     """Return the outcome of a stored job by its reports, else by its decisions; "" if its market cannot be read."""
-    if not asked.is_stored:
+    if not named.is_stored:
         return ""
-    job, ledger = asked.job, turn.read(read_ledger, [asked.name])
-    ending: Ending | None = ending_of(job, ledger.decisions[asked.name], counting(ledger.reports[asked.name]))
+    job, ledger = named.job, turn.read(read_ledger, [named.name])
+    ending: Ending | None = ending_of(job, ledger.decisions[named.name], counting(ledger.reports[named.name]))
     if ending is None or not ending.measured:
         from slackwater.flows.turn.opening import computed_ending  # computes, unlike the rest of this module
 
-        ending = computed_ending(turn, asked.placed, ledger)
+        ending = computed_ending(turn, named.placed, ledger)
     return "" if ending is None else f": {ending.words()}"
 
 
@@ -92,26 +92,26 @@ class PlannedJob:
     notes: tuple[str, ...] = ()
 
 
-def plan_job(turn: Turn, asked: NamedJob, query: PlanQuery) -> PlannedJob:
+def plan_job(turn: Turn, named: NamedJob, query: PlanQuery) -> PlannedJob:
     """Return the decision of one job for a slot: as a turn has issued or would issue it, or under the options of ``query``.
 
     Nothing is stored. Raises `JobError` where the job does not run then, has done its work or
     cannot be decided.
     """
-    require_running(turn, asked)
-    name, at = asked.name, asked.at
-    own = turn.read(read_ledger, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
-    _require_not_ended(turn, asked, own)
+    require_running(turn, named)
+    name, at = named.name, named.at
+    own = turn.read(read_ledger, [name]) if named.is_stored else JobLedger(decisions={}, reports={})
+    _require_not_ended(turn, named, own)
     issued = issued_row(own, name, at)
-    if issued is not None and query.is_of_turn and not asked.is_elsewhere:
-        others = turn.read(_decided_beside, issued, asked.job.origin)
+    if issued is not None and query.is_of_turn and not named.is_elsewhere:
+        others = turn.read(_decided_beside, issued, named.job.origin)
         row = issued | {"issued_at": turn.read(_issued_at, issued), "alone": False, "decided_with": others}
         return PlannedJob(
-            row=row, is_of_turn=True, notes=(*sharing_note(asked, others), *_since(asked, issued, own))
+            row=row, is_of_turn=True, notes=(*sharing_note(named, others), *_since(named, issued, own))
         )
     from slackwater.flows.plans.decisions import computed_plan  # loads the forecasters and the optimizer
 
-    return computed_plan(turn, asked, query, own)
+    return computed_plan(turn, named, query, own)
 
 
 def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
@@ -139,7 +139,7 @@ def _issued_at(store: Store, row: Row) -> str:
 MOST_NAMED = 4  # Most other jobs named in a note
 
 
-def sharing_note(asked: NamedJob, others: Sequence[str]) -> list[str]:
+def sharing_note(named: NamedJob, others: Sequence[str]) -> list[str]:
     """Return a note that other jobs share the spot instances of the slot, or nothing."""
     if not others:
         return []
@@ -148,17 +148,17 @@ def sharing_note(asked: NamedJob, others: Sequence[str]) -> list[str]:
         *([f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []),
     ]
     many = "another open job shares" if len(others) == 1 else f"{len(others)} other open jobs share"
-    return [f"{many} the spot of this slot: {join_words(names)}. `--alone` plans {asked.name} by itself."]
+    return [f"{many} the spot of this slot: {join_words(names)}. `--alone` plans {named.name} by itself."]
 
 
-def _require_not_ended(turn: Turn, asked: NamedJob, ledger: JobLedger) -> None:
+def _require_not_ended(turn: Turn, named: NamedJob, ledger: JobLedger) -> None:
     """Raise `JobError` if the slot is the present one and a report has ended the job since its start."""
-    if turn.clock is None or not asked.at <= turn.clock < asked.at + asked.job.step:
+    if turn.clock is None or not named.at <= turn.clock < named.at + named.job.step:
         return
-    reports = counting(ledger.reports.get(asked.name, ()), known_at=turn.clock)
+    reports = counting(ledger.reports.get(named.name, ()), known_at=turn.clock)
     ends = [report for report in reports if report.ends]
     if ends:
-        raise ended_error(asked.name, ends[0].reported_at, reports)
+        raise ended_error(named.name, ends[0].reported_at, reports)
 
 
 def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobError:
@@ -171,11 +171,11 @@ def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobEr
     )
 
 
-def _since(asked: NamedJob, issued: Row, ledger: JobLedger) -> list[str]:
+def _since(named: NamedJob, issued: Row, ledger: JobLedger) -> list[str]:
     """Return a note if the reported instances differ from those that the issued decision assumes or requests."""
-    at, step = asked.at, asked.job.step
+    at, step = named.at, named.job.step
     newest: Report | None = None
-    for report in counting(ledger.reports.get(asked.name, ())):
+    for report in counting(ledger.reports.get(named.name, ())):
         newest = report if report.held is not None and at - step < report.reported_at < at + step else newest
     if newest is None or newest.held is None:
         return []

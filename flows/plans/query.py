@@ -14,7 +14,6 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, live_for, step_of
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import age, rows_of, utc
-from slackwater.flows.turn.markets.histories import MarketReader
 from slackwater.flows.turn.markets.places import (
     PlacedJob,
     as_filed,
@@ -158,12 +157,14 @@ def job_moment(
 
 
 def start_note(
-    known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
+    known: Turn, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
     keys = {(place.market.key, place.source) for place in places}
     seen = [
-        pd.Timestamp(row["last_observed"]) for row in known.listed() if (row["market"], row["source"]) in keys
+        pd.Timestamp(row["last_observed"])
+        for row in known.market_rows()
+        if (row["market"], row["source"]) in keys
     ]
     if clock is None or not seen or placed.starts != places[0].at:
         return ""
@@ -291,7 +292,7 @@ def _is_same(request: JobRequest, stored: StoredJob) -> bool:
         return False
 
 
-def _query_of_file(turn: MarketReader, stored: StoredJob, market: str | None, *, is_stored: bool) -> NamedJob:
+def _query_of_file(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> NamedJob:
     elsewhere = False
     if market is not None:
         there = market_of(turn, market)

@@ -13,7 +13,7 @@ class RentalRequest:
     """Budget, price and market of a rental."""
 
     budget: Annotated[
-        float, option("GPUs on the mean; USD per hour with --price or --market.", least=1e-6, most=1e9)
+        float, option("GPUs on average; USD per hour with --price or --market.", least=1e-6, most=1e9)
     ]
     whole: Annotated[bool, option("Whole GPUs only.")] = False
     price: Annotated[
@@ -35,7 +35,9 @@ class RentalRequest:
 
 
 def rent(
-    types: Annotated[Path, option("Types of jobs (TOML), as examples/types.toml.", metavar="TYPES")],
+    types: Annotated[
+        Path, option("Types of jobs (TOML); `slackwater init --types` writes an example.", metavar="TYPES")
+    ],
     /,
     *,
     request: RentalRequest,

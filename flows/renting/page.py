@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.flows.command import Answer
 from slackwater.flows.renting.rent import widths_text
 from slackwater.flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
-from slackwater.flows.show.formats import decimals, percent, plural, price, usd
+from slackwater.flows.show.formats import decimals, join_words, percent, plural, price, usd
 
 if TYPE_CHECKING:
     from slackwater.flows.show.charts import Axis
@@ -25,12 +25,30 @@ def rent_report(answer: Mapping[str, Any]) -> Answer:
     return Answer(
         title=f"Renting for {answer['budget']:g} {answer['unit']}",
         about=(
-            f"{len(answer['types'])} types of jobs of {answer['types_file']}, {answer['jobs_per_hour']:.3g} jobs an hour, "
-            f"a load of {answer['load_gpus']:.4g} GPUs. Every job gets its GPUs at once and keeps them to its end."
+            f"{_headline(answer)} {plural(len(answer['types']), 'type')} of jobs in {answer['types_file']} arrive at "
+            f"{answer['jobs_per_hour']:.3g} jobs an hour, a mean load of {answer['load_gpus']:.4g} GPUs. Every job gets its GPUs "
+            "at once and keeps them until it ends."
         ),
         value=answer,
         banner=Banner("Synthetic.", f"Assumed, not measured: {synthetic}.") if synthetic else None,
         blocks=[_widths(answer), _frontier(answer), _arrivals(answer), _others(answer)],
+    )
+
+
+MOST_NAMED = 5  # Types named in the first sentence; the table has all
+
+
+def _headline(answer: Mapping[str, Any]) -> str:
+    """Return how many GPUs to rent for a job of each type, and the result."""
+    types, unit = answer["types"], answer["unit"]
+    named = [f"{widths_text(row)} for each {row['type']}" for row in types[:MOST_NAMED]]
+    if more := len(types) - MOST_NAMED if len(types) > MOST_NAMED else 0:
+        named.append(f"those in the table for {plural(more, 'other type')}")
+    used = "in use on average" if unit == "GPUs" else f"spent, on {answer['gpus']:.4g} GPUs on average"
+    return (
+        f"Rent these GPUs: {join_words(named)}. A job then takes {answer['response_hours']:.3g} h on average; "
+        f"{answer['spend']:.4g} of {answer['budget']:g} {unit} are {used}."
+        + ("" if answer["multiplier"] > 0 else " A larger budget would not help.")
     )
 
 
@@ -50,17 +68,13 @@ def _widths(answer: Mapping[str, Any]) -> Section:
         [{**row, "width": widths_text(row)} for row in answer["types"]],
         digits=3,
     )  # fmt: skip
-    return Section("Widths", [table, Notes(sentences(answer))], "widths")
+    return Section("GPUs of a job", [table, Notes(sentences(answer))], "widths")
 
 
 def sentences(answer: Mapping[str, Any]) -> list[str]:
     """Return sentences that explain the figures."""
     unit, market = answer["unit"], answer["market"]
-    lines = [
-        f"A job takes {answer['response_hours']:.3g} h on the mean, and {answer['gpus']:.4g} GPUs are held; "
-        f"{answer['spend']:.4g} of {answer['budget']:g} {unit} is spent."
-        + ("" if answer["multiplier"] > 0 else " More budget would be of no use.")
-    ]
+    lines: list[str] = []
     if answer["mixed"]:
         lines.append(
             f"{answer['mixed']} mixes two widths: a job that arrives gets either by chance, as the table says."
@@ -126,10 +140,12 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
     return Section(
         "Budget against response time",
         [
-            f"Below {answer['least_budget']:.4g} {answer['unit']} the load is not covered, however narrow the widths. The curve is "
-            f"convex where delay is minimised: each further {unit_words(answer['unit'])} saves less than the one before.",
+            f"Below {answer['least_budget']:.4g} {answer['unit']} the load is not covered, however few GPUs a job gets. The curve "
+            f"is convex where delay is minimised: each further {unit_words(answer['unit'])} saves less than the one before.",
             *(
-                ["Widths minimise the cost of delay, not the mean response time of all jobs alike."]
+                [
+                    "The GPUs of a job minimise the cost of delay, not the mean response time of all jobs alike."
+                ]
                 if money
                 else []
             ),
@@ -246,10 +262,10 @@ def _others(answer: Mapping[str, Any]) -> Section:
         digits=3,
     )  # fmt: skip
     return Section(
-        "Beside others",
+        "Compared with other allocations",
         [
-            "Simulated with Poisson arrivals and exponential sizes, beside the closed form where there is one; "
-            "errors are one standard error. A cluster of a fixed size is paid for whole, busy or not.",
+            "Simulated with Poisson arrivals and exponential sizes, next to the closed form where there is one; "
+            "errors are one standard error. A cluster of a fixed size is paid for at all times, busy or not.",
             table,
         ],
         "others",

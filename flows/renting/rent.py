@@ -52,7 +52,7 @@ from slackwater.optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
-from slackwater.warehouse.documents import read_toml
+from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.inputs import InputModel
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from slackwater.flows.renting.command import RentalRequest
 
 
-EXAMPLE = "see examples/types.toml"
 Width = Annotated[float, Field(ge=1, le=1e6)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
 
@@ -167,13 +166,13 @@ def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobTy
     ``runs``: measured runs as returned by `slackwater.forecasting.configurations.runs.read_runs`. Raises
     `JobError` that names the file, the key and the expected value.
     """
-    values = read_toml(path, "types file", expected="valid TOML", remedy=EXAMPLE)
+    values = read_toml(path, "types file")
     try:
         parts = TypesFile.model_validate(values).type
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise JobError(f"types file {path}: {key}: {first['msg']}", remedy=EXAMPLE) from error
+        raise JobError(f"types file {path}: {key}: {first['msg']}", remedy=EXAMPLES["types file"]) from error
     built = [_build(part, str(path), runs) for part in parts]
     return [kind for kind, _ in built], [note for _, note in built if note]
 

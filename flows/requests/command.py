@@ -9,7 +9,12 @@ from slackwater.flows.command import Answer, Session, option, say
 
 
 def fill(
-    request: Annotated[Path, option("Request file (TOML), as in examples/requests/.", metavar="REQUEST")],
+    request: Annotated[
+        Path,
+        option(
+            "Request file (TOML); `slackwater init --request` writes one with every key.", metavar="REQUEST"
+        ),
+    ],
     /,
     *,
     configurations: Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.following import LEAST_SPAN, FollowedMarket, counted_or_priced, followed_row, step_of
+from slackwater.flows.following import FollowedMarket, counted_or_priced, followed_row, step_of, why_unusable
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -21,6 +21,7 @@ from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretc
 from slackwater.flows.plans.answers import held_in
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
+from slackwater.flows.turn.ended import read_records
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets.histories import peers_of, read_all
 from slackwater.flows.turn.markets.places import market_of
@@ -31,7 +32,7 @@ from slackwater.forecasting.configurations.model import (
     load_configurations,
 )
 from slackwater.forecasting.configurations.runs import runs_frame
-from slackwater.optimization.job.request import JobRequest, first_slot, job_on
+from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.job.units import GpuType
 from slackwater.optimization.market.recent import RECENT_PERIOD
 from slackwater.optimization.policies.baselines import OnDemandOnly
@@ -39,7 +40,7 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.ahead import ExpectedOutcome
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, ScoredJob, ended_job, replay_ended, score_job
+from slackwater.optimization.replay.score import EndedJob, ScoredJob, replay_ended, score_job
 from slackwater.optimization.requests import choice as filling
 from slackwater.optimization.requests.candidates import (
     NO_GPU,
@@ -57,10 +58,10 @@ from slackwater.optimization.requests.candidates import (
 )
 from slackwater.optimization.requests.choice import (
     RULES,
-    Loser,
     MarketNow,
     MisjudgingPolicy,
     PlannedCandidate,
+    RunnerUp,
 )
 from slackwater.optimization.requests.request import CompletedRequest
 from slackwater.optimization.window.plan import Outcome
@@ -120,7 +121,7 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
     found, step = {}, step_of(turn.settings)
     rated = [
         (row, market, gpu)
-        for row in turn.listed()
+        for row in turn.market_rows()
         for market in (Market.parse(str(row["market"])),)
         for gpu in (rated_gpu(market),)
         if gpu is not None
@@ -137,15 +138,8 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
         if not row["has_counts"]:
             left_out.append(f"{market.key}@{row['source']}: prices only, and other markets have counts")
             continue
-        first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-        gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-        key = f"{market.key}@{row['source']}"
-        if last - first < LEAST_SPAN:
-            left_out.append(f"{key}: a record of {last - first}, at least {LEAST_SPAN} is wanted")
-        elif gap > step:
-            left_out.append(f"{key}: counted every {gap}, at least once a slot of {step} is wanted")
-        elif not turn.own_end and turn.at - last > 3 * max(gap, step):
-            left_out.append(f"{key}: not observed since {last}")
+        if why := why_unusable(row, turn, step):
+            left_out.append(f"{market.key}@{row['source']}: {why}")
         else:
             found[followed_row(row, turn)] = gpu
     return found
@@ -350,7 +344,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "decision": decision_row(
             OpenJob(request=request, histories=(winner.history,), live=winner.live), winner.decision
         ),
-        "runners_up": [loser_row(loser, step) for loser in filled.losers],
+        "runners_up": [runner_up_row(runner_up, step) for runner_up in filled.runners_up],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
         "synthetic": _synthetic(winner),
@@ -372,7 +366,7 @@ def _configuration(candidate: Candidate) -> dict[str, Any]:
         "tokens_per_sample": terms.tokens_per_sample,
         "gpu_model": terms.gpu_model,
         "number_gpus": candidate.gpus,
-        "gpus_per_instance": terms.gpus,
+        "gpus_per_instance": terms.gpus_per_instance,
         "n_min": candidate.widths[0].instances,
         "n_max": candidate.widths[-1].instances,
         "batch_size": terms.batch_size,
@@ -406,7 +400,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
     width = candidate.widths[place]
     return {
         "instances": width.instances,
-        "number_gpus": width.instances * candidate.terms.gpus,
+        "number_gpus": width.instances * candidate.terms.gpus_per_instance,
         "tokens_per_second": width.tokens_per_second,
         "low": width.low,
         "high": width.high,
@@ -453,10 +447,10 @@ def _expected_row(planned: PlannedCandidate, expected: ExpectedOutcome, step: pd
     }
 
 
-def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
+def runner_up_row(runner_up: RunnerUp, step: pd.Timedelta) -> dict[str, Any]:
     """Return a runner-up as plain values."""
-    candidate = loser.screened.candidate
-    widest, planned = candidate.widths[-1], loser.planned
+    candidate = runner_up.screened.candidate
+    widest, planned = candidate.widths[-1], runner_up.planned
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
@@ -465,7 +459,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         "low": widest.low,
         "high": widest.high,
         "planned": planned is not None,
-        "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
+        "on_demand_usd": runner_up.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
@@ -473,7 +467,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         if planned
         else None,
         "late_probability_low": planned.low.late_probability if planned else None,
-        "why": loser.why,
+        "why": runner_up.why,
     }
 
 
@@ -544,7 +538,10 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
 
     Only this step reads data observed after the turn's time. Raises `MarketError` if a record ends before the deadline.
     """
-    planned = [filled.winner, *(loser.planned for loser in filled.losers if loser.planned is not None)]
+    planned = [
+        filled.winner,
+        *(runner_up.planned for runner_up in filled.runners_up if runner_up.planned is not None),
+    ]
     ended = _ended_jobs(turn, planned)
     names = [name for name in BASELINES if name != policy.name]
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
@@ -567,7 +564,7 @@ def _ended_jobs(turn: Turn, planned: Sequence[PlannedCandidate]) -> list[EndedJo
         zip(zip(listed["market"], listed["source"], strict=True), listed["last_observed"], strict=True)
     )
     slots: dict[FollowedMarket, list[pd.Timestamp]] = {}
-    whole: dict[FollowedMarket, FollowedMarket] = {}
+    places: list[FollowedMarket] = []
     for plan in planned:
         followed, request = followed_of(plan.candidate.offer), plan.candidate.request
         first, last = first_slot(request, step), request.ends.floor(step) - step
@@ -578,30 +575,13 @@ def _ended_jobs(turn: Turn, planned: Sequence[PlannedCandidate]) -> list[EndedJo
                 expected="a record that covers the job",
                 remedy="choose an earlier --at or a shorter deadline",
             )
-        later = replace(followed, at=last)
-        whole[followed] = later
-        slots[later] = list(pd.date_range(first, last, freq=step))
-    end = replace(turn, at=max(later.at for later in slots))
-    histories, prepared = ready(end, slots, [turn.settings.planner])
-    forecasts = {
-        slot: forecasts_of(
-            histories[slot],
-            prepared.batches[slot],
-            settings=turn.settings,
-            horizon=turn.settings.planning_horizon,
-        )
-        for slot in slots
-    }
-    peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
+        places.append(replace(followed, at=last))
+        slots[places[-1]] = list(pd.date_range(first, last, freq=step))
+    end = replace(turn, at=max(place.at for place in slots))
+    records = read_records(end, slots, planner=turn.settings.planner)
     return [
-        ended_job(
-            *job_on(plan.candidate.request, histories[later]),
-            histories[later],
-            [forecasts[later]],
-            [peers[later]],
-        )
-        for plan in planned
-        for later in (whole[followed_of(plan.candidate.offer)],)
+        records.ended_job(plan.candidate.request, slots[place][0], [place])
+        for plan, place in zip(planned, places, strict=True)
     ]
 
 

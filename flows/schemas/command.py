@@ -8,12 +8,31 @@ from typing import Annotated
 
 from slackwater.flows.command import Answer, Output, option
 from slackwater.flows.show.blocks import Table, Verbatim
+from slackwater.flows.show.formats import join_words
 
 #: Deployments and automations shipped with the program, which `slackwater.flows.engine.serving` serves.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
 AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
-#: Job file with every key, shipped with the program.
-JOB_FILE = DEPLOYMENTS_FILE.with_name("examples") / "job.toml"
+EXAMPLES = DEPLOYMENTS_FILE.with_name("examples")
+#: Example files shipped with the program by option of `init`: path, name of the copy, and the line that is printed.
+TEMPLATES = {
+    "job": (
+        EXAMPLES / "job.toml",
+        "job.toml",
+        "a job file with every key. Change it, then `slackwater plan {}`.",
+    ),
+    "request": (
+        EXAMPLES / "requests" / "all-fields.toml",
+        "request.toml",
+        "a fine-tuning request with every key; `model`, `samples` and `deadline_in` suffice. Change it, then "
+        "`slackwater fill {}`.",
+    ),
+    "types": (
+        EXAMPLES / "types.toml",
+        "types.toml",
+        "four types of jobs that share a budget. Change them, then `slackwater rent {} --budget GPUS`.",
+    ),
+}
 
 
 def schema(
@@ -41,10 +60,13 @@ def schema(
 def init(
     *,
     out: Annotated[
-        Path | None,
-        option("Where the file goes (default: slackwater.toml, job.toml or prefect.yaml).", metavar="FILE"),
+        Path | None, option("Where the file goes (default: the name that the option states).", metavar="FILE")
     ] = None,
     job: Annotated[bool, option("Write job.toml instead, a job file with every key.")] = False,
+    request: Annotated[
+        bool, option("Write request.toml instead, a request for `slackwater fill` with every key.")
+    ] = False,
+    types: Annotated[bool, option("Write types.toml instead, types of jobs for `slackwater rent`.")] = False,
     deployments: Annotated[
         bool,
         option(
@@ -53,21 +75,22 @@ def init(
     ] = False,
     output: Output = Output(),
 ) -> Answer:
-    """Write a file to start from: the settings (each as a comment with its default), a job file, or the deployments.
+    """Write a file to start from: slackwater.toml with each setting as a comment, or an example of another file.
 
     Existing files are not overwritten.
     """
     from slackwater.flows.config import SETTINGS_FILE, commented_settings
     from slackwater.warehouse.errors import SettingsError
 
-    if job and deployments:
-        raise SettingsError("--job and --deployments", remedy="give one of them")
-    if job:
-        path = out or Path(JOB_FILE.name)
-        texts, value = {path: JOB_FILE.read_text(encoding="utf-8")}, {"job": str(path)}
-        lines = [
-            f"{path}: a job file with every key. Change it, then `slackwater plan {shlex.quote(str(path))}`."
-        ]
+    given = {"job": job, "request": request, "types": types, "deployments": deployments}
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise SettingsError(join_words([f"--{name}" for name in chosen]), remedy="give one of them")
+    if chosen and chosen[0] in TEMPLATES:
+        template, usual, line = TEMPLATES[chosen[0]]
+        path = out or Path(usual)
+        texts, value = {path: template.read_text(encoding="utf-8")}, {chosen[0]: str(path)}
+        lines = [f"{path}: {line.format(shlex.quote(str(path)))}"]
     elif deployments:
         path = out or Path(DEPLOYMENTS_FILE.name)
         automations_path = path.with_name(AUTOMATIONS_FILE.name)

@@ -169,7 +169,7 @@ def _declared_descriptions() -> dict[str, dict[str, str]]:
 
 
 def _observed_columns(*names: str, view: bool = False) -> dict[str, str]:
-    return {name: COLUMN[name].described(view=view) for name in names}
+    return {name: COLUMN[name].description(view=view) for name in names}
 
 
 def _observations(kind: Kind, *, view: bool = False) -> dict[str, str]:

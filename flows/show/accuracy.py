@@ -13,7 +13,7 @@ from slackwater.flows.show.blocks import Block, Column, Figure, Figures, Fold, S
 from slackwater.flows.show.formats import (
     MISSING,
     as_number,
-    fixed,
+    fixed_decimals,
     join_words,
     number,
     percent,
@@ -187,8 +187,8 @@ def most(rows: Sequence[Mapping[str, Any]], key: str) -> int:
 
 def charts(scores: Scores) -> list[Figure]:
     """Return the charts: skill and coverage by step, reliability, error over time, skill by market."""
-    made = (skill_figure, coverage_figure, reliability_figure, daily_figure, markets_figure)
-    return [figure for make in made if (figure := make(scores)) is not None]
+    result = (skill_figure, coverage_figure, reliability_figure, daily_figure, markets_figure)
+    return [figure for make in result if (figure := make(scores)) is not None]
 
 
 def _points(scores: Scores, key: str, factor: float = 1.0) -> list[dict[str, Any]]:
@@ -489,7 +489,7 @@ MEASURES: Final[dict[str, Column]] = {
     "mase": Column(
         heading="MASE", format=number, words="In units of last value’s error one slot ahead on past data."
     ),
-    "brier": Column(heading="Brier", format=fixed(3), words="Of “at least n”, mean over n."),
+    "brier": Column(heading="Brier", format=fixed_decimals(3), words="Of “at least n”, mean over n."),
     "coverage_80": Column(heading="in 80 %", format=percent, words="Observed values inside."),
     "coverage_90": Column(heading="in 90 %", format=percent, words="Observed values inside."),
     "fallback_share": Column(heading="fallback", format=percent, words="Forecasts made by a simpler model."),

@@ -79,7 +79,7 @@ class Table:
     cards: bool = False
     sortable: bool = False
 
-    def described(self) -> dict[str, Column]:
+    def all_columns(self) -> dict[str, Column]:
         """Return all columns as `Column`."""
         return {
             key: column if isinstance(column, Column) else Column(heading=column)
@@ -88,12 +88,12 @@ class Table:
 
     def cells(self) -> list[list[str]]:
         """Return the formatted cells, one list per row."""
-        columns = self.described()
+        columns = self.all_columns()
         return [[column.format(row.get(key)) for key, column in columns.items()] for row in self.rows]
 
     def tones(self) -> list[list[str]]:
         """Return the styles of the cells, one list per row; "" for none."""
-        columns = self.described()
+        columns = self.all_columns()
         return [
             [column.tone(row.get(key)) if column.tone else "" for key, column in columns.items()]
             for row in self.rows
@@ -101,7 +101,7 @@ class Table:
 
     def parts(self) -> Parts:
         """Return the columns in the row (always the first), those below it, and those folded on narrow screens."""
-        columns = list(self.described().values())
+        columns = list(self.all_columns().values())
         every = range(len(columns))
         if not self.cards or not any(column.beneath or column.glance for column in columns):
             return Parts(row=[*every], beneath=[], folded=[])

@@ -184,14 +184,14 @@ def named_series(names: Sequence[str], *, reference: str = "", order: Sequence[s
     styled = [name for name in (order or names) if name != reference]
     place = {name: styled.index(name) for name in names if name in styled}
 
-    def ranged(values: Sequence[Any], plain: Any) -> alt.Scale:
+    def series_scale(values: Sequence[Any], plain: Any) -> alt.Scale:
         given = [values[place[name] % len(values)] if name in place else plain for name in names]
         return alt.Scale(domain=list(names), range=given)
 
     return {
-        "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
-        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=ranged(DASHES, [1, 0])),
-        "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
+        "color": alt.Color("series:N", legend=shown, scale=series_scale(SERIES, colour("ink"))),
+        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=series_scale(DASHES, [1, 0])),
+        "shape": alt.Shape("series:N", legend=shown, scale=series_scale(SHAPES, "circle")),
     }
 
 
@@ -523,9 +523,9 @@ def cells(
         x=alt.value(0), y=up, text="name:N"
     )  # fmt: skip
     labels = [{"name": name, "top": k + 0.42} for name, k in place.items()]
-    made = alt.layer(_ends(edge), box, middle, label)
+    result = alt.layer(_ends(edge), box, middle, label)
     return complete_chart(
-        made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends)
+        result, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends)
     )
 
 
@@ -678,16 +678,19 @@ class Fan:
 
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     """Return a fan chart: past values with gaps, then bands and median of the forecast; ``labelled`` shows the times below."""
-    made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
-    return _fill_chart(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
+    result = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
+    return _fill_chart(result, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
-def _fill_chart(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
+def _fill_chart(empty: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
     """Return a chart with the data of a panel, without the layers that have no data."""
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
     data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}
     own = {name: plain_rows(rows) for name, rows in (data | more).items()}
-    return made | {"layer": [layer for layer in made["layer"] if own[layer["data"]["name"]]], "datasets": own}
+    return empty | {
+        "layer": [layer for layer in empty["layer"] if own[layer["data"]["name"]]],
+        "datasets": own,
+    }
 
 
 @cache

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "join_words", "missing", "number", "percent",
-    "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
+    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed_decimals", "join_words", "missing", "number",
+    "percent", "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc",
+    "whole",
 ]  # fmt: skip
 
 #: ISO 8601 time, shown to the minute in UTC.
@@ -56,10 +57,10 @@ def auto(value: Any) -> str:
     return time(value) if isinstance(value, datetime) or _TIME.fullmatch(str(value)) else str(value)
 
 
-def fixed(digits: int) -> Any:
+def fixed_decimals(digits: int) -> Any:
     """Return a formatter for numbers with a fixed number of decimals.
 
-    >>> fixed(3)(0.5)
+    >>> fixed_decimals(3)(0.5)
     '0.500'
     """
     return lambda value: number(value, digits)

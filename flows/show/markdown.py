@@ -55,7 +55,7 @@ def _table(table: Table) -> Iterator[str]:
     if not table.rows:
         yield _plain(table.empty)
         return
-    labels = [_plain(column.label) for column in table.described().values()][:MOST_COLUMNS]
+    labels = [_plain(column.label) for column in table.all_columns().values()][:MOST_COLUMNS]
     marks = ["--:" if number else "---" for number in table.numeric()[:MOST_COLUMNS]]
     rows = [[_plain(cell) for cell in row[:MOST_COLUMNS]] for row in table.cells()[:MOST_ROWS]]
     yield "\n".join(f"| {' | '.join(row)} |" for row in [labels, marks, *rows])

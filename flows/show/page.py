@@ -166,15 +166,15 @@ def environment() -> Environment:
     """Return the Jinja environment with the templates and filters of this package; it escapes every value."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    result = Environment(
         loader=PackageLoader("slackwater.flows", "show"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= show_filters()
-    return made
+    result.filters |= show_filters()
+    return result
 
 
 def show_filters() -> dict[str, Callable[..., Any]]:

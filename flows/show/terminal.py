@@ -95,7 +95,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
         yield from (style.strong(line) for line in wrap_text(title, style.width))
     # A line end in a cell, as in a note of a user, would look like a line of the answer.
     cells = [[escape_controls(cell).replace("\n", "\\n") for cell in row] for row in table.cells()]
-    labels = [escape_controls(column.label) for column in table.described().values()]
+    labels = [escape_controls(column.label) for column in table.all_columns().values()]
     left_out = 0
     if style.abridged and table.most is not None:
         kept = [
@@ -103,7 +103,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
             for k, row in enumerate(table.rows)
         ]
         cells, left_out = list(compress(cells, kept)), kept.count(False)
-    numeric, columns = table.numeric(), list(table.described().values())
+    numeric, columns = table.numeric(), list(table.all_columns().values())
     if (
         column_widths(labels, cells, style.width, wraps=False) is None
     ):  # narrow: columns empty in every row go

@@ -85,9 +85,9 @@ class Turn(TurnValues):
         """Return the result of a reader of the warehouse; stages read by this function only, and `write` stores their results."""
         return reader(self.store, *args, **options)
 
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+    def market_rows(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """Return the markets known at a time (None: the time of the turn) as rows."""
-        return self.observations.listed(self.at if at is None else at)
+        return self.observations.market_rows(self.at if at is None else at)
 
     def jobs(self) -> list[StoredJob]:
         """Return every readable job with its terms at the turn's time (M2.9)."""

@@ -134,9 +134,9 @@ def decide_together(
     for row in (row for rows in issued for row in rows):
         promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
     trajectories = [_trajectory([state for _, state in states]) for states in opened.values()]
-    made = decide_all(trajectories, effort, promised=promised, fan=fan)
+    result = decide_all(trajectories, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
-    for (name, states), decisions in zip(opened.items(), made, strict=True):
+    for (name, states), decisions in zip(opened.items(), result, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
         for (place, state), decision in zip(states, decisions, strict=True):
             if isinstance(decision, UndecidedJob):
@@ -182,7 +182,7 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
     known = tuple(
         market
         for market in markets
-        if any(made.issued_at == market.at for made in forecasts.get((name, market.key), ()))
+        if any(result.issued_at == market.at for result in forecasts.get((name, market.key), ()))
     )
     homeless = stored.request.may_move and stored.request.market is None
     return (stored, known) if known and (homeless or markets[0] in known) else job

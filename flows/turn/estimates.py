@@ -68,7 +68,7 @@ class ForecastInput:
     """Input of a turn's forecasts: batches by market and model, and new estimates, which replace the unreadable ones."""
 
     batches: dict[FollowedMarket, dict[str, list[OriginBatch]]]
-    made: tuple[FittedState, ...]
+    estimates: tuple[FittedState, ...]
     unreadable: tuple[FittedState, ...]
 
 
@@ -155,11 +155,11 @@ def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates)
 
 def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> ForecastInput:
     """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
-    made = new_estimates(turn, estimations, ahead)
+    result = new_estimates(turn, estimations, ahead)
     basis = _basis(
         {
             **estimations.fitted,
-            **{estimation: _restore(estimation, text) for estimation, text in made.items()},
+            **{estimation: _restore(estimation, text) for estimation, text in result.items()},
         }
     )
     return ForecastInput(
@@ -176,7 +176,7 @@ def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ES
             }
             for followed, models in estimations.needed.items()
         },
-        made=tuple(_state(turn, estimation, text) for estimation, text in made.items()),
+        estimates=tuple(_state(turn, estimation, text) for estimation, text in result.items()),
         unreadable=estimations.unreadable,
     )
 
@@ -302,8 +302,8 @@ def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Esti
     done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels])
     return {
         estimation: text
-        for parcel, made in zip(parcels, done, strict=True)
-        for estimation, text in zip(parcel, made, strict=True)
+        for parcel, result in zip(parcels, done, strict=True)
+        for estimation, text in zip(parcel, result, strict=True)
     }
 
 

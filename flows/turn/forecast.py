@@ -40,7 +40,7 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import ForecastError, why_raised
 from slackwater.warehouse.history import ROW_KNOWN_AT, History, Market
-from slackwater.warehouse.issued import read_vintages, vintage_times
+from slackwater.warehouse.issued import VintageQuery, read_vintages, vintage_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,10 @@ def issue_and_measure(
     are marked as backfilled. Forecasts use only data known at their origin, and errors are those
     known at each present. Raises `ForecastError` if the planner has no forecast at a present.
     """
-    made = forecasts_of(history, batches, settings=settings)
+    result = forecasts_of(history, batches, settings=settings)
     if not live:
-        made = [replace(forecast, backfilled=True) for forecast in made]
-    everything = sorted([*made, *stored], key=lambda forecast: forecast.issued_at)
+        result = [replace(forecast, backfilled=True) for forecast in result]
+    everything = sorted([*result, *stored], key=lambda forecast: forecast.issued_at)
     planned = {f.issued_at: f for f in everything if f.predictor == settings.planner}
     for present in presents:
         if present not in planned:
@@ -95,7 +95,7 @@ def issue_and_measure(
     if not history.availability_observed:  # there are no observed counts to compare forecasts with
         errors = errors[errors["variable"] != "count"]
     return MarketForecasts(
-        issued=made,
+        issued=result,
         planned={present: planned[present] for present in presents},
         accuracy=errors.assign(source=history.source),
     )
@@ -171,7 +171,7 @@ class ForecastFacts:
 
 def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
     """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
-    placed = [market for lacking in group for market in lacking.work.placed()]
+    placed = [market for lacking in group for market in lacking.work.jobs_in_markets()]
     return ForecastFacts(
         turns=tuple(group),
         estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),
@@ -182,12 +182,12 @@ def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFac
 
 def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
-    at = [lacking.by_place() for lacking in group]
+    followed_by_turn = [lacking.by_place() for lacking in group]
     return {
         market: _lacking_origins(
             [
                 lacking.missing[index[market.market, market.source]]
-                for lacking, index in zip(group, at, strict=True)
+                for lacking, index in zip(group, followed_by_turn, strict=True)
             ]
         )
         for market in group[-1].work.markets
@@ -236,8 +236,7 @@ def _issued_times(
     ]
     if not slots:
         return {}
-    return turn.read(
-        vintage_times,
+    query = VintageQuery(
         markets=_places(followed for by_market in origins for followed in by_market),
         models=dict.fromkeys(
             model for by_market in origins for models in by_market.values() for model in models
@@ -246,6 +245,7 @@ def _issued_times(
         end=max(slots),
         step=step_of(turn.settings),
     )
+    return turn.read(vintage_times, query)
 
 
 def _places(followed: Iterator[FollowedMarket]) -> dict[Place, None]:
@@ -342,26 +342,26 @@ def forecast_group(
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(market.market, market.source) for market in markets]
-    at = [lacking.by_place() for lacking in group]
+    followed_by_turn = [lacking.by_place() for lacking in group]
     prepared = prepare(turn, facts.estimations, ahead)
     calls = [
         {
-            "history": last.histories[result],
+            "history": last.histories[followed],
             "settings": turn.settings,
-            "batches": prepared.batches[result],
-            "stored": facts.stored.get((result.market.key, result.source), []),
-            "presents": [errors[place].at for errors in at],
+            "batches": prepared.batches[followed],
+            "stored": facts.stored.get((followed.market.key, followed.source), []),
+            "presents": [by_place[place].at for by_place in followed_by_turn],
             "live": turn.made == LIVE,
         }
-        for result, place in zip(markets, places, strict=True)
+        for followed, place in zip(markets, places, strict=True)
     ]
-    made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
+    results: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
     done = {
         place: result
-        for place, result in zip(places, made, strict=True)
+        for place, result in zip(places, results, strict=True)
         if isinstance(result, MarketForecasts)
     }
-    left_out = tuple(result for result in made if isinstance(result, str))
+    left_out = tuple(result for result in results if isinstance(result, str))
     if left_out and not done:
         raise ForecastError(left_out[0])
     for text in left_out:
@@ -371,12 +371,12 @@ def forecast_group(
     measured = [
         replace(_turn_errors(lacking, done, parts), planned=planned, left_out=left_out) for lacking in group
     ]
-    results = Results(
+    rows = Results(
         unreadable=prepared.unreadable,
-        estimates=prepared.made,
+        estimates=prepared.estimates,
         forecasts=tuple(
-            (source, tuple(forecast for _, forecast in errors))
-            for source, errors in groupby(_in_order(group, done), key=lambda pair: pair[0])
+            (source, tuple(forecast for _, forecast in pairs))
+            for source, pairs in groupby(_in_order(group, done), key=lambda pair: pair[0])
         ),
         assumed=tuple(last.histories[market] for market in markets),
         accuracy=tuple(
@@ -384,7 +384,7 @@ def forecast_group(
         ),
         runs=tuple(_run_row(lacking, done, left_out) for lacking in group),
     )
-    return results, measured
+    return rows, measured
 
 
 def _with_issued(
@@ -412,13 +412,13 @@ def _in_order(
     group: Sequence[LackingTurn], done: Mapping[Place, MarketForecasts]
 ) -> Iterator[tuple[str, Forecast]]:
     """Yield the new forecasts with their source, in the order in which single turns would issue them."""
-    made = {
+    issued = {
         place: {(forecast.predictor, forecast.issued_at): forecast for forecast in result.issued}
         for place, result in done.items()
     }
     for lacking in group:
         for place, followed in lacking.by_place().items():
-            forecasts = made.get(place)
+            forecasts = issued.get(place)
             if forecasts is None:
                 continue
             for model, slots in lacking.missing[followed].items():
@@ -433,16 +433,14 @@ def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[st
     forecasts: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
         return forecasts
-    vintages = turn.read(
-        read_vintages,
-        Forecast,
+    query = VintageQuery(
         markets=_places(iter(group[-1].work.markets)),
         models=dict.fromkeys([*settings.models, settings.planner]),
         start=min(presents) - settings.measured_origins * step_of(settings),
         end=max(presents),
         step=step_of(settings),
     )
-    for (key, source, _), vintage in vintages.items():
+    for (key, source, _), vintage in turn.read(read_vintages, Forecast, query).items():
         forecasts.setdefault((key, source), []).extend(vintage)
     return forecasts
 
@@ -472,9 +470,9 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
 
 def _run_row(lacking: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in lacking.by_place().items() if place in done]
-    made = sum(len(slots) for place in places for slots in lacking.missing[place].values())
+    result = sum(len(slots) for place in places for slots in lacking.missing[place].values())
     messages = [*lacking.work.left_out, *left_out]
-    details = {"markets": len(places), "forecasts": made, "left_out": messages}
+    details = {"markets": len(places), "forecasts": result, "left_out": messages}
     turn = lacking.turn
     return turn.done("forecast", details)
 
@@ -552,15 +550,13 @@ def read_planned(
         by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
     for step, pairs in by_step.items():
-        vintages = turn.read(
-            read_vintages,
-            Forecast,
+        query = VintageQuery(
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in pairs),
             models=[turn.settings.planner],
             start=min(job.start for job, _ in pairs),
             end=max(min(job.deadline, followed.at) for job, followed in pairs),
             step=step,
         )
-        for (key, source, _), forecasts in vintages.items():
+        for (key, source, _), forecasts in turn.read(read_vintages, Forecast, query).items():
             found.setdefault((key, source), []).extend(forecasts)
     return found

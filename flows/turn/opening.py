@@ -105,8 +105,8 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
     if origins:
         histories, prepared = ready(turn, origins, [planner])
         for key in origins:
-            made = forecasts_of(histories[key], prepared.batches[key], settings=turn.settings)
-            known[key] |= {forecast.issued_at: forecast for forecast in made}
+            result = forecasts_of(histories[key], prepared.batches[key], settings=turn.settings)
+            known[key] |= {forecast.issued_at: forecast for forecast in result}
     return {
         (job.request.name, market.key): [known[market][slot] for slot in sorted(known[market])]
         for job, markets in jobs

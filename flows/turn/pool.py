@@ -126,9 +126,9 @@ class Pool(Group[Policy[Any]]):
             )
         ]
 
-    def settled(self) -> set[str]:
+    def settled_jobs(self) -> set[str]:
         """Return the jobs on which no policy is left to be replayed (`Rounds.settled`)."""
-        return self.rounds.settled() | self.movers.rounds.settled()
+        return self.rounds.settled_jobs() | self.movers.rounds.settled_jobs()
 
 
 def read_pool(turn: Turn) -> Pool:

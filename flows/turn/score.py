@@ -125,8 +125,8 @@ def score_slots(facts: ScoreFacts) -> SlotScores:
     """Replay on every ended job the policies of its kind that lack its round, and add the round."""
     turns, pool = facts.turns, facts.pool
     calls = [{"ended": ended, "policies": policies} for of_turn in facts.ended for ended, policies in of_turn]
-    made: Iterator[ScoredJob | str] = iter(turns[-1].fan(score_ended, calls))
-    found = [[next(made) for _ in of_turn] for of_turn in facts.ended]
+    result: Iterator[ScoredJob | str] = iter(turns[-1].fan(score_ended, calls))
+    found = [[next(result) for _ in of_turn] for of_turn in facts.ended]
     scored = [[score for score in of_turn if isinstance(score, ScoredJob)] for of_turn in found]
     failed = tuple(tuple(score for score in of_turn if isinstance(score, str)) for of_turn in found)
     learned = learn(

@@ -168,7 +168,7 @@ def know(turn: Turn, found: TurnProgress) -> TurnData:
     if found.known is not None:
         return found.known
     pool = read_pool(turn)
-    return TurnData(work=find_work(turn, found.requests, scored=pool.settled()), pool=pool)
+    return TurnData(work=find_work(turn, found.requests, scored=pool.settled_jobs()), pool=pool)
 
 
 def forecast(turn: Turn, found: TurnProgress) -> TurnProgress:
@@ -183,9 +183,9 @@ def decide(turn: Turn, found: TurnProgress) -> TurnProgress:
     """Decide the next slot of every running job; a decision issued before is read back."""
     known = know(turn, found)
     turn.say(f"decide for {plural(len(known.work.running), 'job')}")
-    made = decide_jobs([turn], [known.work], known.pool, found.measured.planned)[0]
-    turn.show(made.rows)
-    return replace(found, known=known, decisions=made.rows, undecided=made.left_out)
+    result = decide_jobs([turn], [known.work], known.pool, found.measured.planned)[0]
+    turn.show(result.rows)
+    return replace(found, known=known, decisions=result.rows, undecided=result.left_out)
 
 
 def deliver(turn: Turn, found: TurnProgress) -> TurnProgress:

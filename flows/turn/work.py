@@ -34,7 +34,7 @@ class Work:
     left_out: tuple[str, ...] = ()
     places: Mapping[str, tuple[FollowedMarket, ...]] = field(default_factory=dict)
 
-    def placed(self) -> list[tuple[StoredJob, FollowedMarket]]:
+    def jobs_in_markets(self) -> list[tuple[StoredJob, FollowedMarket]]:
         """Return each job with each of its markets."""
         return [
             (job, place)
@@ -44,7 +44,7 @@ class Work:
 
     def jobs_on(self, followed: FollowedMarket) -> list[StoredJob]:
         """Return the jobs that run or may run on one market."""
-        return [job for job, market in self.placed() if market == followed]
+        return [job for job, market in self.jobs_in_markets() if market == followed]
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
@@ -90,7 +90,7 @@ def _place_request(turn: Turn, request: JobRequest) -> JobRequest:
     if turn.own_end:
         with suppress(InputError):
             at = placed_in(turn, request)[1][0].at
-    return request.placed(at=at, market=request.market, source=request.source)
+    return request.with_place(at=at, market=request.market, source=request.source)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -270,7 +270,7 @@ def open_examples(
         request = choice[i % len(choice)]
         name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
-            request.model_copy(update={"name": name}).placed(
+            request.model_copy(update={"name": name}).with_place(
                 at=followed.at, market=followed.market.key, source=followed.source
             )
         )

@@ -56,17 +56,17 @@ def ui(
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket bound to ``host``; port 0: any free. Raises `SettingsError` if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    result = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        result.bind((host, port))
     except OSError as error:
-        made.close()
+        result.close()
         raise SettingsError(
             f"cannot serve at {host} port {port}: {error.strerror or error}",
             remedy="choose another --port (0 takes a free one) or --host",
         ) from error
-    return made
+    return result
 
 
 def address_of(host: str, port: int) -> str:

@@ -54,11 +54,11 @@ def _gauge(
     """Return a gauge with a value per row of labels; unknown values are omitted."""
     from prometheus_client.core import GaugeMetricFamily
 
-    made = GaugeMetricFamily(f"slackwater_{name}", words, labels=labels, unit=unit)
+    result = GaugeMetricFamily(f"slackwater_{name}", words, labels=labels, unit=unit)
     for values, value in rows:
         if value is not None and not pd.isna(value):
-            made.add_metric(values, float(value))
-    return made
+            result.add_metric(values, float(value))
+    return result
 
 
 def _turn(reading: Reading) -> Iterator[Metric]:

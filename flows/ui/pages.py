@@ -254,7 +254,7 @@ def environment() -> Environment:
     """Return the environment of the templates of the UI; all values except those with the filter ``drawing`` are escaped."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    result = Environment(
         loader=ChoiceLoader(
             [PackageLoader("slackwater.flows", "templates/ui"), PackageLoader("slackwater.flows", "show")]
         ),
@@ -263,19 +263,19 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= show_filters() | {
+    result.filters |= show_filters() | {
         "overview": overview,
         "utc": utc, "number": number, "percent": percent, "price": price, "usd": usd, "text": text, "plural": plural,
         "significant": significant, "coded": code_markup, "sentence": sentence,
     }  # fmt: skip
-    made.globals |= {
+    result.globals |= {
         "address": address,
         "ago": ago,
         "counts": stage_counts,
         "pages": PAGES,
         "chart_theme": vega_config(),
     }
-    return made
+    return result
 
 
 def render(template: str, values: Mapping[str, Any], *, path: str) -> str:

@@ -118,8 +118,10 @@ class Snapshots:
                 return again
             with open_reader(self.db) as store:
                 at, run = newest_turn(store)
-                made = make(Reading(store=store, settings=self.settings, db=self.db, now=now, at=at, run=run))
-            self._pages[state] = made
+                result = make(
+                    Reading(store=store, settings=self.settings, db=self.db, now=now, at=at, run=run)
+                )
+            self._pages[state] = result
             while len(self._pages) > KEPT_PAGES:
                 self._pages.popitem(last=False)
-        return made
+        return result

@@ -148,10 +148,10 @@ def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if set(statuses.values()) == {"done"}
         else "part"
     )
-    made = sorted({stage["made"] for stage in stages.values()})
+    result = sorted({stage["made"] for stage in stages.values()})
     return {
         "status": whole,
-        "made": " and ".join(made),
+        "made": " and ".join(result),
         "missing": [name for name, status in statuses.items() if status == "missing"],
         "reasons": [
             f"{name}: {stage_row['reason']}" for name, stage_row in stages.items() if stage_row["reason"]

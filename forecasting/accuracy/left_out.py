@@ -102,18 +102,18 @@ def best_model(scores: pd.DataFrame, models: Sequence[str], default: str) -> tup
 def _classes(rows: pd.DataFrame) -> pd.DataFrame:
     """Compute `LEFT_OUT_COLUMNS` from the later-half rows of the chosen models, each with its ``choice`` and ``group``."""
     keys = ["variable", "class", "choice", "step"]
-    made = pooled_by(rows, keys).set_index(keys)
+    result = pooled_by(rows, keys).set_index(keys)
     names = rows.groupby(keys, sort=False)["model"].agg(lambda own: ", ".join(dict.fromkeys(own)))
     skilled = rows[rows["skill_pinball"].notna()]
     worst = skilled.loc[skilled.groupby(keys, sort=False)["skill_pinball"].idxmin()].set_index(keys)
-    made = made.assign(
+    result = result.assign(
         model=names,
         worst_market=worst["market"],
         worst_low=worst["skill_low"],
         worst_high=worst["skill_high"],
     )
-    ahead = _ahead(rows).reindex(made.index)
-    return made.join(ahead).reset_index()[list(LEFT_OUT_COLUMNS)]
+    ahead = _ahead(rows).reindex(result.index)
+    return result.join(ahead).reset_index()[list(LEFT_OUT_COLUMNS)]
 
 
 def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
@@ -140,6 +140,6 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
             "ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0]), "blocks": int(of_skill["days"][0]),
             **{name: of_skill[name][0] for name in ("skill_low", "skill_high", "verdict")},
         }  # fmt: skip
-    made = pd.DataFrame.from_dict(by_key, orient="index")
-    made.index = pd.MultiIndex.from_tuples(made.index, names=["variable", "class", "choice", "step"])
-    return made
+    result = pd.DataFrame.from_dict(by_key, orient="index")
+    result.index = pd.MultiIndex.from_tuples(result.index, names=["variable", "class", "choice", "step"])
+    return result

@@ -378,10 +378,10 @@ def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(CLASS_COLUMNS))
     rank = {name: place for names in CLASSES.values() for place, name in enumerate(names)}
     models = {name: place for place, name in enumerate(scores["model"].unique())}
-    made = pooled_by(scores, ["variable", "model", "class", "step"])
-    order = made.assign(m=made["model"].map(models), c=made["class"].map(rank))
+    result = pooled_by(scores, ["variable", "model", "class", "step"])
+    order = result.assign(m=result["model"].map(models), c=result["class"].map(rank))
     order = order.sort_values(["variable", "m", "c", "step"], kind="stable")
-    return made.loc[order.index].reindex(columns=list(CLASS_COLUMNS)).reset_index(drop=True)
+    return result.loc[order.index].reindex(columns=list(CLASS_COLUMNS)).reset_index(drop=True)
 
 
 def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -724,13 +724,13 @@ def _joined_rows(parts: Sequence[Columns], columns: Sequence[str], models: Seque
     )
     order = np.argsort(np.repeat(rank, size), kind="stable")
     table = {name: _column([part[name] for part in parts], size)[order] for name in columns}
-    made = pd.DataFrame(
+    result = pd.DataFrame(
         {
             name: pd.DatetimeIndex(values, tz="UTC") if values.dtype.kind == "M" else values
             for name, values in table.items()
         }
     )
-    return made.astype({"n": int}) if "n" in table else made
+    return result.astype({"n": int}) if "n" in table else result
 
 
 def _column(values: Sequence[Any], size: Sequence[int]) -> np.ndarray:

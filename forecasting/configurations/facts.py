@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy.optimize import minimize
 
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import InputError, nearest
 
 # ---
@@ -63,25 +62,23 @@ class Gpu:
     source: str
 
 
-def _read_facts(name: str) -> dict[str, dict[str, Any]]:
-    return tomllib.loads((files("slackwater.forecasting") / "data" / name).read_text(encoding="utf-8"))
-
-
 @lru_cache(maxsize=1)
 def known_models() -> Mapping[str, Architecture]:
     """Return every model of `forecasting/data/models.toml` by name."""
     return {
-        name: Architecture(name=name, active_b=values.pop("active_b", values["params_b"]), **values)
+        name: Architecture(**{"active_b": values["params_b"], **values}, name=name)
         if "layers" in values
         else _typical_shape(name, values["params_b"])
-        for name, values in _read_facts("models.toml").items()
+        for name, values in read_data("slackwater.forecasting", "models").items()
     }
 
 
 @lru_cache(maxsize=1)
 def known_gpus() -> Mapping[str, Gpu]:
     """Return every GPU of `forecasting/data/gpus.toml` by name."""
-    return {name: Gpu(name=name, **values) for name, values in _read_facts("gpus.toml").items()}
+    return {
+        name: Gpu(name=name, **values) for name, values in read_data("slackwater.forecasting", "gpus").items()
+    }
 
 
 def architecture(model_name: str) -> Architecture:

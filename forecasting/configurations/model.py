@@ -173,7 +173,7 @@ def load_configurations(path: Path) -> ConfigurationModel:
             calibration=calibration,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _broken(path, f"its parts do not fit together ({error})") from error
+        raise _broken_file(path, f"its parts do not fit together ({error})") from error
     ran = frozenset(map(identity, configurations_of(runs)))
     return ConfigurationModel(
         throughput=throughput, checks=ValidityModel(classifier=classifier, ran=ran), seed=int(head["seed"])
@@ -194,15 +194,15 @@ def _read_archive(path: Path) -> tuple[dict[str, Any], pd.DataFrame, tuple[str, 
             remedy="make one with `slackwater fit-configurations DATA`",
         ) from error  # fmt: skip
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise _broken(path, f"it is damaged ({error})") from error
+        raise _broken_file(path, f"it is damaged ({error})") from error
     if set(COLUMNS) - set(runs.columns):
-        raise _broken(path, "its runs lack columns")
+        raise _broken_file(path, "its runs lack columns")
     return head, runs, trees
 
 
 def _check_head(head: Any, path: Path) -> None:
     if not isinstance(head, dict) or head.get("kind") != _KIND or not isinstance(head.get("format"), int):
-        raise _broken(path, "it is not a configuration model")
+        raise _broken_file(path, "it is not a configuration model")
     if head["format"] > FORMAT:
         raise SourceFileError(
             path, 0, f"format {head['format']}", expected=f"format {FORMAT} or older",
@@ -224,10 +224,10 @@ def _booster(text: str, path: Path) -> Booster:
     try:
         return Booster(model_str=text)
     except LightGBMError as error:
-        raise _broken(path, f"its trees are damaged ({error})") from error
+        raise _broken_file(path, f"its trees are damaged ({error})") from error
 
 
-def _broken(path: Path, found: str) -> SourceFileError:
+def _broken_file(path: Path, found: str) -> SourceFileError:
     return SourceFileError(
         path, 0, found, expected="a file written by `slackwater fit-configurations`", remedy="fit again"
     )

@@ -785,7 +785,7 @@ class FittedArima:
         falls_back = stale | out_of_range
         # Origins that fall back are computed as of their newest value, so that their age does not lengthen the horizon of all
         # origins.
-        fitted = self._own(series, np.where(falls_back, series.newest[origins], origins), horizon)
+        fitted = self._fitted_outlook(series, np.where(falls_back, series.newest[origins], origins), horizon)
         if not falls_back.any():
             return fitted
         simpler = self.simpler.outlook(series, origins, horizon)
@@ -795,7 +795,7 @@ class FittedArima:
         )
         return mix_outlooks(fitted, replace(simpler, reasons=labels), falls_back)
 
-    def _own(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+    def _fitted_outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         steps = int(series.age(origins).max()) + horizon
         point = expected_values(self.arma, series, np.arange(len(series)), steps)
         spread = spread_around(series, point, origins, horizon)

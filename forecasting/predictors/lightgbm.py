@@ -346,7 +346,7 @@ def trees_distributions(boosters: Sequence[lightgbm.Booster], at: Situation, pee
     least = np.minimum.accumulate(1.0 / (1.0 + np.exp(-odds)), axis=-1)
     every = np.arange(1, at.states)
     if thresholds.size < every.size:
-        least = _between(least, thresholds, every)
+        least = _interpolate(least, thresholds, every)
     return distribution_of(least)
 
 
@@ -365,7 +365,7 @@ def _corrections(
     return np.asarray(interpolation(at.steps, COUNT_STEPS) @ table)
 
 
-def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
+def _interpolate(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
     """Interpolate probabilities linearly from modelled thresholds to all thresholds 1..capacity."""
     right = np.minimum(np.searchsorted(thresholds, every), thresholds.size - 1)
     left = np.maximum(right - 1, 0)

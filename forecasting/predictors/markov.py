@@ -97,7 +97,7 @@ class FittedMarkovChain:
         age, last = series.age(origins), series.last(origins)
         stale = is_stale(series, age)
         strange = last >= self.states
-        own = self._own(series, origins, horizon, np.where(stale, 0, age))
+        own = self._chain_outlook(series, origins, horizon, np.where(stale, 0, age))
         if not (stale | strange).any():
             return own
         simpler = self.simpler.outlook(series, origins, horizon)
@@ -110,7 +110,7 @@ class FittedMarkovChain:
         given = Outlook(quantiles=simpler.quantiles, mean=simpler.mean, reasons=labels)
         return mix_outlooks(own, given, stale | strange)
 
-    def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
+    def _chain_outlook(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
         distributions = self.distributions(series, origins, horizon, age)
         return outlook_of(distributions, ("",) * origins.size)
 

@@ -150,12 +150,12 @@ class Launches:
         """Return the states between the slots up to the job's slot ``slot``."""
         return self.between[: self.first + slot + 1]
 
-    def known(self, slot: int) -> int:
+    def known_slots(self, slot: int) -> int:
         """Return the number of slots up to ``slot`` whose state is known from own launches."""
         launched = (self.until(slot) != UNKNOWN) & ~self.is_counted[: self.first + slot + 1]
         return int(launched.sum())
 
-    def counted(self, slot: int) -> int:
+    def counted_slots(self, slot: int) -> int:
         """Return the number of counts up to ``slot``."""
         return int(self.is_counted[: self.first + slot + 1].sum())
 
@@ -207,11 +207,11 @@ def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) ->
     mean = (of_age[:, :, None] * chain).sum(axis=0)
     for first, last, slots in sorted(set(map(tuple, pairs.tolist()))):
         same = (pairs == (first, last, slots)).all(axis=1)
-        weighted += weight[same].sum() * of_age[:, :, None] * _between(first, last, slots, mean)
+        weighted += weight[same].sum() * of_age[:, :, None] * _mean_transition(first, last, slots, mean)
     return weighted
 
 
-def _between(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarray:
+def _mean_transition(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarray:
     """Return the mean transition (3, 3) of a slot on the way between two states ``apart`` slots from each other."""
     onward = np.empty((apart, STATES))
     onward[-1] = np.eye(STATES)[after]

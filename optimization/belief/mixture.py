@@ -57,7 +57,7 @@ class Mixture:
             np.tensordot(archetypes.weight, part, axes=1) for part in (archetypes.chain, archetypes.share)
         )
         transitions = own_transitions(states, prior, share)
-        alpha = np.maximum(STRENGTH * archetypes.chain, LEAST)
+        alpha = _strength(archetypes)
         known_slots = np.flatnonzero(states != UNKNOWN)
         score = np.log(archetypes.weight) + _log_likelihood(transitions, alpha)
         if len(known_slots):
@@ -115,16 +115,15 @@ class Mixture:
         Each path has an archetype and rows of its own, drawn anew where the market turns.
         """
         which = rng.permutation(_in_proportion(self.weight, paths, rng))
-        rows = self.rows[which] if self.is_certain else _drawn_rows(self.strength[which], rng)
+        rows = self.rows[which] if self.is_certain else _drawn(self.strength[which], rng)
         rank = rng.random((1 + slots, paths))
         turns = rng.random((1 + slots, paths)) < _TURNS
-        turned = int(turns[1:].sum())
-        if turned:
-            another = rng.choice(len(self.others), size=turned, p=self.others.weight)
-            strength = np.maximum(STRENGTH * self.others.chain[another], LEAST)
-            rows = np.concatenate([rows, _drawn_rows(strength, rng)])
-        first = np.cumsum(self.now[which].reshape(paths, -1), axis=1)
-        return walk_states(first, np.cumsum(rows, axis=3), turns, rank)
+        # Other random numbers follow only if a path turns.
+        many = int(turns[1:].sum())
+        another = rng.choice(len(self.others), size=many, p=self.others.weight) if many else which[:0]
+        turned = _drawn(_strength(self.others)[another], rng)
+        first = np.cumsum(self.now.reshape(len(self.now), -1), axis=1)
+        return walk_states(which, first, rows, turned, turns, rank)
 
     def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
@@ -151,6 +150,11 @@ class Mixture:
         ]
 
 
+def _strength(archetypes: Archetypes) -> np.ndarray:
+    """Return the parameters of the Dirichlet distributions of the rows without own transitions, (A, AGES, 3, 3)."""
+    return np.maximum(STRENGTH * archetypes.chain, LEAST)
+
+
 def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:
     """Return the probabilities of age and state in the last of ``states``, by archetype (A, AGES, 3).
 
@@ -174,10 +178,15 @@ def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> n
     return np.minimum(np.searchsorted(np.cumsum(weight), at), len(weight) - 1)
 
 
+def _drawn(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return numbers in proportion to rows drawn from Dirichlet distributions, shape of ``strength``."""
+    return np.asarray(rng.standard_gamma(strength) + 1e-12)
+
+
 def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return rows drawn from Dirichlet distributions, shape of ``strength``."""
-    gamma = rng.standard_gamma(strength) + 1e-12
-    return np.asarray(gamma / gamma.sum(axis=-1, keepdims=True))
+    drawn = _drawn(strength, rng)
+    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True))
 
 
 def _log_likelihood(transitions: np.ndarray, alpha: np.ndarray) -> np.ndarray:

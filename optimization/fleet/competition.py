@@ -384,7 +384,7 @@ class Trajectory:
 
 
 #: Result of a job in a slot; None if it has finished its work or its place is unknown.
-Made = Decision | UndecidedJob | None
+SlotResult = Decision | UndecidedJob | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,18 +464,18 @@ class _Run:
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
-        self.made: list[Made] = []
+        self.results: list[SlotResult] = []
         self._decided: dict[int, tuple[str | None, Allocation]] = {}
 
     @property
     def next_at(self) -> pd.Timestamp | None:
         """Start of the next slot without a decision, None after the last."""
         slots = self.trajectory.slots
-        return slots[len(self.made)].now if len(self.made) < len(slots) else None
+        return slots[len(self.results)].now if len(self.results) < len(slots) else None
 
     def entry(self) -> Entry | None:
         """Return the job in the next slot; None if there is nothing to decide."""
-        k, trajectory = len(self.made), self.trajectory
+        k, trajectory = len(self.results), self.trajectory
         keys, live = trajectory.keys[k], trajectory.slots[k]
         if any(key is not None and key not in keys for key, _ in self._decided.values()):
             return None  # the place of the job is unknown here
@@ -488,21 +488,21 @@ class _Run:
             return None
         return Entry(live=live, markets=trajectory.markets[k], policy=trajectory.policies[k])
 
-    def add(self, made: Made) -> None:
+    def add(self, result: SlotResult) -> None:
         """Add the result of the slot."""
-        if isinstance(made, Decision):
-            key = self.trajectory.keys[len(self.made)][made.market] if made.allocation.total else None
-            self._decided[made.slot] = (key, made.allocation)
-        self.made.append(made)
+        if isinstance(result, Decision):
+            key = self.trajectory.keys[len(self.results)][result.market] if result.allocation.total else None
+            self._decided[result.slot] = (key, result.allocation)
+        self.results.append(result)
 
 
-def decide_trajectory(trajectory: Trajectory, effort: Effort) -> list[Made]:
+def decide_trajectory(trajectory: Trajectory, effort: Effort) -> list[SlotResult]:
     """Decide the slots of a job alone in its markets in sequence, each with the earlier decisions."""
     run = _Run(trajectory)
     for _ in trajectory.slots:
         entry = run.entry()
         run.add(None if entry is None else decide_one(entry, effort))
-    return run.made
+    return run.results
 
 
 #: Spot of a market in a slot that earlier decisions have allocated, by start of the slot and market.
@@ -515,7 +515,7 @@ def decide_all(
     *,
     promised: Promised | None = None,
     fan: Fan = in_turn,
-) -> list[list[Made]]:
+) -> list[list[SlotResult]]:
     """Decide every job's slots; jobs in the same market and slot never get more spot than available (M3.7).
 
     Jobs that never share a market are decided independently, in parallel. Spot in ``promised`` is
@@ -525,7 +525,7 @@ def decide_all(
     together = _sharing(trajectories, promised)
     alone = [k for k in range(len(trajectories)) if not any(k in group for group in together)]
     calls = [{"trajectory": trajectories[k], "effort": effort} for k in alone]
-    found: dict[int, list[Made]] = dict(
+    found: dict[int, list[SlotResult]] = dict(
         zip(alone, fan(decide_trajectory, calls) if alone else [], strict=True)
     )
     for group in together:
@@ -535,7 +535,7 @@ def decide_all(
             if not times:
                 break
             _decide_slot([run for run in runs.values() if run.next_at == min(times)], effort, promised, fan)
-        found |= {k: run.made for k, run in runs.items()}
+        found |= {k: run.results for k, run in runs.items()}
     return [found[k] for k in range(len(trajectories))]
 
 
@@ -555,46 +555,46 @@ def _sharing(trajectories: Sequence[Trajectory], promised: Promised) -> list[lis
 def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: Fan) -> None:
     """Decide a common slot of some jobs; jobs that get less than their request are decided again."""
     entries = [run.entry() for run in runs]
-    asked = [entry for entry in entries if entry is not None]
+    competing = [entry for entry in entries if entry is not None]
     there: dict[str, int] = {}
     hours = 1.0
-    for entry in asked:
+    for entry in competing:
         for name, seen in zip(entry.markets, entry.live.seen, strict=True):
             free = seen.available[entry.live.slot] - promised.get((entry.live.now, name), 0)
             there[name] = max(0, min(free, there.get(name, free)))
             hours = seen.slot_hours
-    later = _taken_later(asked, there)
-    made = fan(
+    later = _taken_later(competing, there)
+    result = fan(
         decide_among,
         [
             {"entry": entry, "effort": effort, "taken": taken}
-            for entry, taken in zip(asked, later, strict=True)
+            for entry, taken in zip(competing, later, strict=True)
         ],
     )
-    contenders = [found for _, found in made if found is not None]
+    contenders = [contender for _, contender in result if contender is not None]
     shares = share_out(contenders, there)
     given = iter(zip(contenders, shares.claims, strict=True))
     again: list[tuple[int, dict[str, Any], str]] = []
-    for i, (_, own) in enumerate(made):
+    for i, (_, own) in enumerate(result):
         if own is None:
             continue
         wished, claim = next(given)
         if claim != wished.wish:
-            entry = asked[i]
+            entry = competing[i]
             left = tuple(claim.spot if name == claim.market else 0 for name in entry.markets)
             count = there[wished.wish.market or ""]
             why = _sharing_reason(wished, claim, count, shares.prices, hours)
             again.append((i, {"entry": entry, "effort": effort, "left": left, "taken": later[i]}, why))
-    decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(made)}
+    decided: dict[int, SlotResult] = {i: decision for i, (decision, _) in enumerate(result)}
     for (i, _, why), decision in zip(
         again, fan(decide_one, [call for _, call, _ in again]) if again else [], strict=True
     ):
         if isinstance(decision, Decision):
             decision = replace(decision, reason=f"{decision.reason}; {why}")
         decided[i] = decision
-    results = iter(decided[i] for i in range(len(asked)))
-    for run, found in zip(runs, entries, strict=True):
-        run.add(None if found is None else next(results))
+    results = iter(decided[i] for i in range(len(competing)))
+    for run, candidate in zip(runs, entries, strict=True):
+        run.add(None if candidate is None else next(results))
 
 
 def _taken_later(entries: Sequence[Entry], there: Mapping[str, int]) -> list[tuple[int, ...] | None]:

@@ -43,7 +43,7 @@ from slackwater.optimization.job.units import (
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
 from slackwater.warehouse.catalogue import OnDemandTerms
-from slackwater.warehouse.documents import VALID_JOB, read_toml
+from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.inputs import InputModel
@@ -458,7 +458,7 @@ class JobRequest(InputModel):
         """Whether the request gives neither a market nor patterns of markets."""
         return self.market is None and not self.markets
 
-    def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
+    def with_place(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
         """Return the request with absolute start, deadline, market and source; raises `JobError` for an unusable deadline."""
         start = _utc(self.start, "start", self.name) if self.start else at
         if (self.deadline is None) == (self.deadline_in is None):
@@ -644,7 +644,7 @@ def _check_span(span: pd.Timedelta, who: str) -> None:
 
 def read_request(path: Path) -> JobRequest:
     """Read a job file; raises `JobError` with the file, the key and the expected value."""
-    return parse_request(read_toml(path, "job file", expected=VALID_JOB), str(path))
+    return parse_request(read_toml(path, "job file"), str(path))
 
 
 def parse_request(values: dict[str, object], where: str) -> JobRequest:
@@ -677,7 +677,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
         raise JobError(
             f"job file {where}: {'; '.join(problems)}",
             expected=f"for example {', '.join(needed)}" if needed else "",
-            remedy="`slackwater init --job` writes a job file with every key",
+            remedy=EXAMPLES["job file"],
         ) from error
     check_bounds(request, where)
     _require_rate(request, where)

@@ -27,16 +27,6 @@ def copy_row(source: np.ndarray, i: int, out: np.ndarray, k: int, low: int, high
 
 
 @part
-def copy_rows(source: np.ndarray, out: np.ndarray) -> None:
-    """Copy an array with four axes to the first places of each axis of an array that is at least as large in the others."""
-    first, second, third, _ = out.shape
-    for i in range(first):
-        for j in range(second):
-            for k in range(third):
-                copy_between(source[i, j, k], out[i, j, k], 0, out.shape[3])
-
-
-@part
 def first_from(ascending: np.ndarray, size: int, least: float) -> int:
     """Return the first place among the first ``size`` of ascending entries that is at least ``least``, else ``size``."""
     low, high = 0, size

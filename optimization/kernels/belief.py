@@ -50,12 +50,19 @@ def request_steps(
 
 
 @kernel
-def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def walk_states(
+    which: np.ndarray,
+    first: np.ndarray,
+    rows: np.ndarray,
+    turned: np.ndarray,
+    turns: np.ndarray,
+    rank: np.ndarray,
+) -> np.ndarray:
     """Return walks of the states of chains, shape (paths, 1 + slots).
 
-    ``first`` (paths, ages * S) are the cumulated probabilities of the first age and state, the
-    states of an age together. ``rows`` (paths + turned, ages, S, S) are cumulated: the chain of each
-    path by age, then those of the paths that turn, slot by slot. ``turns`` and ``rank`` have shape
+    ``first`` (A, ages * S) are the cumulated probabilities of the first age and state, the states of an age together, of
+    the chain ``which`` (paths,) of each path. ``rows`` (paths, ages, S, S) are in proportion to the transitions of each path
+    by age, ``turned`` (turned, ages, S, S) to those of the paths that turn, slot by slot. ``turns`` and ``rank`` have shape
     (1 + slots, paths).
     """
     many, paths = rank.shape
@@ -65,7 +72,7 @@ def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np
     another = paths
     for p in range(paths):
         label = 0
-        while label < ages * states - 1 and first[p, label] <= rank[0, p]:
+        while label < ages * states - 1 and first[which[p], label] <= rank[0, p]:
             label += 1
         age[p], found[p, 0] = label // states, label % states
     for k in range(1, many):
@@ -73,10 +80,17 @@ def walk_states(first: np.ndarray, rows: np.ndarray, turns: np.ndarray, rank: np
             if turns[k, p]:
                 chain[p] = another
                 another += 1
-            upto, before, state = rows[chain[p], age[p]], found[p, k - 1], 0
-            while state < states - 1 and upto[before, state] <= rank[k, p]:
+            c, old, before = chain[p], age[p], found[p, k - 1]
+            total, upto, state = 0.0, 0.0, 0
+            for j in range(states):
+                total += rows[c, old, before, j] if c < paths else turned[c - paths, old, before, j]
+            total *= rank[k, p]
+            while state < states - 1:
+                upto += rows[c, old, before, state] if c < paths else turned[c - paths, old, before, state]
+                if upto > total:
+                    break
                 state += 1
-            age[p] = min(age[p] + 1, ages - 1) if state == before else 0
+            age[p] = min(old + 1, ages - 1) if state == before else 0
             found[p, k] = state
     return found
 
@@ -123,24 +137,28 @@ def walk_inside(states: np.ndarray, age: int, rows: np.ndarray, rank: np.ndarray
                     then = min(old + 1, last) if m == i else 0
                     for j in range(size):
                         onward[k + 1, old, i, j] += rows[old, i, m] * onward[k, then, m, j]
+    upto = np.empty((inner, last + 1, size, size, size))
+    for k in range(inner):
+        for old in range(last + 1):
+            for i in range(size):
+                for end in range(size):
+                    total = 0.0
+                    for j in range(size):
+                        then = min(old + 1, last) if j == i else 0
+                        total += rows[old, i, j] * onward[inner - k, then, j, end]
+                        upto[k, old, i, end, j] = total
+                    for j in range(size):
+                        upto[k, old, i, end, j] /= total
     found = np.empty(rank.shape, dtype=np.int64)
     for p in range(paths):
         old = age
         for t in range(slots):
             state, end = states[p, t], states[p, t + 1]
             for k in range(inner):
-                ahead, older = onward[inner - k], min(old + 1, last)
-                total = 0.0
-                for j in range(size):
-                    total += rows[old, state, j] * ahead[older if j == state else 0, j, end]
-                left = rank[p, t, k] * total
                 j = 0
-                while j < size - 1:
-                    left -= rows[old, state, j] * ahead[older if j == state else 0, j, end]
-                    if left < 0.0:
-                        break
+                while j < size - 1 and upto[k, old, state, end, j] <= rank[p, t, k]:
                     j += 1
-                old = older if j == state else 0
+                old = min(old + 1, last) if j == state else 0
                 state = j
                 found[p, t, k] = state
             old = min(old + 1, last) if end == state else 0

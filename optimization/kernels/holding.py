@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import copy_row, copy_rows, interpolate, place_of
+from slackwater.optimization.kernels.arrays import copy_row, interpolate, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.induction import NEVER, ROUNDING, Choices, mix, value_with
 from slackwater.optimization.kernels.rules import (
@@ -143,6 +143,48 @@ def raise_to(
         out[i, h] = worth if worth > out[i, h] else out[i, h]
 
 
+@fast_part
+def raise_from(
+    start: np.ndarray,
+    j: int,
+    out: np.ndarray,
+    i: int,
+    rows: np.ndarray,
+    k: int,
+    usd: float,
+    run: SlotRun,
+    begin: int,
+    end: int,
+    high: int,
+) -> None:
+    """Write row ``j`` of ``start`` to ``out[i, begin:high]``, raised up to ``end`` as by `raise_to`.
+
+    A copy and a raise would pass twice over the row.
+    """
+    steps, rate, cost, lost = run.steps, run.rate, run.cost, run.lost
+    last = rows.shape[1] - 1
+    whole = int(np.floor(steps + ROUNDING))
+    share = np.float32(max(0.0, steps - whole))
+    paid = np.float32(cost)
+    done = min(end, max(begin, whole + 1)) if rate > 0.0 else begin
+    if rate > 0.0:
+        first, slope = np.float32(usd - cost * lost), np.float32(cost / rate)
+        for h in range(np.uint64(begin), np.uint64(done)):
+            worth = first - slope * np.float32(np.int64(h))
+            out[i, h] = worth if worth > start[j, h] else start[j, h]
+    inside = max(done, min(end, last + whole + 1))
+    up, one = np.uint64(-whole), np.uint64(1)
+    for h in range(np.uint64(done), np.uint64(inside)):
+        above = rows[k, h + up]
+        worth = above + share * (rows[k, h + up - one] - above) - paid
+        out[i, h] = worth if worth > start[j, h] else start[j, h]
+    for h in range(np.uint64(inside), np.uint64(end)):
+        worth = rows[k, last] - paid
+        out[i, h] = worth if worth > start[j, h] else start[j, h]
+    for h in range(np.uint64(end), np.uint64(high)):
+        out[i, h] = start[j, h]
+
+
 @part
 def until(step: float, points: int, limit: float, low: int, high: int) -> int:
     """Return the end of the grid points with at most ``limit`` work left, in [low, high]."""
@@ -171,7 +213,8 @@ def raise_to_end(
 ) -> None:
     """Raise ``out[i, low:high]`` to the values of a run to the end, where it is in time with ``left`` slots to go."""
     cost, gain, lost, most = run.cost, run.gain, run.lost, left + ROUNDING
-    for h in range(np.uint64(low), np.uint64(high)):
+    end = min(high, max(low, int((most - lost) * gain / step) + 2))
+    for h in range(np.uint64(low), np.uint64(end)):
         takes = lost + np.int64(h) * step / gain
         worth = np.float32(usd - cost * takes) if takes <= most else NEVER
         out[i, h] = worth if worth > out[i, h] else out[i, h]
@@ -248,17 +291,16 @@ def end_values(game: HeldJob, left: float, low: int, high: int, out: np.ndarray)
 
 
 @part
-def before_choice(
-    game: HeldJob, t: int, low: int, high: int, after: np.ndarray, now: np.ndarray, lost: np.ndarray
-) -> None:
-    """Compute the values at the start of a slot, ``now`` (S, K, holdings, points), from ``after``, those after its choice.
+def before_choice(game: HeldJob, t: int, low: int, high: int, after: np.ndarray, start: np.ndarray) -> None:
+    """Compute the values at the start of a slot, ``start`` (S, K, holdings + M, points), from ``after``, those after its choice.
 
-    ``lost`` (S, K, M, points) are those of spot-first sizes whose group has just lost instances.
+    The last M rows are those of spot-first sizes whose group has just lost instances.
     """
     sizes, gains, fresh, restart = game.sizes, game.gain, game.fresh, game.restart
     most_sizes, left = sizes.size, float(game.value.deadline - t)
     usd, step, points = game.value.usd, game.step, game.points
-    new, old = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
+    holdings = 2 * most_sizes - 1
+    old = np.empty((1, points), np.float32)
     ended = np.full((most_sizes, points), NEVER, np.float32)
     end_values(game, left, low, high, ended)
     for n in range(1, most_sizes if game.guarded else 1):
@@ -267,43 +309,40 @@ def before_choice(
     waits = until(step, points, idle, low, high)
     for s in range(game.available.size):
         for x in range(game.price.size):
-            rows, out, left_over = after[s, x], now[s, x], lost[s, x]
+            rows, out = after[s, x], start[s, x]
             price, count = game.price[x], game.available[s]
-            start_values(game, left, low, high, ended, rows, s, x, new)
-            raise_to(new, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, waits)
-            copy_row(new, 0, out, 0, low, high)
-            for kind in range(2):
-                copy_row(new, 0, old, 0, low, high)
-                for n in range(1, most_sizes):
-                    size = sizes[n]
-                    k = n + kind * (most_sizes - 1)
-                    spot = 0 if kind else min(size, count)
-                    rate = gains[n] / step * (game.stands if spot > 0 else 1.0)
-                    if spot > 0 and not spot_is_cheaper(price, game.on_demand):
-                        copy_row(new, 0, out, k, low, high)  # expensive spot is let go
-                        copy_row(new, 0, left_over, n, low, high)
-                        continue
-                    limit, unsaved = high, high
-                    if spot > 0:
-                        on_demand = size - spot
-                        first = max(game.gap, game.wait + fresh[on_demand])
-                        most = spot_limit(
-                            idle, left, first, restart[on_demand], gain_of(sizes, gains, on_demand)
-                        )
-                        limit = until(step, points, most, low, high)
-                        unsaved = until(step, points, most - game.unsaved * gains[n], low, high)
-                    paid = slot_cost(size, spot, price, game.on_demand)
-                    copy_row(old, 0, out, k, low, high)
-                    if kind:
-                        raise_row(out, k, ended, n, low, high)
-                    raise_to(out, k, rows, k, usd, run_after(0.0, rate, paid), low, unsaved)
-                    # Smaller groups keep their instances and restart.
-                    raise_to(old, 0, rows, k, usd, run_after(restart[size], rate, paid), low, limit)
-                    if kind == 0:
-                        copy_row(old, 0, left_over, n, low, high)
+            start_values(game, left, low, high, ended, rows, s, x, out)
+            raise_to(out, 0, rows, 0, usd, SlotRun(0.0, 0.0, 0.0, 0.0), low, waits)
+            copy_row(out, 0, out, holdings, low, high)
+            for n in range(1, most_sizes):
+                size = sizes[n]
+                spot = min(size, count)
+                lost = holdings + n
+                if spot > 0 and not spot_is_cheaper(price, game.on_demand):
+                    copy_row(out, 0, out, n, low, high)  # expensive spot is let go
+                    copy_row(out, 0, out, lost, low, high)
+                    continue
+                rate = gains[n] / step * (game.stands if spot > 0 else 1.0)
+                limit, unsaved = high, high
+                if spot > 0:
+                    on_demand = size - spot
+                    first = max(game.gap, game.wait + fresh[on_demand])
+                    most = spot_limit(idle, left, first, restart[on_demand], gain_of(sizes, gains, on_demand))
+                    limit = until(step, points, most, low, high)
+                    unsaved = until(step, points, most - game.unsaved * gains[n], low, high)
+                paid = slot_cost(size, spot, price, game.on_demand)
+                kept, again = run_after(0.0, rate, paid), run_after(restart[size], rate, paid)
+                raise_from(out, lost - 1, out, n, rows, n, usd, kept, low, unsaved, high)
+                # Smaller groups keep their instances and restart.
+                raise_from(out, lost - 1, out, lost, rows, n, usd, again, low, limit, high)
+            copy_row(out, 0, old, 0, low, high)
+            for n in range(1, most_sizes):
+                k, rate, paid = n + most_sizes - 1, gains[n] / step, sizes[n] * game.on_demand
+                raise_from(old, 0, out, k, rows, k, usd, run_after(0.0, rate, paid), low, high, high)
+                raise_row(out, k, ended, n, low, high)
+                raise_to(old, 0, rows, k, usd, run_after(restart[sizes[n]], rate, paid), low, high)
             if low == 0:
                 out[:, 0] = usd
-                left_over[:, 0] = usd
 
 
 @part
@@ -320,42 +359,62 @@ def remaining_size(game: HeldJob, n: int, s: int, then: int) -> int:
     return place_of(game.sizes, left + 1) - 1
 
 
+@part
+def rows_read(game: HeldJob) -> np.ndarray:
+    """Return the row of `before_choice` that is read after a holding, from a state of the count to the next, (holdings, S, S4).
+
+    Rows count from the first of all states. S4 is the number of states rounded up to a multiple of 4; the rest repeats.
+    """
+    states, sizes, levels = game.available.size, game.sizes.size, game.price.size
+    holdings, each = 2 * sizes - 1, (3 * sizes - 1) * levels
+    found = np.empty((holdings, states, (states + 3) // 4 * 4), np.int64)
+    for k in range(holdings):
+        for s in range(states):
+            for then in range(found.shape[2]):
+                state, row = min(then, states - 1), k
+                if 0 < k < sizes and game.available[s] == 0:  # no spot is held
+                    row = k + sizes - 1
+                elif 0 < k < sizes:
+                    left = remaining_size(game, k, s, state)
+                    row = k if left == k else holdings + left if left > 0 else 0
+                found[k, s, then] = state * each + row
+    return found
+
+
 @fast_part
 def before_reading(
-    game: HeldJob, chain: np.ndarray, low: int, high: int, now: np.ndarray, lost: np.ndarray, out: np.ndarray
+    reads: np.ndarray, chain: np.ndarray, low: int, high: int, start: np.ndarray, out: np.ndarray
 ) -> None:
-    """Compute the values ``out`` after a choice, before the next reading's count, from those ``now`` after it.
+    """Compute the values ``out`` (S, K, holdings, points) after a choice, before the next reading's count.
 
-    Both have shape (S, K, holdings, points), and are already expected over prices; ``chain`` (S, S)
-    are the transitions of the count.
+    ``start`` (S, K, holdings + M, points) are those at the start of the next slot as of `before_choice`, already expected
+    over prices; ``chain`` (S, S) are the transitions of the count, ``reads`` the `rows_read`.
+
+    Four rows are added in a pass, in order, to save reads and writes of the result.
     """
-    states, levels, holdings, _ = out.shape
-    sizes = game.sizes.size
-    begin, end = np.uint64(low), np.uint64(high)
+    states, levels, holdings, points = out.shape
+    each, begin, end = start.shape[2], np.uint64(low), np.uint64(high)
+    rows = start.reshape((states * levels * each, points))
+    after = out.reshape((states * levels * holdings, points))
+    weight = np.zeros((states, reads.shape[2]), np.float32)
     for s in range(states):
-        for k in range(holdings):
+        for then in range(states):
+            weight[s, then] = chain[s, then]
+    for k in range(holdings):
+        for s in range(states):
             for x in range(levels):
-                for h in range(low, high):
-                    out[s, x, k, h] = np.float32(0.0)
-            for then in range(states):
-                share = chain[s, then]
-                if share == np.float32(0.0):
-                    continue
-                kept, gone = k, False
-                if 0 < k < sizes:
-                    kept = remaining_size(game, k, s, then)
-                    gone = kept != k and kept > 0
-                    kept = max(kept, 0)
-                for x in range(levels):
-                    if 0 < k < sizes and game.available[s] == 0:  # no spot is held
+                o, first = (s * levels + x) * holdings + k, x * each
+                for b in range(0, reads.shape[2], 4):
+                    p, q, r, t = weight[s, b], weight[s, b + 1], weight[s, b + 2], weight[s, b + 3]
+                    i, j = first + reads[k, s, b], first + reads[k, s, b + 1]
+                    m, n = first + reads[k, s, b + 2], first + reads[k, s, b + 3]
+                    if b == 0:
                         for h in range(begin, end):
-                            out[s, x, k, h] += share * now[then, x, k + sizes - 1, h]
-                    elif gone:
-                        for h in range(begin, end):
-                            out[s, x, k, h] += share * lost[then, x, kept, h]
-                    else:
-                        for h in range(begin, end):
-                            out[s, x, k, h] += share * now[then, x, kept, h]
+                            after[o, h] = p * rows[i, h] + q * rows[j, h] + r * rows[m, h] + t * rows[n, h]
+                        continue
+                    for h in range(begin, end):
+                        added = after[o, h] + p * rows[i, h] + q * rows[j, h]
+                        after[o, h] = added + r * rows[m, h] + t * rows[n, h]
 
 
 @part
@@ -364,6 +423,18 @@ def over_prices(chain: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     states, levels, sizes, points = rows.shape
     for s in range(states):
         mix(chain, rows[s].reshape((levels, sizes * points)), out[s].reshape((levels, sizes * points)))
+
+
+@part
+def fill_outside(rows: np.ndarray, low: int, high: int, begin: int, end: int, beyond: float) -> None:
+    """Fill ``rows`` (n, points) around [low, high): from ``begin`` as the first there, to ``end`` as the last less ``beyond``."""
+    less = np.float32(beyond)
+    for k in range(rows.shape[0]):
+        first, last = rows[k, low], rows[k, high - 1] - less
+        for h in range(np.uint64(begin), np.uint64(low)):
+            rows[k, h] = first
+        for h in range(np.uint64(high), np.uint64(end)):
+            rows[k, h] = last
 
 
 @kernel
@@ -378,31 +449,28 @@ def induct_held(game: HeldJob, keep: int, low: np.ndarray, high: np.ndarray) -> 
     holdings = 2 * sizes - 1
     beyond = game.value.usd + float(game.sizes[-1]) * game.on_demand * late_limit(game.value)
     kept = np.empty((keep, states, levels, holdings, points), np.float32)
-    now = np.empty((states, levels, holdings, points), np.float32)
+    start = np.full((states, levels, holdings + sizes, points), NEVER, np.float32)
     after = np.empty((states, levels, holdings, points), np.float32)
-    lost = np.full((states, levels, sizes, points), NEVER, np.float32)
-    mixed = np.empty((states, levels, holdings, points) if levels > 1 else (0, 0, 0, 0), np.float32)
-    gone = np.empty((states, levels, sizes, points) if levels > 1 else (0, 0, 0, 0), np.float32)
-    last_values(game, int(low[slots]), int(high[slots]), beyond, now)
-    copy_rows(now, lost)
+    mixed = start
+    if levels > 1:
+        mixed = np.empty((states, levels, holdings + sizes, points), np.float32)
+    most, reads = int(np.ceil(game.gain.max() / game.step)) + 2, rows_read(game)
+    last_values(game, int(low[slots]), int(high[slots]), beyond, start)
     for i in range(slots - 1, -1, -1):
         first, end = low[i + 1], high[i + 1]
         if i < keep:
             after = kept[i]
         if levels > 1:
-            over_prices(game.price_chain[i], now, mixed)
-            over_prices(game.price_chain[i], lost, gone)
-            before_reading(game, game.chain[i], first, end, mixed, gone, after)
+            over_prices(game.price_chain[i], start, mixed)
+        before_reading(reads, game.chain[i], first, end, mixed, after)
+        rows = after.reshape((states * levels * holdings, points))
+        if i < keep:
+            fill_outside(rows, first, end, 0, points, beyond)
         else:
-            before_reading(game, game.chain[i], first, end, now, lost, after)
-        for s in range(states):
-            for x in range(levels):
-                for k in range(holdings):
-                    after[s, x, k, :first] = after[s, x, k, first]
-                    after[s, x, k, end:] = after[s, x, k, end - 1] - np.float32(beyond)
+            fill_outside(rows, first, end, max(0, low[i] - most), high[i], beyond)
         if i == 0:
             break
-        before_choice(game, game.slot + i, low[i], high[i], after, now, lost)
+        before_choice(game, game.slot + i, low[i], high[i], after, start)
     return kept
 
 

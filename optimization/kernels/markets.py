@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.arrays import copy_between, copy_row, copy_rows, place_of
+from slackwater.optimization.kernels.arrays import copy_between, copy_row, place_of
 from slackwater.optimization.kernels.compiling import fast_part, kernel, part
 from slackwater.optimization.kernels.holding import (
     TIE,
@@ -23,6 +23,7 @@ from slackwater.optimization.kernels.holding import (
     before_reading,
     best_target,
     end_values,
+    fill_outside,
     idle_limit,
     last_values,
     most_left,
@@ -30,6 +31,7 @@ from slackwater.optimization.kernels.holding import (
     over_prices,
     raise_row,
     raise_to,
+    rows_read,
     run_after,
     slot_terms,
     slot_value,
@@ -111,53 +113,48 @@ def induct_markets(
     first_game = markets[fastest].game
     value, points = first_game.value, first_game.points
     kept = [np.empty((1, 1, 1, 1, 1), np.float32) for _ in range(count)]
-    now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    start = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
     after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
     mixed = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
-    lost = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
-    gone = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
-    dearest = 0.0
+    reads = [np.empty((1, 1, 1), np.int64) for _ in range(count)]
+    dearest, most_gain = 0.0, 0.0
     for m in range(count):
         game = markets[m].game
         states, levels, sizes = game.available.size, game.price.size, game.sizes.size
         holdings = 2 * sizes - 1
         kept[m] = np.empty((keep, states, levels, holdings, points), np.float32)
-        now[m] = np.empty((states, levels, holdings, points), np.float32)
+        start[m] = np.full((states, levels, holdings + sizes, points), NEVER, np.float32)
         after[m] = np.empty((states, levels, holdings, points), np.float32)
-        lost[m] = np.full((states, levels, sizes, points), NEVER, np.float32)
-        mixed[m], gone[m] = now[m], lost[m]
+        mixed[m], reads[m] = start[m], rows_read(game)
         if levels > 1:
-            mixed[m] = np.empty((states, levels, holdings, points), np.float32)
-            gone[m] = np.empty((states, levels, sizes, points), np.float32)
+            mixed[m] = np.empty((states, levels, holdings + sizes, points), np.float32)
         dearest = max(dearest, float(game.sizes[-1]) * game.on_demand)
+        most_gain = max(most_gain, float(game.gain.max()))
     beyond = value.usd + dearest * late_limit(value) + float(moves.max())
     alone, nowhere = np.empty((keep, points), np.float32), np.full((1, points), NEVER, np.float32)
     for m in range(count):
-        last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, now[m])
-        copy_rows(now[m], lost[m])
+        last_values(markets[m].game, int(low[slots]), int(high[slots]), beyond, start[m])
         for h in range(low[slots], high[slots]):
-            nowhere[0, h] = max(nowhere[0, h], now[m][0, 0, 0, h])
+            nowhere[0, h] = max(nowhere[0, h], start[m][0, 0, 0, h])
     coming = np.empty((count, draw_count, points), np.float32)
     starting = np.empty((count, draw_count, points), np.float32)
     one, others = np.empty((1, points), np.float32), np.empty((draw_count, points), np.float32)
     upper, spare = np.empty((1, points), np.float32), np.empty(points, np.float32)
+    most = int(np.ceil(most_gain / first_game.step)) + 2
     moved_end, stayed_end = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
     for i in range(slots - 1, -1, -1):
         begin, end = low[i + 1], high[i + 1]
+        # All points of a stored slot, of others those that the slot before reads.
+        least, limit = (0, points) if i < keep else (max(0, low[i] - most), high[i])
         for m in range(count):
             game = markets[m].game
             if game.price.size > 1:
-                over_prices(game.price_chain[i], now[m], mixed[m])
-                over_prices(game.price_chain[i], lost[m], gone[m])
+                over_prices(game.price_chain[i], start[m], mixed[m])
             if i < keep:
                 after[m] = kept[m][i]
-            before_reading(game, game.chain[i], begin, end, mixed[m], gone[m], after[m])
-            all_rows = flat(after[m])
-            for k in range(all_rows.shape[0]):
-                all_rows[k, :begin] = all_rows[k, begin]
-                all_rows[k, end:] = all_rows[k, end - 1] - np.float32(beyond)
-        nowhere[0, :begin] = nowhere[0, begin]
-        nowhere[0, end:] = nowhere[0, end - 1] - np.float32(beyond)
+            before_reading(reads[m], game.chain[i], begin, end, mixed[m], after[m])
+            fill_outside(flat(after[m]), begin, end, least, limit, beyond)
+        fill_outside(nowhere, begin, end, least, limit, beyond)
         if i < keep:
             copy_row(nowhere, 0, alone, i, 0, points)
         if i == 0:
@@ -185,7 +182,7 @@ def induct_markets(
         idle = until(first_game.step, points, idle_limit(first_game, left), begin, end)
         raise_to(stay, 0, nowhere, 0, value.usd, run_after(0.0, 0.0, 0.0), begin, idle)
         for m in range(count):
-            before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], now[m], lost[m])
+            before_choice(markets[m].game, first_game.slot + i, begin, end, after[m], start[m])
         for m in range(count + 1):
             if draw_count == 0:
                 break
@@ -199,8 +196,7 @@ def induct_markets(
                     raise_less(others, r, coming if m < count else starting, k, r, paid, begin, end)
                 raise_row(upper, 0, others, r, begin, end)
             if m < count:
-                mean_of_better(flat(now[m]), others, upper, spare, begin, end)
-                mean_of_better(flat(lost[m]), others, upper, spare, begin, end)
+                mean_of_better(flat(start[m]), others, upper, spare, begin, end)
             else:
                 mean_of_better(stay, others, upper, spare, begin, end)
         copy_row(stay, 0, nowhere, 0, 0, points)

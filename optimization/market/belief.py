@@ -111,7 +111,7 @@ def even_levels(largest: int) -> np.ndarray:
     return np.unique(np.round(np.linspace(0, largest, MOST_STATES)).astype(int))
 
 
-def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
+def weighted_transitions(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
     """Return transition counts (size, size) of rows of states (m, k), -1 unknown; weights halve in ``half_life_slots``."""
     before, after = states[:, :-1], states[:, 1:]
     both_known = (before >= 0) & (after >= 0)
@@ -136,8 +136,12 @@ def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting
     states in proportion to the pooled visits.
     """
     size = len(levels)
-    transitions = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
-    pooled = transitions + forgotten(_states(past.peers, levels), size, forgetting.peer_hours / slot_hours)
+    transitions = weighted_transitions(
+        _states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours
+    )
+    pooled = transitions + weighted_transitions(
+        _states(past.peers, levels), size, forgetting.peer_hours / slot_hours
+    )
     total = pooled.sum()
     stayed = (np.trace(pooled) + 4.0) / (total + 5.0)
     visits = pooled.sum(axis=0) + 1.0 / size
@@ -175,7 +179,11 @@ def price_chain(
     if dear:
         state = np.where(recent >= on_demand_usd, size - 1, np.minimum(state, max(size - 2, 0)))
     state = np.where(np.isnan(recent), -1, state)
-    counted = forgotten(state[None, :], size, forgetting.price_hours / slot_hours) + 2.0 * np.eye(size) + 0.02
+    counted = (
+        weighted_transitions(state[None, :], size, forgetting.price_hours / slot_hours)
+        + 2.0 * np.eye(size)
+        + 0.02
+    )
     return PriceChain(level_usd=levels, transition=counted / counted.sum(axis=1, keepdims=True), dear=dear)
 
 
@@ -217,7 +225,7 @@ ROUNDS = 30
 CLOSE = 1e-9
 LEAST_SEEN = 1e-9  # Approximate lower bound on the transition probabilities of a drawn chain
 #: Share of the variance of counts that is common to the slots of a path, and its time constant
-#: (`in_common`; chosen, decision 35).
+#: (`split_by_common_factor`; chosen, decision 35).
 COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
 #: Rounds of rescaling that make the mean of the parts equal the distribution, and the smallest
 #: probability in a round.
@@ -314,11 +322,11 @@ class Belief:
 
     def count_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
-        return _then(self.count_steps, self.counts.transition, slots)
+        return _extend(self.count_steps, self.counts.transition, slots)
 
     def price_transitions(self, slots: int) -> np.ndarray:
         """Return the transitions of the levels of ``prices`` into each of the next ``slots`` slots, shape (slots, K, K)."""
-        return _then(self.price_steps, self.prices.transition, slots)
+        return _extend(self.price_steps, self.prices.transition, slots)
 
     def count_marginals(self, slots: int) -> np.ndarray:
         """Return the probabilities of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
@@ -359,7 +367,7 @@ class Belief:
         """Yield ``many`` equally likely variants of this belief; their mean distribution in each slot is the belief's.
 
         The rows of the count chain are drawn from the Dirichlet distribution of their transitions, given
-        their ``weight``. The count distribution is split by `in_common`: a variant with few instances has few
+        their ``weight``. The count distribution is split by `split_by_common_factor`: a variant with few instances has few
         in many slots. With a belief about a request, each variant is a market of its own (M13.4).
         """
         chain = self.counts
@@ -368,7 +376,7 @@ class Belief:
                 yield replace(self, **request_parts(replace(self.request, mixture=mixture)))
             return
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
-        for distribution in in_common(self.count_distribution, hours, many):
+        for distribution in split_by_common_factor(self.count_distribution, hours, many):
             transition = chain.transition
             if chain.weight is not None:
                 alpha = np.maximum(chain.weight[:, None] * transition, LEAST_SEEN)
@@ -428,7 +436,7 @@ class Belief:
         return np.asarray(np.clip(index, first[states], last[states]))
 
 
-def in_common(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
+def split_by_common_factor(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
     """Split count distributions (h, n) into ``many`` parts with these as their mean, shape (many, h, n), from low to high counts.
 
     Slots ``hours`` (h,) ahead are linked by a Gaussian copula with a common normal factor per path;
@@ -446,10 +454,11 @@ def in_common(distribution: np.ndarray, hours: np.ndarray, many: int) -> np.ndar
     return np.asarray(parts / parts.sum(axis=2, keepdims=True))
 
 
-def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
+def _extend(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
     """Return the first ``slots`` of ``steps`` (h, S, S), extended with ``onward`` (S, S)."""
-    later = np.broadcast_to(onward, (max(0, slots - len(steps)), *onward.shape))
-    return np.concatenate([steps[:slots], later])
+    if len(steps) >= slots:
+        return steps[:slots]
+    return np.concatenate([steps, onward[None].repeat(slots - len(steps), axis=0)])
 
 
 def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
@@ -706,7 +715,7 @@ class SlotBeliefs:
         tried = self.launches
         if tried is None:
             return Evidence(level=PRICES)
-        launches, counts = tried.known(slot), tried.counted(slot)
+        launches, counts = tried.known_slots(slot), tried.counted_slots(slot)
         return Evidence(
             level=PROBES if counts else LAUNCHES if launches else PRICES,
             launches=launches,

@@ -45,7 +45,7 @@ class InOneMarket:
 
     def start(self, job: MarketsJob) -> tuple[int | None, Any]:
         """Return the market and the state of the policy there."""
-        m = self.market if self.market is not None else None
+        m = self.market
         return m, self.policy.start(job.runs[m or 0])
 
     def decide(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from slackwater.optimization.policies import GROUP, POLICIES, POLICY_NAMES
 from slackwater.optimization.policies.contract import NameForm, Policy
 from slackwater.warehouse.amounts import parsed_number, parsed_whole
+from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
@@ -19,14 +19,7 @@ DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
 
 def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
     """Return the policies of a pool file in file order; raises `SettingsError` for an invalid file."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(
-            f"pool file {path}: {error.strerror}", remedy="name a readable TOML file"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"pool file {path}: {error}", expected="valid TOML") from error
+    table = read_toml(path, "pool file", error=SettingsError)
     families = table.get("family")
     if not isinstance(families, list) or not families or set(table) != {"family"}:
         raise SettingsError(f"pool file {path}: keys {sorted(table)}", expected="[[family]] tables only")

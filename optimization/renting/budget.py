@@ -138,7 +138,7 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
         return SmoothFrontier(speedup=kind.speedup, delay_price=price)
     width = widths_of(kind.speedup, whole=whole, widest=widest)
     pace = np.array([kind.speedup.at(float(k)) for k in width])
-    loss = kind.delay.expected(kind.mean_hours / pace) / kind.mean_hours
+    loss = kind.delay.expected_loss(kind.mean_hours / pace) / kind.mean_hours
     return hull_frontier(width, width / pace, loss)
 
 
@@ -258,23 +258,23 @@ def _steepest(
 ) -> tuple[list[Mixture], float]:
     """Return the mixtures that use the budget, and the multiplier, by bisection and the steepest steps (M8.2, M8.3)."""
 
-    def chosen(multiplier: float) -> list[Point]:
+    def best_points(multiplier: float) -> list[Point]:
         return [frontier.best(multiplier * price) for frontier, price in zip(frontiers, prices, strict=True)]
 
-    def used(points: Sequence[Point]) -> float:
+    def gpus_of(points: Sequence[Point]) -> float:
         return sum(load * point.gpus for load, point in zip(loads, points, strict=True))
 
-    dear, cheap = math.log(REACH), -math.log(REACH)
-    if used(chosen(math.exp(cheap))) <= budget:
-        return [[(point, 1.0)] for point in chosen(math.exp(cheap))], 0.0
+    highest, lowest = math.log(REACH), -math.log(REACH)
+    if gpus_of(best_points(math.exp(lowest))) <= budget:
+        return [[(point, 1.0)] for point in best_points(math.exp(lowest))], 0.0
     for _ in range(HALVINGS):
-        middle = (dear + cheap) / 2.0
-        if used(chosen(math.exp(middle))) <= budget:
-            dear = middle
+        middle = (highest + lowest) / 2.0
+        if gpus_of(best_points(math.exp(middle))) <= budget:
+            highest = middle
         else:
-            cheap = middle
-    low, high = chosen(math.exp(dear)), chosen(math.exp(cheap))
-    return _fill(frontiers, loads, (low, high), budget - used(low)), math.exp(dear)
+            lowest = middle
+    within, beyond = best_points(math.exp(highest)), best_points(math.exp(lowest))
+    return _fill(frontiers, loads, (within, beyond), budget - gpus_of(within)), math.exp(highest)
 
 
 def _fill(

@@ -150,7 +150,7 @@ class PricedDelay:
         """Price per hour."""
         return self.price
 
-    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
+    def expected_loss(self, mean_hours: np.ndarray) -> np.ndarray:
         """Return price x hours."""
         return self.price * np.asarray(mean_hours, dtype=float)
 
@@ -187,7 +187,7 @@ class DeadlineDelay:
                 expected="a positive deadline and value, and a decay above 1",
             )
 
-    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
+    def expected_loss(self, mean_hours: np.ndarray) -> np.ndarray:
         """Return the expected loss in USD at these mean response times."""
         d, end = self.deadline_hours, self.gamma * self.deadline_hours
         means = np.asarray(mean_hours, dtype=float)

@@ -293,20 +293,20 @@ def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
     cover the load.
     """
 
-    def used(width: float) -> float:
+    def gpus_at(width: float) -> float:
         return sum(kind.gpus for kind in fixed_rental(types, width, budget).types)
 
-    if used(1.0) > budget:
+    if gpus_at(1.0) > budget:
         raise SettingsError(
-            f"a budget of {budget:.6g} GPUs for {used(1.0):.6g} at width 1",
+            f"a budget of {budget:.6g} GPUs for {gpus_at(1.0):.6g} at width 1",
             expected="a budget that covers it",
         )
     widest = 1.0
-    while used(2.0 * widest) <= budget and widest < 2**30:
+    while gpus_at(2.0 * widest) <= budget and widest < 2**30:
         widest *= 2.0
-    if used(2.0 * widest) <= budget:
+    if gpus_at(2.0 * widest) <= budget:
         return fixed_rental(types, widest, budget)
-    width = brentq(lambda k: used(k) - budget, widest, 2.0 * widest, xtol=1e-12)
+    width = brentq(lambda k: gpus_at(k) - budget, widest, 2.0 * widest, xtol=1e-12)
     return fixed_rental(types, float(width), budget)
 
 
@@ -318,7 +318,7 @@ def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Renta
         clipped = min(max(width, least), kind.speedup.most)
         pace = shared_pace(kind.speedup, clipped)
         response = kind.mean_hours / pace
-        loss = float(kind.delay.expected(np.array([response]))[0])
+        loss = float(kind.delay.expected_loss(np.array([response]))[0])
         chosen.append(
             TypeRental(
                 kind=kind,

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, work_needed
+from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, rates, times_of, work_needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import LEAST_SEEN, Belief, MarketPaths, SlotBeliefs, join_paths
-from slackwater.optimization.market.window import MarketWindow, Record, record_of
+from slackwater.optimization.market.window import BEYOND_BUDGET, MarketWindow, Record, record_of
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, Placement
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View
 from slackwater.optimization.replay.run import PlanMemo, SlotMarket, check_allocation, see, with_shared_plans
@@ -31,6 +31,7 @@ class ExpectedOutcome:
     ``finish`` contains every path's finish, shape (paths,), NaN where given up. ``late_probability`` is P(not
     finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability``
     P(the budget does not pay for all of the work), and ``work_share`` the mean share of the work done at the end.
+    ``uses_spot``: spot is wanted on some path, now or later.
     """
 
     paths: int
@@ -45,13 +46,15 @@ class ExpectedOutcome:
     utility_usd: float
     over_budget_probability: float = 0.0
     work_share: float = 1.0
+    uses_spot: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
     """Ends of sampled paths, (paths,) each: cost and value in USD, finish in slots (NaN: given up), share of the work done.
 
-    ``spent``: the budget did not pay for another slot before the work was done.
+    ``spent``: the budget did not pay for another slot, or for on-demand at all, before the work was done.
+    ``uses_spot``: spot was wanted in a slot after the present one on some path.
     """
 
     cost: np.ndarray
@@ -59,13 +62,14 @@ class Ends:
     value: np.ndarray
     share: np.ndarray
     spent: np.ndarray
+    uses_spot: bool
 
 
 def summary(job: Job, ends: Ends) -> ExpectedOutcome:
     """Return the expected outcome of a job over the ends of its paths."""
     cost, finish = ends.cost, ends.finish
     counted = np.where(np.isnan(finish), job.late_limit, finish)
-    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & np.isnan(finish))
+    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & (counted > job.deadline_slots))
     return ExpectedOutcome(
         paths=len(cost),
         cost_usd=float(cost.mean()),
@@ -79,6 +83,7 @@ def summary(job: Job, ends: Ends) -> ExpectedOutcome:
         utility_usd=float(np.mean(ends.value - cost)),
         over_budget_probability=float(np.mean(over)),
         work_share=float(np.mean(ends.share)),
+        uses_spot=ends.uses_spot,
     )
 
 
@@ -234,10 +239,9 @@ def _simulate(
     paths.decide(_first_targets(now, [own.present for own in sampled], many))
     wishes = now.planner.wishes(believed, which, paths, sampled)
     prices = np.stack([own.price for own in sampled])
-    return summary(
-        view.job.job,
-        _run_to_end(paths, wishes, view, prices, now.run.now - now.elapsed - view.slot * seconds),
-    )
+    start = now.run.now - now.elapsed - view.slot * seconds
+    expected = summary(view.job.job, _run_to_end(paths, wishes, view, prices, start))
+    return replace(expected, uses_spot=expected.uses_spot or now.target.allocation.spot > 0)
 
 
 def _first_targets(now: PresentJob, present: Sequence[np.ndarray | None], paths: int) -> Targets:
@@ -264,45 +268,80 @@ def _run_to_end(
     job, slots, seconds = view.job, view.job.job.deadline_slots, view.slot_hours * 3600.0
     ground = job.ground([own.on_demand_usd for own in view.views], view.slot_hours)
     sold, deadline = any(own.on_demand.sold for own in view.views), start + slots * seconds
-    bounded, spent = not sold and not np.isinf(job.job.budget_usd), np.zeros(paths.paths, dtype=bool)
+    bounded, uses_spot = not np.isinf(job.job.budget_usd), False
+    # On demand the work would be done: where the budget does not pay for that, it is the reason of unfinished work.
+    spent = np.full(paths.paths, bounded and any(own.on_demand == BEYOND_BUDGET for own in view.views))
+    paths.advance(start + (view.slot + 1) * seconds)
     for slot in range(view.slot + 1, slots):
-        paths.advance(start + slot * seconds)
+        next_at = start + (slot + 1) * seconds
         own = np.flatnonzero(paths.running)
         if not len(own):
             break
         targets = wishes.at(slot, own)
         if sold:
-            safe = paths.guarded(targets, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            safe = paths.guarded(targets, next_at=next_at, deadline=deadline)
             market, on_demand, spot = (a != b for a, b in zip(targets, safe, strict=True))
             changed = np.flatnonzero(market | on_demand | spot)
             kept = changed if view.never_let_go else _worth_finishing(job, ground, paths, slot, changed)
             for wish, guarded in zip(targets, safe, strict=True):
                 wish[kept] = guarded[kept]
         if bounded:
-            spent |= _pay_from_budget(job, paths, targets, prices[..., slot - view.slot - 1], view.slot_hours)
-        paths.decide(targets)
+            spent |= _pay_from_budget(view, paths, targets, prices[..., slot - view.slot - 1])
+        uses_spot = uses_spot or bool(targets.spot[own].any())
+        paths.decide(targets, until=next_at)
     paths.advance(deadline)
+    cost, work = paths.paid, paths.work
     _end(job, ground, paths)
-    finish = finish_in_slots(paths.finish, start, seconds, slots)
+    finish, beyond = finish_in_slots(paths.finish, start, seconds, slots), np.zeros(paths.paths, dtype=bool)
+    if bounded:  # an end on demand that the budget does not pay for is none
+        beyond = (paths.paid > np.maximum(cost, job.job.budget_usd) + ROUNDING_USD) & ~(finish <= slots)
+    finish, spent = np.where(beyond, np.nan, finish), spent | beyond
+    cost, work = np.where(beyond, cost, paths.paid), np.where(beyond, work, paths.work)
     value = [0.0 if np.isnan(at) else job.job.completion_value(at) for at in finish.tolist()]
-    share = np.where(np.isnan(finish), np.minimum(paths.work / job.job.workload, 1.0), 1.0)
-    return Ends(cost=paths.paid, finish=finish, value=np.array(value), share=share, spent=spent)
+    share = np.where(np.isnan(finish), np.minimum(work / job.job.workload, 1.0), 1.0)
+    return Ends(
+        cost=cost, finish=finish, value=np.array(value), share=share, spent=spent, uses_spot=uses_spot
+    )
 
 
 def _pay_from_budget(
-    job: MarketsJob, paths: WorldPaths, targets: Targets, prices: np.ndarray, slot_hours: float
+    view: MarketsView, paths: WorldPaths, targets: Targets, prices: np.ndarray
 ) -> np.ndarray:
-    """Reduce the spot of targets to what the rest of the budget pays for in the slot (M2.10).
+    """Reduce targets to what the rest of the budget pays for in the slot, on-demand first (M2.10).
 
-    Return the paths on which it pays for none. ``prices`` are those of the slot, (M, paths).
+    Return the paths on which it pays for less than the target, or for no spot at all. ``prices`` are those of
+    the slot, (M, paths).
     """
-    market = targets.market
-    left = job.job.budget_usd + ROUNDING_USD - paths.paid
-    most = np.floor(left / (prices[market, np.arange(paths.paths)] * slot_hours))
+    job, hours, market = view.job, view.slot_hours, targets.market
+    listed = np.array([own.on_demand_usd for own in view.views])[market] * hours
+    spot_usd = prices[market, np.arange(paths.paths)] * hours
     least = np.array([run.n_min for run in job.runs])[market]
-    spot = np.minimum(targets.spot, np.maximum(most, 0.0)).astype(np.int64)
-    targets.spot[:] = np.where(spot >= least, spot, 0)
-    return np.asarray(paths.running & (most < least))
+    left = np.maximum(job.job.budget_usd + ROUNDING_USD - paths.paid, 0.0)
+    enough = (
+        _hours(view, paths, targets) / hours * (targets.on_demand * listed + targets.spot * spot_usd) <= left
+    )
+    on_demand = np.minimum(targets.on_demand, left // listed).astype(np.int64)
+    most = (left - on_demand * listed) // spot_usd
+    spot = np.minimum(targets.spot, most).astype(np.int64)
+    on_demand, spot = np.where(enough, targets.on_demand, on_demand), np.where(enough, targets.spot, spot)
+    short = (on_demand + spot < targets.on_demand + targets.spot) | (on_demand + most < least)
+    stopped = on_demand + spot < least
+    for part, payable in zip(targets[1:], (on_demand, spot), strict=True):
+        part[:] = np.where(stopped, 0, payable)
+    return np.asarray(paths.running & short)
+
+
+def _hours(view: MarketsView, paths: WorldPaths, targets: Targets) -> np.ndarray:
+    """Return how long the instances of a slot are paid for at most, shape (paths,): less than the slot if they finish the job."""
+    found = np.full(paths.paths, view.slot_hours)
+    rest, total = work_needed(view.job.job.workload) - paths.work, targets.on_demand + targets.spot
+    for m, run in enumerate(view.job.runs):
+        rate, times = rates(run.throughput, run.n_max), times_of(run, view.slot_hours)
+        for n in range(run.n_min, run.n_max + 1):
+            here = (targets.market == m) & (total == n)
+            start = times.new_seconds(n) / 3600.0
+            found[here] = np.minimum(found[here], rest[here] / rate[n] + start)
+    return found
 
 
 def _worth_finishing(

@@ -759,13 +759,16 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         standby=lost,
         elapsed=live.elapsed_seconds,
     )
+    expected = look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed))
+    if expected.uses_spot:
+        reason = _with_chance(reason, belief_of(policy, view), allocation, view)
     return Decision(
         job=live.run.name,
         slot=live.slot,
         allocation=allocation,
         policy=policy.name,
-        reason=_with_chance(reason, belief_of(policy, view), allocation, view),
-        expected=look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)),
+        reason=reason,
+        expected=expected,
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_later_allocations(live, solver.plans[-1].allocations[1:])

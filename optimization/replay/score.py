@@ -379,7 +379,12 @@ def ended_job(
             job.runs, histories, forecasts or nothing, peers or nothing, strict=True
         )
     ]
-    assumed = dict.fromkeys(text for history in histories for text in history.assumptions)
+    assumed = dict.fromkeys(
+        text
+        for history in histories
+        for text in (*history.assumptions, history.sparse_counts_note)
+        if text is not None
+    )
     return EndedJob(
         job=job,
         start=start,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Protocol
 
 import pandas as pd
@@ -111,13 +111,13 @@ class Terms:
     method: str
     tokens_per_sample: int
     gpu_model: str
-    gpus: int
+    gpus_per_instance: int
     batch_size: int
     torch_dtype: str | None
 
     def configuration(self, instances: int, rounds: int) -> Configuration:
         """Return the configuration on ``instances`` with a step of ``rounds`` rounds."""
-        number = instances * self.gpus
+        number = instances * self.gpus_per_instance
         return Configuration(
             model_name=self.model_name,
             method=self.method,
@@ -131,7 +131,7 @@ class Terms:
 
     def rounds(self, instances: int) -> list[int]:
         """Return the numbers of rounds to try: powers of two up to one sample per GPU; none for more GPUs than samples."""
-        number = instances * self.gpus
+        number = instances * self.gpus_per_instance
         if number > self.batch_size:
             return []
         most = -(-self.batch_size // number)
@@ -148,13 +148,13 @@ class Width:
     """
 
     instances: int
-    configuration: Configuration | None
-    rounds: int
-    tokens_per_second: float
-    low: float
-    high: float
-    reason: str
-    outside: tuple[str, ...]
+    configuration: Configuration | None = None
+    rounds: int = 0
+    tokens_per_second: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    reason: str = ""
+    outside: tuple[str, ...] = ()
     p_valid: float = 0.0
 
     @property
@@ -196,7 +196,7 @@ class Knowledge:
             answers = zip(self.model.predict(new), self.model.validity(new), strict=True)
             self._known.update(zip(new, answers, strict=True))
 
-    def predicted(self, configuration: Configuration) -> PredictedThroughput:
+    def predict(self, configuration: Configuration) -> PredictedThroughput:
         """Return the tokens per second of a configuration."""
         self.learn([configuration])
         return self._known[configuration][0]
@@ -212,7 +212,7 @@ def widths_of(knowledge: Knowledge, terms: Sequence[Terms], most: int) -> Mappin
 
     The widths are n = 1, 2, ... instances, up to ``most`` divided by the GPUs of an instance.
     """
-    counts_of_terms = {term: range(1, max(1, most // term.gpus) + 1) for term in terms}
+    counts_of_terms = {term: range(1, max(1, most // term.gpus_per_instance) + 1) for term in terms}
     knowledge.learn(
         term.configuration(n, k)
         for term, instances in counts_of_terms.items()
@@ -229,15 +229,17 @@ def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
     """Return the width with the fewest rounds that surely run, else the fewest that run, else the reason."""
     tried = [(rounds, terms.configuration(instances, rounds)) for rounds in terms.rounds(instances)]
     if not tried:
-        number = instances * terms.gpus
-        return _no_width(instances, f"{number} GPUs are more than the {terms.batch_size} samples of a step")
+        number = instances * terms.gpus_per_instance
+        why = f"{number} GPUs are more than the {terms.batch_size} samples of a step"
+        return Width(instances=instances, reason=why)
     verdicts = [knowledge.validity(configuration) for _, configuration in tried]
     valid = [place for place, verdict in enumerate(verdicts) if verdict.valid]
     if not valid:
-        return _no_width(instances, f"{instances * terms.gpus} x {terms.gpu_model}: {verdicts[-1].reason}")
+        why = f"{instances * terms.gpus_per_instance} x {terms.gpu_model}: {verdicts[-1].reason}"
+        return Width(instances=instances, reason=why)
     place = next((candidate for candidate in valid if verdicts[candidate].p_valid >= SURE), valid[0])
     (rounds, configuration), verdict = tried[place], verdicts[place]
-    rate = knowledge.predicted(configuration)
+    rate = knowledge.predict(configuration)
     share = terms.batch_size / (rounds * configuration.batch_size)
     return Width(
         instances=instances,
@@ -246,22 +248,8 @@ def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
         tokens_per_second=rate.tokens_per_second * share,
         low=rate.low * share,
         high=rate.high * share,
-        reason="",
         outside=tuple(dict.fromkeys((*rate.outside, *verdict.outside))),
         p_valid=verdict.p_valid,
-    )
-
-
-def _no_width(instances: int, reason: str) -> Width:
-    return Width(
-        instances=instances,
-        configuration=None,
-        rounds=0,
-        tokens_per_second=0.0,
-        low=0.0,
-        high=0.0,
-        reason=reason,
-        outside=(),
     )
 
 
@@ -309,7 +297,7 @@ class Candidate:
     @property
     def gpus(self) -> int:
         """Maximal number of GPUs at a time."""
-        return self.widths[-1].instances * self.terms.gpus
+        return self.widths[-1].instances * self.terms.gpus_per_instance
 
     @property
     def label(self) -> str:
@@ -393,7 +381,11 @@ def candidates_of(
     for offer, terms_of_kind in terms.items():
         for term in terms_of_kind:
             run = usable(tables[term])
-            if completed.request.number_gpus is not None and run and run[-1].instances * term.gpus != most:
+            if (
+                completed.request.number_gpus is not None
+                and run
+                and run[-1].instances * term.gpus_per_instance != most
+            ):
                 run = ()
             if not run:
                 rejected.append(_refusal(offer, term, tables[term]))
@@ -433,7 +425,7 @@ def _terms(completed: CompletedRequest, offer: Offer, rejected: list[str]) -> li
             method=completed.method,
             tokens_per_sample=completed.tokens_per_sample,
             gpu_model=offer.gpu.gpu_model,
-            gpus=offer.gpu.gpus,
+            gpus_per_instance=offer.gpu.gpus,
             batch_size=batch,
             torch_dtype=dtype,
         )
@@ -479,13 +471,7 @@ def _candidate(
 def _filled_configuration(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfiguration:
     widths = [width if width.instances >= n_min else None for width in table]
     return FilledConfiguration(
-        model_name=terms.model_name,
-        method=terms.method,
-        gpu_model=terms.gpu_model,
-        gpus_per_instance=terms.gpus,
-        tokens_per_sample=terms.tokens_per_sample,
-        batch_size=terms.batch_size,
-        torch_dtype=terms.torch_dtype,
+        **asdict(terms),
         tokens_per_second=tuple(width.tokens_per_second if width else 0.0 for width in widths),
         low=tuple(width.low if width else 0.0 for width in widths),
         high=tuple(width.high if width else 0.0 for width in widths),
@@ -518,7 +504,7 @@ def _job_request(
         **{key: getattr(request, key) for key in TIME_KEYS},
     }
     placed = parse_request(values, completed.name)
-    return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
+    return placed.with_place(at=offer.at, market=offer.market.key, source=offer.source)
 
 
 #: Bytes of a checkpoint per parameter, by method: 16-bit weights and two 16-bit moments; for an
@@ -550,8 +536,8 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
     asked = [
         term.configuration(n, term.rounds(n)[-1])
         for term in terms
-        for n in range(1, MOST_GPUS // term.gpus + 1)
-        if term.rounds(n) and number_gpus in (None, n * term.gpus)
+        for n in range(1, MOST_GPUS // term.gpus_per_instance + 1)
+        if term.rounds(n) and number_gpus in (None, n * term.gpus_per_instance)
     ]
     if not asked and terms and number_gpus is not None:
         largest = max(term.batch_size for term in terms)

@@ -156,7 +156,7 @@ def _best_of(screened: Sequence[ScreenedCandidate], *, most: int, objective: str
     chosen: list[ScreenedCandidate] = []
     for candidate in ranked:
         terms = candidate.candidate.terms
-        kind = (terms.gpu_model, terms.gpus)
+        kind = (terms.gpu_model, terms.gpus_per_instance)
         same = (candidate.candidate.offer.key, candidate.candidate.gpus)
         if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
             kinds[kind] = kinds.get(kind, 0) + 1
@@ -269,11 +269,11 @@ RULES = {
     "cost": f"the least expected cost {_AMONG}earlier finish",
     "time": f"the earliest expected finish {_AMONG}lower cost",
 }
-MOST_LOSERS = 8  # Maximal number of rejected configurations that are shown
+MOST_RUNNERS_UP = 8  # Maximal number of rejected configurations that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loser:
+class RunnerUp:
     """Configuration that was not chosen, with the reason; ``planned`` None: it was only screened."""
 
     screened: ScreenedCandidate
@@ -337,30 +337,31 @@ def _order(completed: CompletedRequest, plan: PlannedCandidate) -> tuple[float, 
     return (finish, cost) if completed.request.objective == "time" else (cost, finish)
 
 
-def losers_of(
+def runners_up_of(
     completed: CompletedRequest,
     winner: PlannedCandidate,
     planned: Sequence[PlannedCandidate],
     screened: Sequence[ScreenedCandidate],
     step: pd.Timedelta,
-) -> list[Loser]:
+) -> list[RunnerUp]:
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((plan for plan in planned if plan is not winner), key=lambda plan: _order(completed, plan))
-    losers = [
-        Loser(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step)) for plan in rest
+    runners_up = [
+        RunnerUp(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step))
+        for plan in rest
     ]
-    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus) for plan in planned}
+    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus_per_instance) for plan in planned}
     for candidate in sorted(
         screened,
         key=lambda candidate: (not candidate.in_time, candidate.alone_low.late_by, candidate.cost_usd),
     ):
-        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus)
+        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus_per_instance)
         if kind not in reported:
             reported.add(kind)
-            losers.append(
-                Loser(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
+            runners_up.append(
+                RunnerUp(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
             )
-    return losers[:MOST_LOSERS]
+    return runners_up[:MOST_RUNNERS_UP]
 
 
 def _why(
@@ -411,7 +412,7 @@ class Filled:
 
     completed: CompletedRequest
     winner: PlannedCandidate
-    losers: tuple[Loser, ...]
+    runners_up: tuple[RunnerUp, ...]
     rejected: tuple[str, ...]
     assumed: tuple[str, ...]
     knowledge: Knowledge
@@ -470,7 +471,7 @@ def fill_offers(
     return Filled(
         completed=completed,
         winner=winner,
-        losers=tuple(losers_of(completed, winner, planned, screened, step)),
+        runners_up=tuple(runners_up_of(completed, winner, planned, screened, step)),
         rejected=tuple(rejected),
         assumed=(*completed.assumed, *_run_assumptions(winner.candidate, completed)),
         knowledge=knowledge,
@@ -496,7 +497,7 @@ def _run_assumptions(winner: Candidate, completed: CompletedRequest) -> list[str
             "do not divide: GPUs that run out of samples idle"
         )
     if winner.widths[-1].instances > 1:
-        own = f"{terms.gpus} GPU{'s' if terms.gpus > 1 else ''}"
+        own = f"{terms.gpus_per_instance} GPU{'s' if terms.gpus_per_instance > 1 else ''}"
         found.append(
             f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
         )

@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
-from slackwater.warehouse.documents import read_toml
+from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.inputs import InputModel
 
-EXAMPLE = "examples/requests/three-fields.toml"
 #: Defaults of a request; each use of a default is reported.
 DEFAULT_METHOD, DEFAULT_LENGTH = "lora", 2048
 DEFAULT_OVERHEAD_MINUTES = 5.0
@@ -79,7 +78,7 @@ class CompletedRequest:
 
 def read_tuning_request(path: Path) -> TuningRequest:
     """Read a request file; raises `JobError` with the file, the key and the expected value."""
-    values = read_toml(path, "request file", expected=f"valid TOML, as in {EXAMPLE}")
+    values = read_toml(path, "request file")
     return parse_tuning_request(values, str(path))
 
 
@@ -90,7 +89,9 @@ def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise JobError(f"request file {where}: {key}: {first['msg']}", remedy=f"see {EXAMPLE}") from error
+        raise JobError(
+            f"request file {where}: {key}: {first['msg']}", remedy=EXAMPLES["request file"]
+        ) from error
 
 
 def complete_request(request: TuningRequest) -> CompletedRequest:

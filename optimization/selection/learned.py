@@ -115,7 +115,7 @@ class Rounds:
         slept = self.asleep[self.jobs.index(job)]
         return tuple(name for name, sleeps in zip(self.names, slept, strict=True) if sleeps)
 
-    def settled(self) -> set[str]:
+    def settled_jobs(self) -> set[str]:
         """Return the jobs that need no further replay: complete, or older than the newest `REPLAYED_JOBS` jobs."""
         complete = ~self.asleep.any(axis=1)
         old = np.arange(len(self.jobs)) < len(self.jobs) - REPLAYED_JOBS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from slackwater.optimization.selection.contract import Learner, PlayedRounds, Weights, play
 from slackwater.optimization.selection.learned import fill_sleeping
 from slackwater.optimization.selection.learners.blend import Blend
+from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import SettingsError
 
 #: Measurements of `slackwater experiment selection --prior` and ``experiment markets``.
@@ -35,18 +35,14 @@ class MeasuredWorld:
 
 def read_prior(path: Path = DEFAULT_PRIOR) -> tuple[MeasuredWorld, ...]:
     """Return the worlds of a prior file; raises `SettingsError` for an invalid file."""
+    table = read_toml(path, "prior file", error=SettingsError)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
         return tuple(_world(row) for row in table.get("world", []))
-    except OSError as error:
-        raise SettingsError(
-            f"prior file {path}: {error.strerror}", remedy="name a readable file, or leave `prior` out"
-        ) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(
             f"prior file {path}: {error}",
             expected="[[world]] tables with source, command, jobs and share.POLICY from 0 to 1",
-            remedy="make it with `slackwater experiment selection --data DIR --prior FILE`",
+            remedy=EXAMPLES["prior file"],
         ) from error
 
 

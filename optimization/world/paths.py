@@ -37,25 +37,25 @@ def later_readings(
     gaps = np.repeat(lengths / parts, parts)
     ends = run.now + np.append(0.0, gaps.cumsum())
     times, counts, paid = (table[:, k, :, int(again) :] for k in range(3))
-    known = np.empty((len(sampled), many, 1 + slots * parts))
     for m, market in enumerate(sampled):
         there, now_usd = run.reading_of(m)
-        known[m, :, 0] = there if market.present is None else market.present
-        known[m, :, parts::parts] = market.count
+        counts[:, m, 0] = there if market.present is None else market.present
+        counts[:, m, parts::parts] = market.count
         for k in range(1, parts):
-            within = known[m, :, :-1:parts] if market.within is None else market.within[:, :, k - 1]
-            known[m, :, k::parts] = within
+            within = counts[:, m, :-1:parts] if market.within is None else market.within[:, :, k - 1]
+            counts[:, m, k::parts] = within
         paid[:, m, :parts] = now_usd
-        paid[:, m, parts:] = market.price.repeat(parts, axis=1)[:, : paid.shape[2] - parts]
+        for k in range(parts):
+            paid[:, m, parts + k :: parts] = market.price[:, : slots - (k > 0)]
         if again:
             table[:, 0, m, 0], table[:, 1, m, 0], table[:, 2, m, 0] = run.now, there, now_usd
     # Never at the start of the part before, which has its own reading.
     early = rng.uniform(0.0, 1.0 - 1e-6, (len(sampled), many, slots * parts))
     early *= gaps
-    early *= known[:, :, 1:] != known[:, :, :-1]
+    early = early.transpose(1, 0, 2)
+    early *= counts[:, :, 1:] != counts[:, :, :-1]
     times[:, :, 0] = ends[0]
-    np.subtract(ends[1:], early.transpose(1, 0, 2), out=times[:, :, 1:])
-    counts[:] = known.transpose(1, 0, 2)
+    np.subtract(ends[1:], early, out=times[:, :, 1:])
     return table
 
 
@@ -93,10 +93,10 @@ class WorldPaths:
             part[unsafe] = wish[unsafe]
         return Targets(*targets)
 
-    def decide(self, targets: Targets) -> None:
-        """Aim at a target on every path from now on; paths that have finished are left alone."""
+    def decide(self, targets: Targets, until: float = -math.inf) -> None:
+        """Aim at a target on every path and let time pass as `advance` does; paths that have finished are left alone."""
         market, on_demand, spot = (np.ascontiguousarray(part, dtype=np.int64) for part in targets)
-        steps.step_paths(self._runs, self._markets, (market, on_demand, spot), -math.inf, self._shown)
+        steps.step_paths(self._runs, self._markets, (market, on_demand, spot), float(until), self._shown)
 
     @property
     def running(self) -> np.ndarray:

@@ -16,6 +16,7 @@ import pandas as pd
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
+from slackwater.flows.executor import fan_out
 from slackwater.flows.following import FollowedMarket
 from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
@@ -53,7 +54,6 @@ from slackwater.studies.experiments.material import (
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.selection import write_prior
 from slackwater.studies.experiments.study import StudyOptions, quick_look
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import day_blocks, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.studies.world_bound import bound_in_world
@@ -541,7 +541,7 @@ def simulate_world(
         run_turns(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
         advised = advised_jobs(db, world, settings=settings, until=until)
     with progress(f"jobs of {world.name}", len(advised), lines=True) as tell:
-        return list(spread(simulate_outcome, advised, None, processes=workers, progress=tell))
+        return list(fan_out(simulate_outcome, advised, None, processes=workers, progress=tell))
 
 
 def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False) -> Settings:

@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.executor import fan_out
 from slackwater.optimization.belief.archetypes import ALL, archetypes
 from slackwater.optimization.belief.launches import UNKNOWN, known_states, states_between
 from slackwater.optimization.belief.mixture import Mixture
 from slackwater.studies.experiments.material import COUNT_COLUMNS, count_tapes, read_table
 from slackwater.studies.experiments.world import market_of, most_instances
 from slackwater.studies.experiments.world_jobs import RECORD_SLOTS
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape
 
@@ -161,4 +161,6 @@ def all_predictions(
     tapes: Sequence[Tape], every: int, *, processes: int = 1, tell: Any = None
 ) -> pd.DataFrame:
     """Return the predictions in every series."""
-    return pd.concat(spread(predictions, tapes, every, processes=processes, progress=tell), ignore_index=True)
+    return pd.concat(
+        fan_out(predictions, tapes, every, processes=processes, progress=tell), ignore_index=True
+    )

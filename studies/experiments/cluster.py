@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
 from slackwater.flows.show.charts import Axis, lines
 from slackwater.forecasting.accuracy.intervals import interval_words
@@ -49,7 +50,6 @@ from slackwater.studies.cluster.stream import (
 )
 from slackwater.studies.experiments.material import Progress
 from slackwater.studies.experiments.study import StudyOptions
-from slackwater.studies.replays import spread
 from slackwater.warehouse.errors import InputError
 
 # ---
@@ -886,8 +886,8 @@ def run_cluster(
         for d, default in enumerate(study.defaults)
         for load in (scale.loads if d in KINDS_RUN else scale.side_loads)
     ]
-    settings = list(spread(setting_of, wanted, study, processes=processes))
-    rows = spread(run_setting, items_of(settings, scale), study, processes=processes, progress=progress)
+    settings = list(fan_out(setting_of, wanted, study, processes=processes))
+    rows = fan_out(run_setting, items_of(settings, scale), study, processes=processes, progress=progress)
     table = pd.DataFrame([row for own in rows for row in own])
     larger = [row for own in wider_rows(study, scale, processes) for row in own]
     rate = full_rate(study, ORDER_LOAD)
@@ -898,7 +898,7 @@ def run_cluster(
         mixes=mixes,
         settings=settings,
         rows=pd.concat([table, pd.DataFrame(larger)], ignore_index=True),
-        cluster_order=pd.DataFrame(list(spread(run_partial, order, (study, rate), processes=processes))),
+        cluster_order=pd.DataFrame(list(fan_out(run_partial, order, (study, rate), processes=processes))),
         cluster_order_load=ORDER_LOAD,
         machine_order=machine_order(scale, seed=seed),
     )
@@ -942,7 +942,7 @@ def wider_rows(study: Study, scale: StudyScale, processes: int) -> list[list[dic
         held = default_mix(other, other.defaults[0])["gpu_seconds"]
         setting = replace(setting_of((0, 0.7, held), other), variant=name)
         items = [replace(setting, number=k) for k in range(scale.side_streams)]
-        rows.extend(spread(run_setting, items, other, processes=processes))
+        rows.extend(fan_out(run_setting, items, other, processes=processes))
     return rows
 
 

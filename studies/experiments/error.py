@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
 from slackwater.optimization.market.window import PointForecast
@@ -29,7 +30,7 @@ from slackwater.studies.experiments.perturbation import (
 )
 from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
-from slackwater.studies.replays import replay_pool, spread
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 
@@ -126,7 +127,7 @@ def run_error(
     progress: Progress | None = None,
 ) -> ErrorRun:
     """Replay AHAP's (omega, v) on every job under every kind and size of error, and AHANP, which uses no forecast."""
-    rows = list(spread(_utilities, scenarios, (plan, reactive), processes=processes, progress=progress))
+    rows = list(fan_out(_utilities, scenarios, (plan, reactive), processes=processes, progress=progress))
     return ErrorRun(
         plan=plan,
         utility=np.array([row[0] for row in rows]),

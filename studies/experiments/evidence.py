@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Notes, Section, numbers
 from slackwater.optimization.belief.archetypes import archetypes, request_states
 from slackwater.optimization.belief.launches import UNKNOWN, Launch, Launches, request_counts
@@ -34,7 +35,6 @@ from slackwater.studies.experiments.belief_calibration import (
 from slackwater.studies.experiments.study import StudyOptions, quick_look, with_bounds
 from slackwater.studies.experiments.world import Kind, Stretch, stretches, world_case
 from slackwater.studies.experiments.world_jobs import DEADLINES, RECORD_SLOTS
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 from slackwater.warehouse.history import Market
 
@@ -210,7 +210,7 @@ def run_evidence(
     found: Sequence[Stretch], *, worths: Sequence[float | None] = WORTHS, processes: int = 1, tell: Any = None
 ) -> EvidenceRuns:
     """Decide and replay the jobs of every start."""
-    results = list(spread(run_start, found, worths, processes=processes, progress=tell))
+    results = list(fan_out(run_start, found, worths, processes=processes, progress=tell))
     return EvidenceRuns(
         runs=np.array(results),
         block=np.array([f"{one.series} {one.start.floor('D').isoformat()}" for one in found]),

@@ -13,6 +13,7 @@ import pandas as pd
 
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots, lines
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
@@ -42,7 +43,6 @@ from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import headroom_captured, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.studies.world_bound import bound_in_world
@@ -158,7 +158,7 @@ def markets_study(
     if forecasts:
         design = replace(design, ahead=_forecasts(worlds, drawn, FAST_PLANNER if study.fast else None))
     with progress("jobs", lines=True) as tell:
-        found = list(spread(run_draw, drawn, design, processes=study.workers(processes), progress=tell))
+        found = list(fan_out(run_draw, drawn, design, processes=study.workers(processes), progress=tell))
     runs = pd.DataFrame([run for runs in found for run in runs])
     return markets_report(
         markets_answer(runs, worlds, notes, data=str(study.data), seed=study.seed, fast=study.fast)

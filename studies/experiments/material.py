@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.executor import fan_out
 from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import backtest, key_of
 from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
@@ -22,7 +23,7 @@ from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.plan import Outcome
 from slackwater.studies.audit import audit_outcome
-from slackwater.studies.replays import replay_pool, spread
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.trials.comparison import day_blocks
 from slackwater.studies.trials.scenarios import (
     Draw,
@@ -38,9 +39,9 @@ from slackwater.studies.trials.scenarios import (
     sample_and_hold,
     scenario_of,
 )
-from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.asof import PRICE_MAX_AGE
 from slackwater.warehouse.errors import MarketError, SettingsError, SourceFileError
-from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.history import AVAILABLE, GAPS_UNTIL_STALE, PRICE, ROW_KNOWN_AT, History, Market
 from slackwater.warehouse.sources.contract import known_conventions
 
 # ---
@@ -594,7 +595,7 @@ def run_pool(
             f"{len(scenarios)} jobs and {len(names)} policies, {len(set(names))} of different names",
             expected="at least one of each, no policy twice",
         )
-    rows = list(spread(_score, scenarios, tuple(policies), processes=processes, progress=progress))
+    rows = list(fan_out(_score, scenarios, tuple(policies), processes=processes, progress=progress))
     table = np.array([row.results for row in rows], dtype=float)
     return PoolRun(
         jobs=pd.DataFrame([row.job for row in rows]),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.flows.turn.report.leaderboard import utility_range
@@ -31,7 +32,7 @@ from slackwater.studies.experiments.material import (
 )
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, with_bounds
 from slackwater.studies.policies import PUBLISHED_IDEAS, published_policies
-from slackwater.studies.replays import replay_pool, spread
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.rounds import select_over
 from slackwater.studies.trials.comparison import (
     Comparison,
@@ -435,7 +436,7 @@ def run_variants(
 ) -> Variants:
     """Replay the variants on every scenario with issued, persisted and perfect forecasts."""
     rows = list(
-        spread(_variant_utilities, scenarios, tuple(policies), processes=processes, progress=progress)
+        fan_out(_variant_utilities, scenarios, tuple(policies), processes=processes, progress=progress)
     )
     return Variants(policies=tuple(policies), utility=np.array(rows), blocks=blocks_of(scenarios))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from slackwater.flows.accuracy.units import cores
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
@@ -21,7 +22,6 @@ from slackwater.studies.experiments.error import NONE, PERFECT, POLICIES, JobFor
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, quick_look
 from slackwater.studies.learners import BANDITS
-from slackwater.studies.replays import spread
 from slackwater.studies.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
@@ -93,7 +93,7 @@ def replay_forecasters(
         for k, one in enumerate(jobs)
     ]
     with progress("jobs", lines=True) as tell:
-        rows = list(spread(replay_models, cases, POLICIES, processes=cores(), progress=tell))
+        rows = list(fan_out(replay_models, cases, POLICIES, processes=cores(), progress=tell))
     return rounds_of_results(np.array(rows), jobs, models)
 
 

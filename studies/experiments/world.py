@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import interval_words
@@ -41,7 +42,7 @@ from slackwater.studies.experiments.world_markets import (
     run_markets,
     trips_of,
 )
-from slackwater.studies.replays import replay_pool, spread
+from slackwater.studies.replays import replay_pool
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Tape, aligned, peers_of, starts
 from slackwater.warehouse.errors import MarketError
@@ -239,7 +240,7 @@ def run_world(
     found: Sequence[Stretch], *, processes: int = 1, tell: Any = None, names: tuple[str, ...] = POLICIES
 ) -> WorldRuns:
     """Replay the policies on every job of every start."""
-    results = list(spread(replay_stretch, found, names, processes=processes, progress=tell))
+    results = list(fan_out(replay_stretch, found, names, processes=processes, progress=tell))
     rows = [
         {
             "market": stretch.market,

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Section, numbers
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.adapter import InOneMarket
@@ -24,7 +25,6 @@ from slackwater.optimization.world.readings import market_readings, readings_ins
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.studies.experiments.material import World
 from slackwater.studies.experiments.world_jobs import DEADLINES, FORMS, LOADS, RECORD_SLOTS, TIMES, hard_job
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.comparison import resampled
 
 #: Policies by the names of the report: greedy first, the plan last.
@@ -158,7 +158,7 @@ class MarketRuns:
 def run_markets(trips: Sequence[Trip], *, processes: int = 1, tell: Any = None) -> MarketRuns:
     """Replay `MARKET_POLICIES` on every job."""
     policies = tuple(MARKET_POLICIES.values())
-    table = np.array(list(spread(replay_trip, trips, policies, processes=processes, progress=tell)))
+    table = np.array(list(fan_out(replay_trip, trips, policies, processes=processes, progress=tell)))
     rows = [
         {
             "world": trip.world.name,

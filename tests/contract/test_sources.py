@@ -24,7 +24,7 @@ RANGE = {"start": "2026-01-05", "end": "2026-01-06"}
 
 #: (source, file name, smallest file of its format), from the examples of each source; files in other formats
 #: under the same names must be refused.
-GOOD = [(name, file, text) for name in SOURCES.known() for file, text in SOURCES[name].examples.items()]
+GOOD = [(name, file, text) for name in SOURCES.all_names() for file, text in SOURCES[name].examples.items()]
 FILES = [pytest.param(*entry, id=f"{entry[0]}-{entry[1]}") for entry in GOOD]
 
 WRONG = {
@@ -56,8 +56,8 @@ def put(folder, name, content):
 
 
 def test_the_registry_names_every_source_by_its_own_name():
-    assert {name for name, _, _ in GOOD} == set(SOURCES.known()) - {"simulated"}
-    for name in SOURCES.known():
+    assert {name for name, _, _ in GOOD} == set(SOURCES.all_names()) - {"simulated"}
+    for name in SOURCES.all_names():
         source = SOURCES[name]
         assert source.name == name
         assert source.options
@@ -154,7 +154,7 @@ def test_bytes_that_are_not_utf8_in_the_middle_cost_their_own_row(tmp_path, name
     assert kept == sum(batch.table.num_rows for batch in read_all(name, path) if batch.kind != "rejected")
 
 
-@pytest.mark.parametrize("name", [n for n in SOURCES.known() if n != "simulated"])
+@pytest.mark.parametrize("name", [n for n in SOURCES.all_names() if n != "simulated"])
 def test_a_folder_without_files_and_a_path_that_is_not_there_are_refused(tmp_path, name):
     put(tmp_path, "notes.md", "# nothing\n")
     for paths in ([tmp_path], [tmp_path / "gone.csv"], []):
@@ -168,7 +168,7 @@ def test_a_folder_without_files_and_a_path_that_is_not_there_are_refused(tmp_pat
         read_all(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", SOURCES.known())
+@pytest.mark.parametrize("name", SOURCES.all_names())
 def test_unknown_options_are_refused(tmp_path, name):
     with pytest.raises(SettingsError, match=f"option 'colour' of the source '{name}'"):
         read_all(name, tmp_path / "x.csv", colour="blue")

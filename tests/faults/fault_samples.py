@@ -7,7 +7,7 @@ from slackwater.studies.sources.vastai import COLUMNS as VAST_COLUMNS
 from slackwater.warehouse.sources import SOURCES
 
 #: Sources of files, and required options other than their files.
-OPTIONS: dict[str, dict[str, str]] = {name: {} for name in SOURCES.known() if SOURCES[name].has_files} | {
+OPTIONS: dict[str, dict[str, str]] = {name: {} for name in SOURCES.all_names() if SOURCES[name].has_files} | {
     "bamboo": {"start": "2022-01-01", "zone": "us-west-2a", "instance_type": "p3.2xlarge"},
     "skypilot": {"start": "2023-08-27"},
 }

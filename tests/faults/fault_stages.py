@@ -116,7 +116,7 @@ def may_move() -> None:
         "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
     }  # fmt: skip
     asked = [
-        parse_request({"name": name, "deadline_in": length, **terms}, name).placed(
+        parse_request({"name": name, "deadline_in": length, **terms}, name).with_place(
             at=AT, market=None, source=None
         )
         for name, length in (("brief", "30min"), ("longer", "2h"))

@@ -45,7 +45,7 @@ def writer(number: int) -> None:
             "workload": {"amount": 8, "unit": "instance_hours"}, "throughput": {"form": "linear"},
             "checkpoint": {"resumable": True, "overhead_minutes": 2},
         }  # fmt: skip
-        request = parse_request(terms, "test").placed(at=_LATER, market="aws/r/z/x", source=None)
+        request = parse_request(terms, "test").with_place(at=_LATER, market="aws/r/z/x", source=None)
         save_jobs(store, [request], origin="user", at=_LATER, step=SLOT)
     next_turn()
 

@@ -151,7 +151,7 @@ def test_a_key_of_a_job_file_of_any_value_is_refused_in_words_or_planned(key):
     for value in (*ABSURD, *near):
         try:
             request = parse_request(with_key(key, value), "j.toml")
-            placed = request.placed(at=AT, market="a/b/c/d", source="s")
+            placed = request.with_place(at=AT, market="a/b/c/d", source="s")
             check_bounds(placed)
             job = slot_job(placed, step=HALF, on_demand_usd=3.0)
             told = shortfall_words(job, AT, HALF)
@@ -168,14 +168,14 @@ def test_a_key_of_a_job_file_of_any_value_is_refused_in_words_or_planned(key):
 
 def test_the_largest_amount_of_work_says_how_far_it_is_from_done():
     values = JOB | {"workload": {"amount": 1e15, "unit": "slots"}}
-    request = parse_request(values, "j.toml").placed(at=AT, market="a/b/c/d", source="s")
+    request = parse_request(values, "j.toml").with_place(at=AT, market="a/b/c/d", source="s")
     job = slot_job(request, step=HALF, on_demand_usd=3.0)
     assert "need more than 100 days for the rest" in shortfall_words(job, AT, HALF)
 
 
 def test_a_job_of_too_many_slots_times_instances_is_refused():
     wide = JOB | {"n_max": 1024, "deadline_in": "6d"}
-    request = parse_request(wide, "j.toml").placed(at=AT, market="a/b/c/d", source="s")
+    request = parse_request(wide, "j.toml").with_place(at=AT, market="a/b/c/d", source="s")
     with pytest.raises(JobError, match=f"at most {MOST_STATES:,}; use a longer step"):
         slot_job(request, step=HALF, on_demand_usd=3.0)
 
@@ -281,16 +281,16 @@ def test_a_replay_before_the_record_is_refused(folder, monkeypatch, tmp_path):
     ({"gap_seconds": 5e-324}, "is not within a second and a year"),
     ({"gap_seconds": LONGEST_GAP * 2}, "is not within a second and a year"),
 ])  # fmt: skip
-def test_a_row_that_no_market_has_is_set_aside(tmp_path, row, reason):
-    with open_store(tmp_path / "w.duckdb") as store:
+def test_a_row_that_no_market_has_is_set_aside(row, reason):
+    with open_store(":memory:") as store:
         done = append(store, counts(count_row(AT, 8) | row), source="lab", imported_at=AT)
         assert (done.added, done.rejected) == (0, 1)
         ((found,),) = store.execute("SELECT reason FROM rejected")
     assert reason in found
 
 
-def test_the_largest_row_that_is_taken_is_used(tmp_path):
-    with open_store(tmp_path / "w.duckdb") as store:
+def test_the_largest_row_that_is_taken_is_used():
+    with open_store(":memory:") as store:
         fill(store, "us-west-2a", count=LARGEST_COUNT, capacity=LARGEST_COUNT)
         market = Market.parse("aws/us-west-2/us-west-2a/p3.2xlarge")
         history = load_history(store, market, end=AT, known_at=AT, step=HALF)
@@ -326,8 +326,8 @@ def decided(turn, work):
     return [row["job"] for row in made.rows], [*work.left_out, *made.left_out]
 
 
-def test_a_stored_row_of_any_size_costs_its_market_and_the_neighbour_is_decided(tmp_path):
-    with open_store(tmp_path / "w.duckdb") as store:
+def test_a_stored_row_of_any_size_costs_its_market_and_the_neighbour_is_decided():
+    with open_store(":memory:") as store:
         fill(store, "us-west-2a")
         fill(store, "us-west-2b")
         # An older version accepted it.
@@ -344,7 +344,7 @@ def test_a_stored_row_of_any_size_costs_its_market_and_the_neighbour_is_decided(
 @pytest.mark.parametrize(
     "error", quick_first([np._core._exceptions._ArrayMemoryError((10**12,), np.dtype(float)), MemoryError()])
 )
-def test_a_lack_of_memory_costs_its_own_job(tmp_path, monkeypatch, error):
+def test_a_lack_of_memory_costs_its_own_job(monkeypatch, error):
     real = competition.decide
 
     def decide(live, *args, **more):
@@ -353,7 +353,7 @@ def test_a_lack_of_memory_costs_its_own_job(tmp_path, monkeypatch, error):
         return real(live, *args, **more)
 
     monkeypatch.setattr(competition, "decide", decide)
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         fill(store, "us-west-2a")
         fill(store, "us-west-2b")
         rows, left_out = decided(*two_jobs(store))
@@ -361,7 +361,7 @@ def test_a_lack_of_memory_costs_its_own_job(tmp_path, monkeypatch, error):
     assert any(text.startswith("job b is not decided: not enough memory: ") for text in left_out)
 
 
-def test_a_market_that_cannot_be_forecast_stops_no_other(tmp_path, monkeypatch):
+def test_a_market_that_cannot_be_forecast_stops_no_other(monkeypatch):
     module = __import__("slackwater.flows.turn.forecast", fromlist=["issue_and_measure"])
     real = module.issue_and_measure
 
@@ -372,7 +372,7 @@ def test_a_market_that_cannot_be_forecast_stops_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "issue_and_measure", forecast)
     assert forecast_market.__module__ == module.__name__
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         fill(store, "us-west-2a")
         fill(store, "us-west-2b")
         rows, _ = decided(*two_jobs(store))
@@ -385,8 +385,8 @@ def test_a_market_that_cannot_be_forecast_stops_no_other(tmp_path, monkeypatch):
 # max_markets, and sources that contradict each other.
 
 
-def test_max_markets_beyond_the_usual_is_honoured(tmp_path):
-    with open_store(tmp_path / "w.duckdb") as store:
+def test_max_markets_beyond_the_usual_is_honoured():
+    with open_store(":memory:") as store:
         fill_all(store, {f"zone-{k:02d}": {"kind": "offers" if k > 24 else "probe"} for k in range(30)})
         followed = {
             most: len(choose_markets(make_turn(store, AT, SETTINGS), most=most)) for most in (3, 24, 28, 100)
@@ -418,9 +418,9 @@ def test_sources_that_contradict_each_other_are_told(tmp_path, monkeypatch):
     )
 
 
-def test_of_a_market_unseen_for_a_day_the_chance_of_spot_is_that_of_measured_markets(tmp_path):
+def test_of_a_market_unseen_for_a_day_the_chance_of_spot_is_that_of_measured_markets():
     late = AT + pd.Timedelta(days=1)
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         fill(store, "us-west-2a")
         request = parse_request(
             JOB

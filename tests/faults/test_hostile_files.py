@@ -67,7 +67,7 @@ def test_many_broken_files(tmp_path, seed):
 
 
 def test_a_sample_of_every_source_is_there():
-    assert set(sample_files()) == set(OPTIONS) == set(SOURCES.known()) - {"simulated"}
+    assert set(sample_files()) == set(OPTIONS) == set(SOURCES.all_names()) - {"simulated"}
 
 
 #: A word in one row of each sample, by file, as it appears in place of a text.

@@ -53,7 +53,7 @@ def broken(content, number):
 
 
 def used_job(path):
-    request = read_request(path).placed(at=AT, market="simulated/b/c/h100", source="s")
+    request = read_request(path).with_place(at=AT, market="simulated/b/c/h100", source="s")
     return slot_job(request, step=pd.Timedelta("30min"), on_demand_usd=3.0)
 
 

@@ -9,9 +9,8 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from slackwater.flows import executor as executor_module
-from slackwater.flows.executor import ADDRESS, Executor, executor_fan
+from slackwater.flows.executor import ADDRESS, Executor, executor_fan, fan_out
 from slackwater.flows.payload import pack_calls, results_of, run_packed
-from slackwater.studies import replays
 from slackwater.warehouse.errors import WorkerError
 
 #: Modules that a scheduler must not import: of the program, and heavy.
@@ -66,9 +65,9 @@ def test_replays_of_studies_run_on_the_cluster(monkeypatch):
         seen.append(len(calls))
         return [function(**call) for call in calls]
 
-    monkeypatch.setattr(replays, "chosen_executor", lambda: Executor(kind="dask"))
-    monkeypatch.setattr(replays, "executor_fan", lambda executor: nullcontext(fan))
-    assert list(replays.spread(scaled, range(100), 3)) == [3 * one for one in range(100)]
+    monkeypatch.setattr(executor_module, "chosen_executor", lambda: Executor(kind="dask"))
+    monkeypatch.setattr(executor_module, "executor_fan", lambda executor: nullcontext(fan))
+    assert list(fan_out(scaled, range(100), 3)) == [3 * one for one in range(100)]
     assert seen == [25]
 
 

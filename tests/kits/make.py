@@ -234,7 +234,7 @@ def make_request(
 ) -> JobRequest:
     """Return a request that was placed on a market at a time, with changed ``terms`` of its job file."""
     request = parse_request(request_terms(name=name, **terms), "test")
-    return request.placed(at=at, market=market, source=source)
+    return request.with_place(at=at, market=market, source=source)
 
 
 def make_turn(store: Store, at: pd.Timestamp, settings: Settings, **changes: Any) -> Turn:

@@ -18,7 +18,7 @@ def past_jobs(count: int, *, before: pd.Timestamp) -> list[JobRequest]:
     """
     job = read_request(EXAMPLE)
     return [
-        job.model_copy(update={"name": f"past-{i + 1}"} | ({"value_usd": None} if i % 2 else {})).placed(
+        job.model_copy(update={"name": f"past-{i + 1}"} | ({"value_usd": None} if i % 2 else {})).with_place(
             at=before - pd.Timedelta(hours=13 + 11 * i), market=MARKETS[i % 2], source=None
         )
         for i in range(count)

@@ -118,7 +118,7 @@ STEPS = (
     Step(
         name="backtest",
         minute=5,
-        words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
+        words="backtest job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
         text="This simulates the same job, started every 3 days of the last month. It costs less than planned, as "
         "spot is never lost in a history of prices only; so *Greedy*, the cheapest spot at full size, does "
         "nearly as well. `--every 6h` without `--policy` compares all policies, in some minutes.",
@@ -129,7 +129,7 @@ STEPS = (
         minute=5,
         words="run",
         text="The turn issues the decision and stores it. Start the 4 instances.",
-        until="Forecast error of",
+        until=NOTES,
     ),
     Step(
         name="half", minute=35, words="run", text="In the next slot the job keeps its instances.", until=NOTES

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from forms_kit import quick_first
 
 CHILD = """
 import os, sys, time
@@ -22,7 +23,9 @@ subprocess.run([sys.executable, "-c", {CHILD!r}, *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize(("number", "stop_seconds"), [(signal.SIGKILL, 20.0), (signal.SIGTERM, 0.0)])
+@pytest.mark.parametrize(
+    ("number", "stop_seconds"), quick_first([(signal.SIGKILL, 20.0), (signal.SIGTERM, 0.0)])
+)
 def test_a_process_ends_when_its_parent_is_ended_by_a_signal(number, stop_seconds):
     command = [sys.executable, "-c", PARENT, str(stop_seconds)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -146,14 +146,14 @@ def test_every_rejection_of_a_source_of_the_product_has_a_code():
     assert found == []
 
 
-def test_reasons_of_sources_are_stored_with_their_code(tmp_path):
+def test_reasons_of_sources_are_stored_with_their_code():
     rows = [
         (1, "", because("line.empty")),
         (2, "x", because("line.not_json", "char 3")),
         (3, "y", "row 7 of a plug-in"),
     ]
     rows += [(4, "z", because("zone.unknown", "'moon'", "of aws"))]
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         done = append(store, [rejected_batch(Path("f"), rows)], source="test", assumptions=[], imported_at=T0)
         kept = read_rows(store, "rejected", order_by=["line"])
     assert list(kept["code"]) == ["line.empty", "line.not_json", "", "zone.unknown"]

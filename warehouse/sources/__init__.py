@@ -52,7 +52,7 @@ def check_source(name: str) -> None:
     commands = [f"`slackwater ingest {source} {quote(name)}`" for source in SOURCES if _reads(source, path)]
     raise InputError(
         f"file {name!r} without its source" if path.exists() else f"source {name!r}",
-        expected=f"one of {', '.join(sorted(SOURCES.known()))}",
+        expected=f"one of {', '.join(sorted(SOURCES.all_names()))}",
         remedy=" or ".join(commands) or "see `slackwater ingest --list`",
     )
 

@@ -268,9 +268,9 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
         except StoreError:
             return None if newest is None else newest.path
         if lock is not None:
-            made = _snapshot_by_reader(lock, settle)
-            if made is not None:
-                return made
+            result = _snapshot_by_reader(lock, settle)
+            if result is not None:
+                return result
             continue  # the file has changed meanwhile
         if newest is not None:
             return newest.path

@@ -203,7 +203,7 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
 
     A view that needs a table without a file is left out.
     """
-    made = [
+    result = [
         f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({sql_literal(file)});"
         for name, file in files.items()
     ]
@@ -216,10 +216,10 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
             read = _LITERAL.sub("", _NOTE.sub("", text[found.end() :]))
             if known.intersection(re.findall(r"\w+", read)) <= there:
                 there.add(found[1])
-                made.append(text)
+                result.append(text)
         elif (found := _COMMENTED.search(text)) and found[1] in there:
-            made.append(text.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
-    return made
+            result.append(text.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
+    return result
 
 
 def back_up(database: Path, source: int, *, step: str) -> Path:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from threading import RLock
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.following import FollowedMarket, MarketListing, StoredListing, step_of
+from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.show.formats import rows_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
@@ -25,8 +24,8 @@ from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.observations import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 
-P = ParamSpec("P")
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from slackwater.flows.turn.context import Turn
 
 
 class Reads:
@@ -46,7 +45,7 @@ class Reads:
         # Stages of a backfill read concurrently.
         self._turn = RLock()
 
-    def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
+    def market_rows(self, at: pd.Timestamp) -> list[dict[str, Any]]:
         """Return the rows of `list_markets` as known at a time."""
         with self._turn:
             if at not in self._listings and at in self._times:
@@ -78,38 +77,6 @@ class Reads:
             return error
         except (HistoryError, MemoryError) as error:
             return MarketError(f"market {request.market.key}: {why_raised(error)}")
-
-
-class MarketReader(MarketListing, Protocol):
-    """Markets known at a time with their observations: a turn, or `StoredMarkets`."""
-
-    @property
-    def observations(self) -> Reads:
-        """Cache of the observations."""
-
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
-        """Return the markets known at a time (None: ``self.at``) as rows."""
-
-    def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
-        """Return the result of a reader of the warehouse."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMarkets(StoredListing):
-    """Markets of a warehouse at a time with their observations, without a turn."""
-
-    observations: Reads = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "observations", Reads(self.store))
-
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
-        """Return the markets known at a time (None: ``self.at``) as rows."""
-        return self.observations.listed(self.at if at is None else at)
-
-    def read(self, reader: Callable[Concatenate[Store, P], T], *args: P.args, **options: P.kwargs) -> T:
-        """Return the result of a reader of the warehouse."""
-        return reader(self.store, *args, **options)
 
 
 MOST_PEERS = 12  # Most peers read for a market
@@ -158,9 +125,7 @@ def read_history(
     return load_histories(store, [request])[0]
 
 
-def read_all(
-    turn: MarketReader, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
-) -> list[History]:
+def read_all(turn: Turn, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
     """Return the history of each market from a start on, in order; raises the first `MarketError`."""
     found = []
     for history in try_histories(turn, followed_markets):
@@ -171,7 +136,7 @@ def read_all(
 
 
 def try_histories(
-    turn: MarketReader, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
+    turn: Turn, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
 ) -> list[History | MarketError]:
     """Return the history of each market from a start on, or the error that prevents it, with a few statements for all."""
     return turn.observations.histories(
@@ -180,7 +145,7 @@ def try_histories(
 
 
 def peers_of(
-    turn: MarketReader, followed_markets: Sequence[FollowedMarket], *, start: pd.Timestamp
+    turn: Turn, followed_markets: Sequence[FollowedMarket], *, start: pd.Timestamp
 ) -> dict[FollowedMarket, list[History]]:
     """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
 
@@ -188,7 +153,7 @@ def peers_of(
     at the turn's time, also where a market is read at an earlier time: `market_record` drops rows
     learned later. Histories that cannot be read are left out.
     """
-    step, listed = step_of(turn.settings), turn.listed()
+    step, listed = step_of(turn.settings), turn.market_rows()
     peers: dict[FollowedMarket, list[FollowedMarket]] = {}
     for followed in dict.fromkeys(followed_markets):
         market = followed.market
@@ -210,7 +175,7 @@ def peers_of(
     }
 
 
-def _peer(turn: MarketReader, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
+def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> FollowedMarket:
     last = pd.Timestamp(str(row["last_observed"])).ceil(step)
     return FollowedMarket(
         market=Market.parse(str(row["market"])), source=str(row["source"]), at=min(last, turn.at.floor(step))

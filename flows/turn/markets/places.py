@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +20,10 @@ from slackwater.flows.following import (
     parse_market,
     slot_to_read,
     step_of,
-    trust_rank,
 )
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import join_words, plural, rows_of, utc
-from slackwater.flows.turn.markets.histories import MarketReader, try_histories
+from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
     can_run_on,
@@ -35,12 +34,15 @@ from slackwater.optimization.job.units import (
 )
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
-from slackwater.warehouse.asof import first_known_us, not_known_yet
+from slackwater.warehouse.asof import first_known_us, not_known_yet, trust_rank
 from slackwater.warehouse.catalogue import list_price
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
 from slackwater.warehouse.history import WHOLE, History, Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.flows.turn.context import Turn
 
 
 def find_market(
@@ -73,7 +75,7 @@ def find_market(
     row = min(
         rows,
         key=lambda listed_row: (
-            trust_rank(listed_row["source"], settings),
+            trust_rank(listed_row["source"], settings.trust)[0],
             not listed_row["has_counts"],
             listed_row["source"],
         ),
@@ -85,10 +87,10 @@ def find_market(
 PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]  # A job and its markets, the home market first
 
 
-def market_of(turn: MarketReader, text: str) -> FollowedMarket:
+def market_of(turn: Turn, text: str) -> FollowedMarket:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return turn.read(
-        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
+        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.market_rows()
     )
 
 
@@ -97,7 +99,7 @@ MOST_PLACES, MOST_PLACED = 24, 2048
 
 
 def places_of(
-    turn: MarketReader, request: JobRequest, *, notify: Callable[[str], None] = lambda _: None
+    turn: Turn, request: JobRequest, *, notify: Callable[[str], None] = lambda _: None
 ) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
@@ -117,10 +119,12 @@ def places_of(
     if request.market is not None:
         home = market_of(turn, request.place).for_job(request)
     fitting_rows = [
-        row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
+        row
+        for row in turn.market_rows(began)
+        if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
     rows = counted_or_priced(fitting_rows, turn, step, began)
-    rows.sort(key=lambda row: (trust_rank(row["source"], settings), row["source"]))
+    rows.sort(key=lambda row: trust_rank(row["source"], settings.trust))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)
@@ -192,9 +196,7 @@ def _wholes_of(market: Market, source: str) -> set[tuple[Market, str]]:
     return {(whole, source) for whole in (region, replace(region, region=WHOLE)) if whole != market}
 
 
-def _first_later(
-    turn: MarketReader, at: pd.Timestamp, suits: Callable[[Market, str], bool]
-) -> MarketError | None:
+def _first_later(turn: Turn, at: pd.Timestamp, suits: Callable[[Market, str], bool]) -> MarketError | None:
     """Return the error for the suitable market that becomes known first, after a time; None if there is none."""
     rows = rows_of(turn.read(list_markets))
     named = [(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
@@ -208,7 +210,7 @@ def _first_later(
     return turn.read(not_known_yet, *first[min(first)], at=at, step=step_of(turn.settings))
 
 
-def markets_of(turn: MarketReader, request: JobRequest) -> tuple[FollowedMarket, ...]:
+def markets_of(turn: Turn, request: JobRequest) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed request, its home first; raises as `find_market` and `places_of` do."""
     return (
         places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
@@ -216,7 +218,7 @@ def markets_of(turn: MarketReader, request: JobRequest) -> tuple[FollowedMarket,
 
 
 def placed_in(
-    turn: MarketReader, request: JobRequest, *, market: str | None = None
+    turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[FollowedMarket, ...]]:
     """Return a request placed at the time of its markets, and these markets.
 
@@ -227,15 +229,15 @@ def placed_in(
         if market is None and request.market is None:
             raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
         only = market_of(turn, market or request.place).for_job(request)
-        return request.placed(at=only.at, market=only.market.key, source=only.source), (only,)
+        return request.with_place(at=only.at, market=only.market.key, source=only.source), (only,)
     text = market or (None if request.market is None else request.place)
     if text is not None:
         home = market_of(turn, text)
         request = request.model_copy(update={"market": home.market.key, "source": home.source})
     at = turn.at.floor(step_of(turn.settings))
-    placed = request.placed(at=at, market=request.market, source=request.source)
+    placed = request.with_place(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
-    return request.placed(at=found[0].at, market=request.market, source=request.source), found
+    return request.with_place(at=found[0].at, market=request.market, source=request.source), found
 
 
 def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
@@ -250,7 +252,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
     if request.market is not None:
         there, named = parse_market(request.market)
         market, source = there.key, named or source
-    return request.placed(
+    return request.with_place(
         at=filed.starts, market=market, source=source or (filed.source if market == filed.market else None)
     )
 
@@ -258,7 +260,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
 MOST_OTHERS = 4  # Most alternative instance types named in a proposal
 
 
-def propose_markets(turn: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
+def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
 
     The throughput of a request holds for one instance type. Candidates are the types with the GPUs
@@ -275,7 +277,7 @@ def propose_markets(turn: MarketReader, request: JobRequest) -> tuple[JobRequest
         return fits_filled and may_run_in(request, market) and can_run_on(request, market)
 
     found: dict[str, list[FollowedMarket]] = {}
-    usable = counted_or_priced(turn.listed(), turn, step, turn.at)
+    usable = counted_or_priced(turn.market_rows(), turn, step, turn.at)
     for row in usable:
         market = Market.parse(row["market"])
         if suits(market):
@@ -316,7 +318,7 @@ def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
 
 
 def _types_by_price(
-    turn: MarketReader, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
+    turn: Turn, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
 ) -> list[tuple[str, str]]:
     """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
 

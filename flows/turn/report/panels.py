@@ -147,7 +147,7 @@ def panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> F
     facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; "
     facts += f"capacity {panel.capacity}" if observed else "availability not observed"
     label = f"{panel.title}: spot price" + (" and instances available" if observed else "")
-    warnings = [f"synthetic: {'; '.join(panel.assumptions)}"] if panel.assumptions else []
+    warnings = [f"assumed: {'; '.join(panel.assumptions)}"] if panel.assumptions else []
     source = [f"source {panel.source}"] if panel.source else []
     if len(panel.slots) == 0:
         why = "No slot was observed yet, so there is nothing to draw."

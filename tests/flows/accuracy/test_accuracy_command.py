@@ -131,6 +131,7 @@ def test_what_cannot_be_tested_is_left_out_and_said(folder):
     assert "shorter than 96 slots" in err
 
 
+@pytest.mark.slow  # the quick form: a step at which counts are left out, above
 def test_another_step(folder):
     found = answer("--data", folder, "--step", "1h", "--variable", "count", "--horizon", 3, *FAST)
     assert found["step_minutes"] == 60

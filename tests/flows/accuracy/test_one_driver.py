@@ -29,7 +29,7 @@ from slackwater.forecasting.series import slot_at
 from slackwater.studies.experiments.predictors import replay_forecasters
 from slackwater.studies.trials.scenarios import Grid
 from slackwater.warehouse import plugins
-from slackwater.warehouse.issued import read_rows, read_vintages
+from slackwater.warehouse.issued import VintageQuery, read_rows, read_vintages
 from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -95,10 +95,11 @@ def test_the_report_forecasts_what_turns_have_issued(db, settings):
     with open_store(db) as store:
         measured = followed(store, settings)
         series = [one for panel in measured.panels for one in panel.series]
-        stored = read_vintages(
-            store, Forecast, markets={(one.market, one.source): None for one in series}, models=MODELS,
+        query = VintageQuery(
+            markets={(one.market, one.source): None for one in series}, models=MODELS,
             start=slots[0], end=slots[-1], step=STEP,
         )  # fmt: skip
+        stored = read_vintages(store, Forecast, query)
     rolling, compared = rolling_of(measured, settings, slots), 0
     assert len({(unit.panel, unit.fit_slot) for unit in units_of(rolling)}) >= 4
     for unit in units_of(rolling):

@@ -75,7 +75,10 @@ class Renter:
 
 
 def test_a_job_is_acted_on_from_its_launch_to_its_finish(tmp_path):
-    renter, slot = Renter(tmp_path, deadline_in="3h", workload={"amount": 9.0, "unit": "instance_hours"}), 0
+    renter, slot = (
+        Renter(tmp_path, deadline_in="90min", workload={"amount": 4.5, "unit": "instance_hours"}),
+        0,
+    )
     while renter.turn(slot):
         renter.act(slot)
         slot += 1
@@ -84,7 +87,7 @@ def test_a_job_is_acted_on_from_its_launch_to_its_finish(tmp_path):
     run = renter.cloud.run("demo", at)
     assert (last["on_demand"], last["spot"], last["why"]) == (0, 0, "the job is finished")
     assert run.finish is not None
-    assert run.finish <= 3 * 3600.0
+    assert run.finish <= 1.5 * 3600.0
     assert last["paid_usd"] == pytest.approx(run.paid_usd, abs=0.005)
     with open_store(renter.db) as store:
         notes = [one.note for one in reports_of(store, "demo") if one.note]

@@ -431,9 +431,37 @@ def test_the_evidence_states_what_was_granted_and_lost(setting):
     assert [(f"{one.reported_at:%H:%M}", one.note, one.launch, one.on_demand, one.spot) for one in found] == [
         ("00:30", "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}, 0, 3),
         ("00:40", "lost 3 spot", {"lost": 3, "held_minutes": 10.0}, 0, 0),
-        ("00:41", "granted 2 on-demand", {}, 2, 0),
+        ("00:41", "granted 2 on-demand", {"held_minutes": 0.0}, 2, 0),
     ]
     assert [f"{one.known_at:%H:%M}" for one in found] == ["00:30", "00:41", "00:41"]
+
+
+class Late:
+    """A driver that states launches some seconds after the time of the pass, as clouds do."""
+
+    def __init__(self, driver, seconds):
+        self.driver, self.seconds = driver, timedelta(seconds=seconds)
+
+    def __getattr__(self, name):
+        return getattr(self.driver, name)
+
+    def listed(self, job, markets, now):
+        found = self.driver.listed(job, markets, now)
+        return [one.model_copy(update={"since": one.since + self.seconds}) for one in found]
+
+
+def test_a_launch_later_than_its_pass_is_evidence_once_that_the_warehouse_takes(setting):
+    found, launched = reports(setting), setting.driver
+    setting.driver = Late(launched, 8)
+    setting.again()
+    setting.world.revise = lambda job, launches, now: "no forecast"
+    setting.decide(1, spot=3, standby_on_demand=2)
+    setting.act(30)
+    setting.act(35)
+    setting.act(41)
+    assert sum(one.note.startswith("granted 3 spot") for one in found) == 1
+    assert found[0].launch == {"asked": 3, "granted": 3, "held_minutes": 0.0}
+    assert all((one.held_minutes or 0.0) >= 0.0 for one in found)
 
 
 def hours_of(found, kind, end):

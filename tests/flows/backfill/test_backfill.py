@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from forms_kit import quick_first
 from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
@@ -182,7 +183,7 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
         short = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
             update={"name": "short", "deadline_in": "90min"}
         )
-        placed = short.placed(at=LONGER[1], market=known.market, source=known.source)
+        placed = short.with_place(at=LONGER[1], market=known.market, source=known.source)
         save_jobs(store, [placed], origin="user", at=LONGER[1], step=STEP)
     shutil.copy(db, tmp_path / "parts.duckdb")
     made(db, settings, LONGER[:5])
@@ -205,7 +206,7 @@ def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, se
     )
     with open_store(live) as store:
         placed = [
-            moving.model_copy(update={"name": name, "deadline_in": length}).placed(
+            moving.model_copy(update={"name": name, "deadline_in": length}).with_place(
                 at=at, market=None, source=None
             )
             for name, length, at in (("brief", "60min", LONGER[1]), ("long", "4h", LONGER[2]))
@@ -247,6 +248,7 @@ def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(settings, aft
     same(tables(db), before)
 
 
+@pytest.mark.slow  # the quick forms: a second run does nothing, above; slots that failed are made again, below
 def test_everything_again_changes_nothing_that_was_issued(tmp_path, settings, filled, live):
     db = tmp_path / "w.duckdb"
     shutil.copy(filled[0], db)
@@ -368,7 +370,7 @@ def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings
     assert all(one.became["allocate"] == "made" for one in outcomes)
 
 
-@pytest.mark.parametrize("stage", ["ingest", "find_work", "forecast_turns", "estimate_turns"])
+@pytest.mark.parametrize("stage", quick_first(["forecast_turns", "ingest", "find_work", "estimate_turns"]))
 def test_a_run_whose_time_is_up_stops_and_blames_no_slot(settings, after_first, monkeypatch, stage):
     def late(*_, **__):
         raise TimeoutError("the flow's time is up")
@@ -402,7 +404,7 @@ def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypa
     assert all(became == "made" for one in outcomes for became in one.became.values())
 
 
-@pytest.mark.parametrize("stage", ["forecast", "ingest"])
+@pytest.mark.parametrize("stage", quick_first(["ingest", "forecast"]))
 def test_one_stage_alone(tmp_path, settings, stage):
     folder = tmp_path / "data"
     folder.mkdir()

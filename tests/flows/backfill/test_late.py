@@ -18,7 +18,7 @@ STEP = pd.Timedelta("30min")
 def after_an_outage(tmp_path_factory):
     """Return a warehouse and settings: a turn, then an outage of two slots, then the turn of the newest of three late runs."""
     folder = tmp_path_factory.mktemp("late")
-    settings, db = read_settings(small_settings(folder)), folder / "w.duckdb"
+    settings, db = read_settings(small_settings(folder, measured_origins=0)), folder / "w.duckdb"
     one_turn(db, settings, at=AT, requests=past_jobs(1, before=AT))
     outcomes = make_missing(db, AT + 3 * STEP, settings)
     one_turn(db, settings, at=AT + 3 * STEP)

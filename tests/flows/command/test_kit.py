@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from rich.cells import cell_len
 
 from slackwater.flows.cli import COMMANDS, GROUPS, PROGRAM
@@ -196,7 +197,7 @@ LIST = [sys.executable, "-m", "slackwater.flows.cli", "ingest", "--list"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize("more", quick_first([[], ["--json"]]))
 def test_output_on_a_full_disk_is_an_error_in_one_line(more):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*LIST, *more], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -1,13 +1,12 @@
 """Modules that a command loads: no more than its answer needs, and nothing of the optimizer where nothing is computed."""
 
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
 from command_kit import call
 from make import checkpoint, job_text, make_turn
+from storeprocess import run_python
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import save_decisions
@@ -29,6 +28,7 @@ flows.show.terminal flows.following forecasting forecasting.predictors
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
 flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
+warehouse.sources.unread
 """
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
@@ -39,7 +39,10 @@ optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
-ADD = f"{JOBS} flows.jobs flows.jobs.command flows.plans flows.plans.query"
+ADD = f"""
+{JOBS}
+flows.jobs flows.jobs.command flows.ledger.stages flows.plans flows.plans.query flows.turn.context optimization.fan
+"""
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
@@ -53,7 +56,8 @@ LIGHT = {
     ("plan", "lora", "--at", AT): PLAN,
 }
 LOADED = """
-import json, sys
+import json, os, sys
+os.chdir(sys.argv[2])
 from slackwater.flows.cli import PROGRAM
 code = PROGRAM.run(json.loads(sys.argv[1]))
 print()
@@ -91,11 +95,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("words", "allowed"), LIGHT.items(), ids=[" ".join(words[:2]) for words in LIGHT])
 def test_a_command_loads_no_more_than_its_modules(folder, words, allowed):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, json.dumps(words)], cwd=folder, capture_output=True, text=True
-    )
-    code, loaded = json.loads(done.stdout.splitlines()[-1])
-    assert code == 0, done.stderr
+    out, said = run_python(LOADED, json.dumps(words), folder).communicate()
+    code, loaded = json.loads(out.splitlines()[-1])
+    assert code == 0, said
     own = {name.partition(".")[2] for name in loaded if name.startswith("slackwater.")}
     assert own == set(allowed.split())
     assert not {

@@ -8,7 +8,7 @@ from forms_kit import quick_first
 from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 
-@pytest.mark.parametrize("words", quick_first([("job", "list"), ("status",), ("markets",)]))
+@pytest.mark.parametrize("words", quick_first([["job", "list"], ["status"], ["markets"]]))
 def test_a_reading_command_brings_an_older_warehouse_up_to_date(tmp_path, words):
     path = tmp_path / "w.duckdb"
     with duckdb.connect(str(path)) as old:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import job_text, work
 from rich.cells import cell_len
 from test_turn import AT, one_turn, small_settings
@@ -134,19 +135,23 @@ ANSWERS = [
     ["markets", "--for", "short.toml", "--at", AT.isoformat()], ["forecast", "--market", MARKET, "--at", AT.isoformat()],
     ["backfill", "--from", "2026-03-10T04:00Z", "--to", "2026-03-10T05:30Z", "--dry-run"], ["compact"],
     ["rent", str(ROOT / "examples" / "types.toml"), "--budget", "18"],
+]  # fmt: skip
+#: Slower commands.
+STUDIES = [
     ["replay", "--job", "short.toml", "--market", MARKET, "--model", "last_value"],
     ["accuracy", "--model", "markov"],
-]  # fmt: skip
+]
 
 
-def test_no_answer_is_wider_than_80_columns_or_cropped(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("answers", quick_first([ANSWERS, STUDIES]), ids=["fast", "slow"])
+def test_no_answer_is_wider_than_80_columns_or_cropped(place, tmp_path, monkeypatch, answers):
     """Run the commands in this process: names wrap at separators, and no heading is followed by an empty section."""
     home = tmp_path / "place"
     shutil.copytree(place, home)
     monkeypatch.chdir(home)
     monkeypatch.setenv("COLUMNS", "80")
     job = call("job", "list", "--json").value["jobs"][0]["job"]
-    for words in ANSWERS:
+    for words in answers:
         done = call(*(word.format(job=job) for word in words))
         lines = done.out.split("\n")
         assert done.code in (0, 3, 4, 5), (words, done.err)

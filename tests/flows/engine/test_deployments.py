@@ -227,7 +227,7 @@ def test_without_a_time_and_without_a_run_there_is_no_clock_to_fall_back_on():
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    return small_settings(tmp_path_factory.mktemp("settings"))
+    return small_settings(tmp_path_factory.mktemp("settings"), measured_origins=0)
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +250,7 @@ def ledger(db: Path) -> dict[str, tuple[str, str]]:
     return {row.stage: (row.status, row.details) for row in rows.itertuples()}
 
 
+@pytest.mark.slow  # the quick forms: a turn that fails leaves its stages done, in test_runs.py; a failure below
 def test_a_stage_that_failed_is_kept_with_its_reason_until_it_is_done(tmp_path, settings_file, uninterrupted):
     db = tmp_path / "w.duckdb"
     pool = tmp_path / "pool.toml"

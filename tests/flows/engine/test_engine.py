@@ -309,6 +309,7 @@ def test_processes_give_the_plain_outcomes(engine, monkeypatch):
     assert spread_over() == replay_batch(CASES, POLICIES)
 
 
+@pytest.mark.slow  # the quick form: a turn on the engine gives the plain answer, above
 def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
     from prefect import flow
 

@@ -45,7 +45,7 @@ def server(tmp_path_factory, tables):
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    return small_settings(tmp_path_factory.mktemp("settings"))
+    return small_settings(tmp_path_factory.mktemp("settings"), measured_origins=0)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import duckdb
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from forms_kit import quick_first
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
 from make import job_text, make_turn, work
 from test_turn import small_settings
@@ -521,10 +522,10 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
 def test_a_whole_turn_on_live_prices(store, tmp_path):
     """A job names a market whose prices come from a feed: it is forecast, decided and reported, and not called simulated."""
     with serve(one_region(hours=240)) as server:
-        chosen = read_settings(small_settings(tmp_path))
+        chosen = read_settings(small_settings(tmp_path, measured_origins=0))
         settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
         market = "aws/us-east-1/us-east-1a/p3.2xlarge"
-        request = example_requests()[0].placed(at=AT, market=market, source=None)
+        request = example_requests()[0].with_place(at=AT, market=market, source=None)
         turn = make_turn(store, AT, settings)
         result = whole_turn(turn, data=None, requests=[request], report=tmp_path / "report.html")
     assert result.ingested == {"spot": {"added": 480, "repeated": 0, "rejected": 0}}
@@ -613,7 +614,7 @@ def test_a_score_is_no_count(store):
         load_history(store, market, end=AT, step=HOUR, known_at=AT)
 
 
-@pytest.mark.parametrize("command", ["plan", "forecast", "replay", "job add"])
+@pytest.mark.parametrize("command", quick_first(["plan", "job add", "forecast", "replay"], 2))
 def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_that_knows_it(
     command, tmp_path
 ):

@@ -1,9 +1,12 @@
 """The bill: cost by job, slot and week, from reports where available, compared with on-demand only."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import make_request
 from tidy_folder import write_prices
 
@@ -33,10 +36,10 @@ def reported(job, at, **more):
     } | more  # fmt: skip
 
 
-@pytest.fixture
-def db(tmp_path):
+@pytest.fixture(scope="module")
+def billed(tmp_path_factory):
     """Return four slots of a job (decided, reported with other counts, decided, then finished) and a second job without a price."""
-    path = tmp_path / "w.duckdb"
+    path = tmp_path_factory.mktemp("billed") / "w.duckdb"
     requests = [
         make_request(name, at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
         for name in ("lora", "other")
@@ -57,6 +60,12 @@ def db(tmp_path):
             reported("lora", slots[3] + STEP, finished=True),
         ])  # fmt: skip
     return path
+
+
+@pytest.fixture
+def db(billed, tmp_path):
+    """Return a copy of that warehouse."""
+    return shutil.copyfile(billed, tmp_path / "w.duckdb")
 
 
 @pytest.mark.parametrize("is_later", [True, False])
@@ -206,6 +215,38 @@ def test_a_job_that_ended_unfinished_has_no_saving(tmp_path, value_usd):
     assert by_job == {"half": (4.0, None, None), "whole": (4.0, 16.0, 12.0)}
     assert (called.value["weeks"][0]["paid_usd"], called.value["weeks"][0]["saved_usd"]) == (8.0, 12.0)
     assert "Not compared: half ended unfinished; $4.00 paid." in call("bill", "--db", path).said
+    with open_reader(path) as store:  # what other tools read
+        saved = "SELECT job, sum(paid_usd), sum(on_demand_only_usd), sum(saved_usd) FROM job_costs GROUP BY job ORDER BY job"
+        assert store.execute(saved) == [("half", 4.0, None, None), ("whole", 4.0, 16.0, 12.0)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "more", "scored", "is_compared"),
+    [
+        ([], {}, True, False),
+        ([], {"expected_finish": START + 2 * STEP}, True, True),  # its last decision could finish it in time
+        ([("2h", {"progress": 1.0})], {"expected_finish": START + 2 * STEP}, True, False),
+        ([("3h", {"finished": True})], {}, True, True),  # late, but done
+        ([("40min", {"withdrawn": True})], {}, True, True),
+        ([("40min", {"progress": 1.0})], {}, False, True),  # not over
+    ],
+)
+def test_rows_of_the_view_are_compared_as_the_bill_is(tmp_path, reports, more, scored, is_compared):
+    path = tmp_path / "w.duckdb"
+    job = make_request("j", at=START, market="lab/r/z/x", source="lab", deadline_in="1h", n_max=4)
+    more = {name: value.isoformat() for name, value in more.items()}
+    rows = [
+        decision("j", START + k * STEP, 0, 4, k / 4, **more, workload=job.workload.amount) for k in range(2)
+    ]
+    with open_store(path) as store:
+        save_jobs(store, [job], origin="user", at=START, step=STEP)
+        save_decisions(store, [("r", row) for row in rows])
+        write_rows(store, "reports", [reported("j", START + pd.Timedelta(at), **own) for at, own in reports])
+        write_rows(store, "outcomes", pd.DataFrame([outcome("j")] * scored))
+    (total,) = call("bill", "j", "--db", path, "--json").value["jobs"]
+    with open_reader(path) as store:
+        ((saved,),) = store.execute("SELECT sum(saved_usd) FROM job_costs")
+    assert (saved is not None) == (total["saved_usd"] is not None) == is_compared
 
 
 EAST, WEST = "lab/r/z/x", "lab/r/y/x"
@@ -273,6 +314,18 @@ def test_the_first_report_of_a_job_counts_from_the_launch_that_it_states(tmp_pat
 MINUTE = pd.Timedelta(minutes=1)
 
 
+def test_instances_that_run_on_after_the_finish_are_paid_until_they_are_reported_as_stopped(tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_decisions(store, [("r", decision("lora", START, 0, 4, 0.0))])
+        write_rows(store, "reports", [
+            reported("lora", START, spot=4),
+            reported("lora", START + 20 * MINUTE, finished=True),
+            reported("lora", START + 23 * MINUTE, on_demand=0, spot=0),
+        ])  # fmt: skip
+        (row,) = cost_rows(store, "lora")
+    assert row["paid_usd"] == pytest.approx(4 * 23 / 60)
+
+
 class RandomJob:
     """Decisions, reports and observed prices of a job at random minutes, and its bill minute by minute."""
 
@@ -314,7 +367,7 @@ class RandomJob:
         until = min([at for at in self.slots if at > slot], default=self.ends)
         own = {at: held for at, held in self.reports.items() if slot <= at < until}
         known = [at for at in own if at <= minute]
-        if self.ended is not None and self.ended <= minute and max(known, default=-1) < self.ended:
+        if self.ended is not None and self.ended <= minute and max(self.reports, default=-1) <= self.ended:
             return None
         if known:
             return own[max(known)]
@@ -347,14 +400,15 @@ class RandomJob:
         return list(found.values())
 
 
-def test_a_bill_is_the_sum_of_its_minutes(tmp_path):
+@pytest.mark.parametrize("count", quick_first([15, 50]))
+def test_a_bill_is_the_sum_of_its_minutes(tmp_path, count):
     """Random jobs in a market whose observed price changes between slots, and in one without observed prices."""
     rng = np.random.default_rng(7)
     times = np.sort(rng.choice(np.arange(-60, 300), size=12, replace=False))
     prices = rng.integers(1, 9, size=12) * 1.0
     observed = {EAST: dict(zip(times.tolist(), prices.tolist(), strict=True)), WEST: {}}
     write_prices(tmp_path / "data", "r", "z", "x", START + times * MINUTE, prices, 4.0, source="lab")
-    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(50)]
+    jobs = [RandomJob(rng, f"job-{k:03}", observed) for k in range(count)]
     with open_store(tmp_path / "w.duckdb") as store:
         ingest(store, "tabular", tmp_path / "data", imported_at=START, progress=lambda _: None)
         for job in jobs:

@@ -24,7 +24,7 @@ BASE = {
 
 
 def _placed(**changes):
-    return parse_request({**BASE, **changes}, "test").placed(at=AT, market="a/b/c/d", source="s")
+    return parse_request({**BASE, **changes}, "test").with_place(at=AT, market="a/b/c/d", source="s")
 
 
 def _slot_job(**changes):
@@ -124,5 +124,5 @@ def test_every_example_is_a_job():
     requests = example_requests()
     assert len(requests) >= 3
     for request in requests:
-        placed = request.placed(at=AT, market="simulated/b/c/h100", source=None)
+        placed = request.with_place(at=AT, market="simulated/b/c/h100", source=None)
         assert slot_job(placed, step=STEP, on_demand_usd=3.0).deadline_slots >= 20

@@ -181,7 +181,7 @@ def test_no_more_than_the_most_peers_are_read(tmp_path):
     more = [zone.assign(zone=f"n{k:02d}", region="r0") for k in range(MOST_PEERS)]
     pd.concat([counts, *more]).to_parquet(folder / "availability.parquet")
     at = START.ceil("30min") + pd.Timedelta(days=3)
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         ingest(store, "tabular", folder, imported_at=at, progress=lambda _: None)
         turn = make_turn(store, at, SETTINGS)
         followed = find_market(store, MARKET, at=at, settings=SETTINGS)

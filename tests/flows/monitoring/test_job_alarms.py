@@ -153,9 +153,9 @@ def test_a_job_over_when_added_was_only_replayed():
 
 
 @pytest.fixture
-def stored(tmp_path):
+def stored():
     """Yield a warehouse with a job whose newest decision has a probability of 0.4 of missing the deadline."""
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         save_jobs(store, [job().request], origin="user", at=START, step=STEP)
         row = decision(late_probability=0.4) | {
             "job": "lora", "policy": "UP", "on_demand": 1, "spot": 0, "reason": "because", "run": "r",

@@ -3,16 +3,17 @@
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from forms_kit import quick_first
 from make import save_run
 from page_kit import figures_of, unpacked
 from published import keeps_to
+from storeprocess import run_python
 from test_alarms import AT, HALF, every, lively, put
 from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
 
@@ -162,16 +163,18 @@ def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_it
         present_of(empty, settings, clock=AT)
 
 
-def test_the_command_loads_no_engine_and_no_solver(made, tmp_path):
-    db = made
+@pytest.mark.parametrize("page", quick_first([False, True]))
+def test_the_command_loads_no_engine_and_no_solver(made, tmp_path, page):
+    db, more = made, ["--html", str(tmp_path / "s.html")] if page else []
     code = (
         "import sys; from slackwater.flows import cli; "
-        f"sys.argv = ['slackwater', 'status', '--db', {str(db)!r}, '--at', '2026-03-20', '--html', {str(tmp_path / 's.html')!r}]\n"
+        f"sys.argv = ['slackwater', 'status', '--db', {str(db)!r}, '--at', '2026-03-20', *{more!r}]\n"
         "try:\n    cli.main()\nexcept SystemExit as ended:\n    assert ended.code == 0, ended.code\n"
         "found = {'prefect', 'pyomo', 'lightgbm', 'scipy.stats'} & set(sys.modules)\nassert not found, found"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    other = run_python(code)
+    _, said = other.communicate()
+    assert other.returncode == 0, said
 
 
 class Page(HTMLParser):

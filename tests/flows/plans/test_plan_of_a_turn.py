@@ -6,6 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import job_text, make_request, work
 from test_turn import AT, one_turn, small_settings
 
@@ -149,7 +150,7 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
     assert call("fleet", "plan", *where(), "--json").value["slot"] == AT.isoformat()
 
 
-@pytest.mark.parametrize("ended", ["--withdrawn", "--finished"])
+@pytest.mark.parametrize("ended", quick_first(["--withdrawn", "--finished"]))
 def test_an_issued_decision_is_refused_once_the_job_has_ended_in_its_slot(
     folder, where, monkeypatch, tmp_path, ended
 ):
@@ -317,5 +318,5 @@ def test_a_plan_shortly_before_the_slot_ends_tells_when_new_instances_work(where
     on_the_clock(monkeypatch, AT + STEP - pd.Timedelta(left))
     said = call("plan", "a", *where(at=AT)).said
     assert said.startswith("Run ")
-    assert (f"Only {left[:-3]} min of this slot are left" in said) is told
+    assert (f"This slot ends in {left[:-3]} min" in said) is told
     assert (f"start now for the slot from {AT + STEP:%H:%M} UTC, and plan again then." in said) is told

@@ -146,7 +146,7 @@ def test_gpus_of_an_instance(key, gpus):
 def terms(**changes):
     base = {
         "model_name": "llama3.1-8b", "method": "lora", "tokens_per_sample": 2048, "gpu_model": "NVIDIA-A100-SXM4-80GB",
-        "gpus": 2, "batch_size": 24, "torch_dtype": "bfloat16",
+        "gpus_per_instance": 2, "batch_size": 24, "torch_dtype": "bfloat16",
     }  # fmt: skip
     return Terms(**{**base, **changes})
 
@@ -155,7 +155,7 @@ def terms(**changes):
 @pytest.mark.parametrize("batch", [7, 24, 32])
 def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
     knowledge = Knowledge(model=model)
-    own = terms(gpus=gpus, batch_size=batch)
+    own = terms(gpus_per_instance=gpus, batch_size=batch)
     for width in widths_of(knowledge, [own], 12)[own]:
         number = width.instances * gpus
         if number > batch:
@@ -171,7 +171,12 @@ def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
 
 
 def test_a_batch_that_does_not_fit_is_done_in_rounds(model):
-    small = {"gpu_model": "NVIDIA-A100-SXM4-80GB", "gpus": 1, "batch_size": 128, "tokens_per_sample": 4096}
+    small = {
+        "gpu_model": "NVIDIA-A100-SXM4-80GB",
+        "gpus_per_instance": 1,
+        "batch_size": 128,
+        "tokens_per_sample": 4096,
+    }
     own = terms(**small)
     knowledge = Knowledge(model=model)
     one = widths_of(knowledge, [own], 1)[own][0]
@@ -242,7 +247,7 @@ def test_a_job_that_several_markets_fit_may_move_among_them(store, model, filled
 
 
 def test_the_winner_is_the_cheapest_of_those_planned(filled):
-    planned = [filled.winner, *(one.planned for one in filled.losers if one.planned)]
+    planned = [filled.winner, *(one.planned for one in filled.runners_up if one.planned)]
     assert len(planned) > 1
     assert all(one.screened.in_time for one in planned)
     least = min(one.expected.cost_usd for one in planned)
@@ -253,14 +258,14 @@ def test_the_winner_is_the_cheapest_of_those_planned(filled):
 
 
 def test_every_loser_has_a_sentence_with_figures(filled):
-    assert filled.losers
-    for loser in filled.losers:
-        assert any(letter.isdigit() for letter in loser.why)
+    assert filled.runners_up
+    for runner_up in filled.runners_up:
+        assert any(letter.isdigit() for letter in runner_up.why)
 
 
 def test_time_is_an_objective_of_its_own(store, model, filled):
     fast = fill(turn_at(store), asked(objective="time"), model)
-    planned = [fast.winner, *(one.planned for one in fast.losers if one.planned)]
+    planned = [fast.winner, *(one.planned for one in fast.runners_up if one.planned)]
     assert fast.winner.expected.finish_slots <= 1.01 * min(one.expected.finish_slots for one in planned)
     # The shortlists differ: they are made before the paths, by an estimate.
     assert fast.winner.expected.finish_slots <= 1.03 * filled.winner.expected.finish_slots
@@ -483,7 +488,7 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert answer["outcome"]["finish"] == ended.start + pd.Timedelta(seconds=math.ceil(outcome.finish - 1e-6))
     assert [row["policy"] for row in answer["policies"]] == ["UP", "OD-only", "MSU"]
     assert {row["model"] for row in answer["policies"]} == {"world"}
-    assert len(answer["runners_up"]) == sum(one.planned is not None for one in filled.losers)
+    assert len(answer["runners_up"]) == sum(one.planned is not None for one in filled.runners_up)
     assert answer["at_high"]["cost_usd"] <= answer["outcome"]["cost_usd"] <= answer["at_low"]["cost_usd"]
     assert answer["regret_usd"] >= 0
     # Utilities are null for a job without a value.

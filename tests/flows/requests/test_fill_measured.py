@@ -36,8 +36,8 @@ def filled_request(name="demo", **changes):
 
 
 @pytest.fixture
-def jobs(tmp_path):
-    with open_store(tmp_path / "w.duckdb") as store:
+def jobs():
+    with open_store(":memory:") as store:
         save_jobs(store, [filled_request()], origin="user", at=BEGIN, step=STEP)
         yield store
 
@@ -86,9 +86,9 @@ def test_from_report_to_report_the_difference_counts(jobs):
 
 
 @pytest.mark.parametrize(("later", "minutes"), [(4, 5), (2, 1)])
-def test_a_change_of_size_costs_its_overhead(tmp_path, later, minutes):
+def test_a_change_of_size_costs_its_overhead(later, minutes):
     point = {"resumable": True, "overhead_minutes": 5, "shrink_overhead_minutes": 1}
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         asked = filled_request(checkpoint=point)
         save_jobs(store, [asked], origin="user", at=BEGIN, step=STEP)
         decided(store, [3, 3, later])
@@ -156,8 +156,8 @@ def test_the_run_that_is_fed_back_is_one_of_whole_rounds(jobs):
     assert row["tokens_per_second"] == pytest.approx(1200.0 * 18 / 16)
 
 
-def test_a_job_that_was_not_filled_measures_nothing(tmp_path):
-    with open_store(tmp_path / "w.duckdb") as store:
+def test_a_job_that_was_not_filled_measures_nothing():
+    with open_store(":memory:") as store:
         save_jobs(store, [request()], origin="user", at=BEGIN, step=STEP)
         one = say(store, 2, progress=4.0, spot=3)
         assert runs(store) == []

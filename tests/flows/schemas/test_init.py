@@ -8,8 +8,10 @@ import pytest
 from command_kit import call
 
 from slackwater.flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
+from slackwater.flows.renting.rent import read_types
 from slackwater.flows.schemas.command import AUTOMATIONS_FILE, DEPLOYMENTS_FILE
 from slackwater.optimization.job.request import JobRequest, read_request
+from slackwater.optimization.requests.request import read_tuning_request
 
 LINES = commented_settings().splitlines()
 #: Lines of settings without their "# "; explanations remain comments.
@@ -70,6 +72,22 @@ def test_a_job_file_has_every_key_and_each_of_its_lines_is_valid(tmp_path):
     path.write_text("\n".join([*lines[:number], *(line.removeprefix("# ") for line in lines[number:])]))
     assert read_request(path).moving is not None
     assert call("init", "--job", "--deployments", "--out", tmp_path / "other").code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "command", "words"), [("request", "fill", ()), ("types", "rent", ("--budget", "24"))]
+)
+def test_an_example_file_is_written_that_the_named_command_reads(tmp_path, option, command, words):
+    path = tmp_path / f"{option}.toml"
+    assert call("init", f"--{option}", "--out", path, "--json").value == {option: str(path)}
+    reader = {"fill": read_tuning_request, "rent": read_types}[command]
+    assert reader(path)
+    again = tmp_path / "again.toml"
+    assert f"`slackwater {command} {again}" in " ".join(
+        call("init", f"--{option}", "--out", again).out.split()
+    )
+    missing = call(command, tmp_path / "none.toml", *words)
+    assert f"slackwater init --{option}" in missing.err
 
 
 def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):

@@ -24,11 +24,11 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
 from slackwater.flows.turn.report.leaderboard import policy_results, read_board_facts
 from slackwater.flows.turn.stages import whole_turn
-from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE, load_history
+from slackwater.warehouse.asof import PRICE_MAX_AGE, load_history
 from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.history import GAPS_UNTIL_STALE, Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store

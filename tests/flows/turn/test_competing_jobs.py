@@ -5,6 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import make_request, make_turn
 from test_moving_jobs import H100, STEP
 from test_turn import AT, dump, one_turn, small_settings
@@ -95,24 +96,22 @@ def test_slots_made_at_once_are_those_of_the_turns(live, settings, tmp_path):
         assert rows_of(store) == before
 
 
-def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, settings, tmp_path):
+@pytest.mark.parametrize("name", quick_first(NAMES[:3]))  # the fourth job is like the third
+def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, settings, tmp_path, name):
     db = shutil.copy(live, tmp_path / "w.duckdb")
     slot = AT + (TURNS - 1) * STEP
     with open_store(db) as store:
         before = rows_of(store)
-        for name in NAMES[:3]:  # the fourth job is like the third
-            store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
-            turn = make_turn(store, slot, settings)
-            decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))
-            after = rows_of(store)
-            there = counts_of(store, settings, slot)
-            used: dict[str, int] = {}
-            for own in after.values():
-                used[own[-1]["market"]] = used.get(own[-1]["market"], 0) + own[-1]["spot"]
-            assert all(spot <= there[market] for market, spot in used.items())
-            assert {key: len(own) for key, own in after.items()} == {
-                key: len(own) for key, own in before.items()
-            }
+        store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
+        turn = make_turn(store, slot, settings)
+        decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))
+        after = rows_of(store)
+        there = counts_of(store, settings, slot)
+        used: dict[str, int] = {}
+        for own in after.values():
+            used[own[-1]["market"]] = used.get(own[-1]["market"], 0) + own[-1]["spot"]
+        assert all(spot <= there[market] for market, spot in used.items())
+        assert {key: len(own) for key, own in after.items()} == {key: len(own) for key, own in before.items()}
 
 
 def test_a_turn_made_again_writes_the_same_and_says_what_was_decided_first(live, settings, tmp_path):

@@ -97,7 +97,7 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
             for forecast in forecasts_of(histories[one], prepared.batches[one], settings=settings)
         }
         if save:
-            write(store, Results(unreadable=prepared.unreadable, estimates=prepared.made))
+            write(store, Results(unreadable=prepared.unreadable, estimates=prepared.estimates))
     return made, getattr(fan, "calls", {})
 
 
@@ -160,6 +160,7 @@ def test_a_forecast_made_later_is_the_one_that_would_have_been_made_then(copy, w
     equal(live, late, exactly=False)
 
 
+@pytest.mark.slow  # the quick forms: a scrambled future of every predictor in its contract, and of a turn
 def test_neither_a_markets_future_nor_its_peers_is_seen(tmp_path, settings, warehouse):
     folder = tmp_path / "scrambled"
     folder.mkdir()
@@ -238,6 +239,7 @@ def test_an_estimation_that_cannot_be_read_is_made_again_and_said(
     assert forecasts_at(copy, settings, [AT])[1].get("estimate", 0) == 0, "what was made is kept in its place"
 
 
+@pytest.mark.slow  # the quick form: a series that was never seen has that reason, in test_count_models.py
 def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings, data):
     """The new market is forecast at once with the fit of the other markets; its reason says so until the next fit."""
     import pyarrow.compute as pc

@@ -300,7 +300,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
         pool = read_pool(make_turn(store, AT, settings))
         assert not set(pool.rounds.jobs) & {"free", "homed"}
         assert set(pool.movers.rounds.jobs) == {"free", "homed"}
-        assert {"free", "homed"} <= pool.settled()
+        assert {"free", "homed"} <= pool.settled_jobs()
     where = ("--db", db, "--settings", settings_file)
     told = call("leaderboard", *where)
     assert "Multi-market policies over ended multi-market jobs" in told.out
@@ -378,6 +378,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
     assert planned.value["reason"] == row["reason"]
 
 
+@pytest.mark.slow  # the quick form: competing jobs, in test_competing_jobs.py
 def test_slots_decided_together_are_decided_as_they_were_one_by_one(three_turns, settings, tmp_path):
     db = tmp_path / "w.duckdb"
     shutil.copy(three_turns, db)
@@ -479,7 +480,9 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     # A turn with this file uses the same markets and reports it.
     with open_store(db) as store:
         asked = (
-            read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
+            read_request(file)
+            .with_place(at=AT, market=None, source=None)
+            .model_copy(update={"name": "given"})
         )
         work = find_work(make_turn(store, AT, settings), [asked], scored=())
         assert keys(work.places["given"]) == keys(work.places["any"])
@@ -547,6 +550,7 @@ def test_its_page_stands_where_its_decisions_say(three_turns, settings):
             assert job_values(reading, data)["decided"].rows
 
 
+@pytest.mark.slow  # the quick form: a report that says where it ran, below
 def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
     where = ("--db", db, "--settings", settings_file, "--json")

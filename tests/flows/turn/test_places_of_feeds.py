@@ -2,6 +2,7 @@
 
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 
 JOB = """name = "{name}"
 {where}deadline_in = "6h"
@@ -78,7 +79,7 @@ def hourly(tmp_path_factory):
     return folder_of(tmp_path_factory.mktemp("hourly"), times)
 
 
-@pytest.mark.parametrize("name", ["several", "none"])
+@pytest.mark.parametrize("name", quick_first(["several", "none"]))
 def test_markets_counted_once_an_hour_are_places_too_and_named_by_their_country(hourly, name):
     """Feeds are fetched once an hour unless stated; slots have 30 minutes."""
     asked = ("plan", hourly / f"{name}.toml", "--db", hourly / "w.duckdb", "--at", "2026-03-05T12:10Z")
@@ -100,12 +101,15 @@ def test_stale_counts_make_no_place(hourly):
 
 @pytest.mark.parametrize(
     ("where", "expected"),
-    [
-        (PATTERN, {"SE", "US"}),
-        ('markets = ["vast.ai/all/*/L40S_48GB_x1"]\n', {"all"}),
-        ('market = "vast.ai/all/all/L40S_48GB_x1"\n' + PATTERN, {"all"}),
-        ('market = "vast.ai/US/all/L40S_48GB_x1"\n' + PATTERN, {"SE", "US"}),
-    ],
+    quick_first(
+        [
+            (PATTERN, {"SE", "US"}),
+            ('market = "vast.ai/all/all/L40S_48GB_x1"\n' + PATTERN, {"all"}),
+            ('markets = ["vast.ai/all/*/L40S_48GB_x1"]\n', {"all"}),
+            ('market = "vast.ai/US/all/L40S_48GB_x1"\n' + PATTERN, {"SE", "US"}),
+        ],
+        2,
+    ),
 )
 def test_the_sum_over_countries_is_no_other_place_than_its_countries(tmp_path, where, expected):
     """It counts the same offers: a standby plan in it would have them twice."""

@@ -14,7 +14,7 @@ from test_units_commands import END, JOB, history
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.plans.command import replay_blocks
-from slackwater.flows.show.formats import dollars
+from slackwater.flows.show.formats import dollars, percent
 from slackwater.flows.turn.report.command import decided_blocks
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
@@ -78,6 +78,34 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert [int(usd) for usd in found.groups()] == pytest.approx(expected, abs=0.6)
     rest = text.replace("0 % whatever becomes of spot, assuming that", "").replace("(0 %)", "")
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
+
+
+@pytest.mark.parametrize("budget", [0.5, 60.0, 200.0])
+def test_a_budget_below_on_demand_says_the_same_in_every_sentence(folder, tmp_path, budget):
+    """Down to one that does not pay for a slot of one instance, where no work is done."""
+    (tmp_path / "job.toml").write_text(f"budget_usd = {budget}\n" + (folder / "one.toml").read_text())
+    asked = ("plan", tmp_path / "job.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert row["over_budget_probability"] == row["given_up_probability"] == row["late_probability"] > 0.0
+    assert row["expected_cost_p90_usd"] <= budget + 1e-3
+    assert (row["spot"] == 0) == (budget < 1.0)
+    text = call(*asked).said
+    assert text.count(percent(row["late_probability"])) >= 2
+    assert "raise the budget" in text
+
+
+@pytest.mark.parametrize("change", ["max_spot_usd = 0.05\n", "resumable = false"])
+def test_a_plan_that_never_uses_spot_says_nothing_of_its_availability(folder, tmp_path, change):
+    text = (folder / "one.toml").read_text()
+    changed = text.replace("resumable = true", change) if "resumable" in change else change + text
+    (tmp_path / "job.toml").write_text(changed)
+    asked = ("plan", tmp_path / "job.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert (row["spot"], row["availability_note"]) == (0, None)
+    assert row["expected_cost_usd"] >= row["on_demand_only_usd"] - 0.01
+    text = " ".join(call(*asked).out.split())
+    assert "not observed" not in text
+    assert "saves" not in row["assuming"]
 
 
 @pytest.mark.parametrize("deadline", quick_first(["42h", "20h", "90h"]))
@@ -276,29 +304,29 @@ def test_a_job_that_no_instances_finish_gives_that_reason_in_one_market_and_in_s
         assert "waiting is expected" not in told
 
 
-def test_jobs_that_fit_into_the_assumed_count_leave_the_cheapest_market_to_each_other(folder, tmp_path):
+@pytest.mark.parametrize("name", quick_first(["second", "first"]))
+def test_jobs_that_fit_into_the_assumed_count_leave_the_cheapest_market_to_each_other(folder, tmp_path, name):
     """Neither a job that fits beside it nor a job that never finishes drives a job into another zone."""
     db = shutil.copy(folder / "w.duckdb", tmp_path / "w.duckdb")
     text = (folder / "several.toml").read_text().replace("gpus_max = 64", "gpus_max = 32")
     deadline = text.replace("T06:00", "T12:00")
-    for name, amount in (("first", 320), ("second", 320), ("endless", 9000)):
-        job = tmp_path / f"{name}.toml"
+    for other, amount in (("first", 320), ("second", 320), ("endless", 9000)):
+        job = tmp_path / f"{other}.toml"
         job.write_text(
-            deadline.replace('"several"', f'"{name}"').replace("amount = 320", f"amount = {amount}")
+            deadline.replace('"several"', f'"{other}"').replace("amount = 320", f"amount = {amount}")
         )
         assert call("job", "add", job, "--db", db, "--at", AT).code == 0
-    for name in ("first", "second"):
-        shared, alone = (
-            json.loads(call("plan", name, "--db", db, "--at", AT, "--json", *more).out)
-            for more in ((), ("--alone",))
-        )
-        assert (shared["market"], shared["spot"]) == (alone["market"], alone["spot"]), name
-        assert "less slack" not in shared["reason"]
+    shared, alone = (
+        json.loads(call("plan", name, "--db", db, "--at", AT, "--json", *more).out)
+        for more in ((), ("--alone",))
+    )
+    assert (shared["market"], shared["spot"]) == (alone["market"], alone["spot"]), name
+    assert "less slack" not in shared["reason"]
 
 
 @pytest.mark.parametrize(
     ("home", "region"),
-    [(None, "us-east-1"), ("aws/ap-northeast-1/ap-northeast-1b/p4d.24xlarge", "ap-northeast-1")],
+    quick_first([("aws/ap-northeast-1/ap-northeast-1b/p4d.24xlarge", "ap-northeast-1"), (None, "us-east-1")]),
 )
 def test_a_job_that_cannot_resume_runs_in_its_home_or_where_on_demand_is_cheapest(tmp_path, home, region):
     """List prices of $21.96 and $30.10: spot is cheaper in the second region, and not used."""

@@ -40,7 +40,7 @@ def running_jobs():
     }  # fmt: skip
     where = {"stays": {"market": MARKETS[0]}, "moves": {"markets": ["simulated/*/*/h100"]}}
     asked = [parse_request({"name": name, **terms, **own}, name) for name, own in where.items()]
-    return [one.placed(at=AT - 3 * STEP, market=one.market, source=None) for one in asked]
+    return [one.with_place(at=AT - 3 * STEP, market=one.market, source=None) for one in asked]
 
 
 def values(results):
@@ -82,7 +82,7 @@ def computed(tmp_path_factory):
             (
                 read_decision_facts([turn_on(store)], [work], pool, planned),
                 read_score_facts([turn_on(store)], [work], pool, planned),
-                planned_forecasts(turn_on(store), work.placed(), planned),
+                planned_forecasts(turn_on(store), work.jobs_in_markets(), planned),
             )
             for planned in (measured.planned, None)
         ]

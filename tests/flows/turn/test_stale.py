@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from command_kit import call
+from forms_kit import quick_first
 from make import job_text, make_turn, work
 from test_turn import small_settings
 from tidy_folder import DAYS, START, write_tidy
@@ -59,18 +60,14 @@ def test_a_plain_plan_of_a_record_that_ended_long_ago_says_so(folder):
     assert "Read newer data and plan again. At that time: Run " in said
 
 
-def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
+@pytest.mark.parametrize("minutes", quick_first([[30, 40], [20, 60]]))
+def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path, minutes):
     """Counts arrive every ten minutes: they are stale after three intervals, and after at least a slot (M1.3)."""
     db = tmp_path / "w.duckdb"
     where = ("--db", str(db), "--settings", str(folder / "slackwater.toml"))
     assert call("ingest", "tabular", folder / "data", *where).code == 0
-    for late in (
-        pd.Timedelta(minutes=20),
-        pd.Timedelta(minutes=30),
-        pd.Timedelta(minutes=40),
-        pd.Timedelta(hours=1),
-    ):
-        at = LAST + late
+    for late in minutes:
+        at = LAST + pd.Timedelta(minutes=late)
         old = plan(folder, "--at", at.isoformat(), "--json").value
         with open_store(db) as store:
             promises = expected_updates(
@@ -84,7 +81,7 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
     settings = read_settings(folder / "slackwater.toml")
     with open_store(tmp_path / "w.duckdb") as store:
         turn = make_turn(store, LATER, settings)
-        request = read_request(folder / "late.toml").placed(at=LATER, market=MARKET, source="lab:counts")
+        request = read_request(folder / "late.toml").with_place(at=LATER, market=MARKET, source="lab:counts")
         result = whole_turn(turn, data=folder / "data", requests=[request], report=tmp_path / "r.html")
     (row,) = result.decisions
     assert row["stale"] == TOLD

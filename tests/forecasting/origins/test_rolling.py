@@ -154,7 +154,11 @@ def test_what_was_learned_late_is_estimated_on_from_then_on_and_seen_by_no_peer(
 
 
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize(
+    # the quick form of the combination: its members here, and a scrambled future in test_predictors.py
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "combined" else name for name in registered()],
+)
 def test_no_registered_model_reads_the_future(name, variable):
     """Scrambling everything after an origin changes no forecast up to it; two fits, so estimation is covered too (M4.9)."""
     panel = Panel(

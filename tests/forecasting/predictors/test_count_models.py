@@ -252,7 +252,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: The quick forms of the stacked model: the others here, and the combination in test_predictors.py, of which it is a part.
+each_model = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "stacked" else name for name in MODELS]
+)
+
+
+@each_model
 def test_nothing_after_an_origin_moves_a_forecast(name):
     """M1.2: scrambling values, readings and peers after an origin changes later forecasts only."""
     panel = Panel(series=tuple(probed(220, seed=s, zone=f"us-east-1{z}") for s, z in enumerate("abc")))
@@ -271,7 +277,7 @@ def test_nothing_after_an_origin_moves_a_forecast(name):
     assert not np.array_equal(whole.distribution[~before], other.distribution[~before])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_a_fitted_model_is_the_same_from_text_and_in_one_or_many_calls(name):
     panel = Panel(series=tuple(probed(200, seed=s, zone=f"us-east-1{z}") for s, z in enumerate("ab")))
     fitted = MODELS[name].fit(panel.until(panel.series[0].first_slot + 149))
@@ -391,7 +397,7 @@ def trending(slots, gap=None):
     return replace(own, source="test", values=values, within=within, newest=newest_observed(values))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_a_count_that_is_hours_old_is_forecast_over_its_age(name):
     """Steps count from the newest reading: k steps after a reading g slots old are k + g steps after its slot."""
     whole = Panel(series=(trending(300),))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +11,7 @@ import pytest
 from make import make_history
 from series_kit import wandering
 from standing import standing
+from storeprocess import run_python
 
 from slackwater.forecasting.predictor import bound_quantiles
 from slackwater.forecasting.predictors import PREDICTORS
@@ -42,8 +41,8 @@ def test_importing_the_predictors_loads_no_heavy_library_and_making_them_no_jax(
         "[make_predictor(n).fit for n in PREDICTORS]; import slackwater.flows.cli\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib')])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ["[]", "[]"]
+    out, said = run_python(code).communicate()
+    assert out.split() == ["[]", "[]"], said
 
 
 def test_last_value_spreads_by_past_changes_over_as_many_slots():

@@ -6,7 +6,7 @@ import pytest
 from slackwater.optimization.belief.archetypes import AGES, ALL, NONE, PART, archetypes
 from slackwater.optimization.belief.launches import UNKNOWN
 from slackwater.optimization.belief.mixture import Mixture
-from slackwater.optimization.kernels.belief import walk_inside
+from slackwater.optimization.kernels.belief import walk_inside, walk_states
 
 KNOWN = archetypes(4, 0.5)
 SHARE = KNOWN.weight @ KNOWN.share.sum(axis=1)
@@ -63,6 +63,26 @@ def test_paths_differ_by_market():
         )
     assert (paths <= 2).mean() > 0.1
     assert (paths >= 46).mean() > 0.15
+
+
+def test_walks_are_those_of_the_rows_of_each_path():
+    """By the rows in any proportion, and by other rows from the slot on in which a path turns."""
+    rng, slots, paths = np.random.default_rng(7), 6, 500
+    rows, other = rng.gamma(1.0, size=(2, paths, AGES, 3, 3))
+    first = np.zeros((2, AGES * 3))
+    first[:, ALL:] = 1.0  # all paths begin in age 0, in state ALL
+    which, rank = rng.integers(0, 2, paths), rng.random((1 + slots, paths))
+    turns = np.zeros((1 + slots, paths), dtype=bool)
+    turns[4] = True
+    walks = walk_states(which, first, rows, other, turns, rank)
+    for p in range(paths):
+        age, state, found = 0, ALL, [ALL]
+        for k in range(1, 1 + slots):
+            row = (other if k >= 4 else rows)[p, age, state]
+            then = int(np.searchsorted(np.cumsum(row / row.sum()), rank[k, p], side="right"))
+            age, state = (min(age + 1, AGES - 1) if then == state else 0), then
+            found.append(state)
+        assert walks[p].tolist() == found
 
 
 def test_a_drawn_market_has_certain_rows_until_it_turns():

@@ -147,7 +147,7 @@ HALF = pd.Timedelta(minutes=30)
 
 def placed(**more):
     request = parse_request(PLAIN | more, "plain.toml")
-    return request.placed(at=AT, market="a/b/c/d", source=None)
+    return request.with_place(at=AT, market="a/b/c/d", source=None)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ BASE = {
 
 def asked(market=P4D, **more):
     values = {key: value for key, value in (BASE | more).items() if value is not None}
-    return parse_request(values, "demo.toml").placed(
+    return parse_request(values, "demo.toml").with_place(
         at=AT, market=market.key if market else None, source=None
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slackwater.optimization.kernels.arrays import copy_between, copy_rows, interpolate, place_of
+from slackwater.optimization.kernels.arrays import copy_between, interpolate, place_of
 
 PLACES = np.array([0, 1, 2, 4, 8])
 VALUES = np.array([0.0, 1.0, 1.7, 1.6, 4.4])
@@ -24,10 +24,3 @@ def test_only_the_entries_between_the_bounds_are_copied():
     out = np.zeros(5)
     copy_between(VALUES, out, 1, 4)
     assert out.tolist() == [0.0, 1.0, 1.7, 1.6, 0.0]
-
-
-def test_rows_are_the_first_of_a_larger_array():
-    source = np.random.default_rng(1).random((2, 3, 5, 4))
-    out = np.empty((2, 3, 2, 4))
-    copy_rows(source, out)
-    np.testing.assert_array_equal(out, source[:, :, :2])

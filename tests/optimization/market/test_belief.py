@@ -20,9 +20,9 @@ from slackwater.optimization.market.belief import (
     MarketPaths,
     Now,
     count_states,
-    in_common,
     make_belief,
     price_distribution,
+    split_by_common_factor,
     tilt,
 )
 from slackwater.optimization.market.window import (
@@ -336,7 +336,7 @@ class TestInCommon:
     @every_capacity
     def test_the_parts_are_the_law_together_and_ordered(self, capacity):
         distribution = self.distribution(capacity)
-        parts = in_common(distribution, self.HOURS, MANY)
+        parts = split_by_common_factor(distribution, self.HOURS, MANY)
         assert parts.mean(axis=0) == pytest.approx(distribution, abs=1e-6)
         assert parts.sum(axis=2) == pytest.approx(1.0)
         assert (parts >= 0.0).all()
@@ -346,7 +346,7 @@ class TestInCommon:
 
     def test_the_share_in_common_comes_up_with_the_hours(self):
         fair = np.full((3, 2), 0.5)
-        parts = in_common(fair, self.HOURS, 2000)
+        parts = split_by_common_factor(fair, self.HOURS, 2000)
         # Two fair binary values with a common normal factor are both 1 with probability 1/4 + asin(part) / 2 pi.
         both = (parts[:, :, 1] ** 2).mean(axis=0)
         part = COMMON_SHARE * (1.0 - np.exp(-self.HOURS / COMMON_HOURS))
@@ -354,8 +354,8 @@ class TestInCommon:
 
     def test_a_single_part_is_the_law_and_nothing_has_no_parts(self):
         distribution = self.distribution(5)
-        assert in_common(distribution, self.HOURS, 1)[0] == pytest.approx(distribution, abs=1e-9)
-        assert in_common(np.zeros((0, 6)), np.zeros(0), 4).shape == (4, 0, 6)
+        assert split_by_common_factor(distribution, self.HOURS, 1)[0] == pytest.approx(distribution, abs=1e-9)
+        assert split_by_common_factor(np.zeros((0, 6)), np.zeros(0), 4).shape == (4, 0, 6)
 
 
 def test_counts_are_told_apart_up_to_a_point():

@@ -17,8 +17,8 @@ from slackwater.optimization.market.belief import (
     Forgetting,
     count_chain,
     even_levels,
-    forgotten,
     price_chain,
+    weighted_transitions,
 )
 from slackwater.optimization.market.window import Past
 
@@ -52,23 +52,27 @@ def prices_of(price, now: float, **changes):
 
 class TestForgotten:
     def test_each_half_life_halves_a_transition(self):
-        counted = forgotten(np.array([[0, 1, 1, 0]]), 2, 1.0)
+        counted = weighted_transitions(np.array([[0, 1, 1, 0]]), 2, 1.0)
         np.testing.assert_allclose(counted, [[0.0, 0.25], [1.0, 0.5]])
 
     def test_the_newest_transition_weighs_one_whatever_the_half_life(self):
-        np.testing.assert_allclose(forgotten(np.array([[2, 0]]), 3, 7.0), [[0, 0, 0], [0, 0, 0], [1, 0, 0]])
+        np.testing.assert_allclose(
+            weighted_transitions(np.array([[2, 0]]), 3, 7.0), [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+        )
 
     def test_an_unknown_slot_takes_both_transitions_around_it_away_and_ages_stay(self):
-        counted = forgotten(np.array([[0, 1, -1, 1, 0]]), 2, 1.0)
+        counted = weighted_transitions(np.array([[0, 1, -1, 1, 0]]), 2, 1.0)
         np.testing.assert_allclose(counted, [[0.0, 0.125], [1.0, 0.0]])
 
     def test_rows_add_up(self):
-        counted = forgotten(np.array([[0, 1, 1], [1, 1, 0], [-1, -1, -1]]), 2, 1.0)
+        counted = weighted_transitions(np.array([[0, 1, 1], [1, 1, 0], [-1, -1, -1]]), 2, 1.0)
         np.testing.assert_allclose(counted, [[0.0, 0.5], [1.0, 1.5]])
 
     @pytest.mark.parametrize("shape", [(1, 1), (0, 5), (0, 0), (3, 1)])
     def test_without_transitions_nothing_is_counted(self, shape):
-        np.testing.assert_array_equal(forgotten(np.zeros(shape, dtype=int), 3, 2.0), np.zeros((3, 3)))
+        np.testing.assert_array_equal(
+            weighted_transitions(np.zeros(shape, dtype=int), 3, 2.0), np.zeros((3, 3))
+        )
 
     def test_it_is_the_plain_sum_over_transitions(self):
         rng = np.random.default_rng(4)
@@ -77,7 +81,7 @@ class TestForgotten:
             for t in range(39):
                 if row[t] >= 0 and row[t + 1] >= 0:
                     plain[row[t], row[t + 1]] += 0.5 ** ((38 - t) / 5.5)
-        np.testing.assert_allclose(forgotten(states, 4, 5.5), plain)
+        np.testing.assert_allclose(weighted_transitions(states, 4, 5.5), plain)
 
 
 class TestCounts:

@@ -40,7 +40,7 @@ def _history(market, on_demand_usd=5.0):
 
 
 def _placed(**changes):
-    return _request(**changes).placed(at=AT, market=None, source=None)
+    return _request(**changes).with_place(at=AT, market=None, source=None)
 
 
 def test_what_only_a_job_that_may_move_says_is_not_written_for_others():

@@ -186,7 +186,7 @@ def test_loss_after_a_deadline_is_its_mean_over_sizes(distribution):
     for mean in (0.7, 2.2, 9.0):
         lost = delay.cost(mean * drawn)
         error = max(float(lost.std()) / math.sqrt(len(lost)), 1e-12)
-        assert abs(float(delay.expected(np.array([mean]))[0]) - lost.mean()) < 4 * error
+        assert abs(float(delay.expected_loss(np.array([mean]))[0]) - lost.mean()) < 4 * error
 
 
 def test_deadlines_move_gpus_to_those_who_need_them():
@@ -201,7 +201,9 @@ def test_deadlines_move_gpus_to_those_who_need_them():
     grid = np.geomspace(1, 60, 200)
     x, loss = grid / [speedup.at(k) for k in grid], {}
     for one in (near, far):
-        loss[one.name] = one.rate_per_hour * one.delay.expected(4.0 / np.array([speedup.at(k) for k in grid]))
+        loss[one.name] = one.rate_per_hour * one.delay.expected_loss(
+            4.0 / np.array([speedup.at(k) for k in grid])
+        )
     spend = 1.6 * x[:, None] + 1.6 * x[None, :]
     total = loss["near"][:, None] + loss["far"][None, :]
     assert found.loss_per_hour <= total[spend <= 6.0].min() + 1e-9

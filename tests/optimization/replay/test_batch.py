@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from make import make_job, make_record, make_window
 
+from slackwater.flows.executor import fan_out
 from slackwater.optimization import Allocation, Job
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.studies.replays import replay_batch, spread
+from slackwater.studies.replays import replay_batch
 from slackwater.warehouse.errors import MarketError, SettingsError
 
 POLICIES = [
@@ -91,12 +92,12 @@ def whose(item: int, shared: str) -> tuple[int, str, int]:
 
 @pytest.mark.slow
 def test_work_is_really_done_elsewhere_and_errors_come_back():
-    got = list(spread(whose, range(12), "told", processes=2))
+    got = list(fan_out(whose, range(12), "told", processes=2))
     assert [(item, shared) for item, shared, _ in got] == [(i, "told") for i in range(12)]
     assert os.getpid() not in {pid for _, _, pid in got}
     with pytest.raises(MarketError, match="item -1"):
-        list(spread(whose, [1, 2, -1, 3], "told", processes=2))
-    assert {pid for _, _, pid in spread(whose, range(3), "told")} == {os.getpid()}
+        list(fan_out(whose, [1, 2, -1, 3], "told", processes=2))
+    assert {pid for _, _, pid in fan_out(whose, range(3), "told")} == {os.getpid()}
 
 
 def test_nothing_to_do_and_nobody_to_do_it():

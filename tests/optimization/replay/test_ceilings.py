@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from forms_kit import quick_first
 from make import make_history, make_multi_job
-from moving_markets import a_job, random_markets, replayed
+from moving_markets import a_job, made, random_markets, replayed
 from numpy.testing import assert_array_equal
 from series_kit import wandering
 
@@ -19,7 +19,8 @@ from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
 from slackwater.optimization.policies.pace import spot_is_cheaper
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.decision import Effort, decide, live_job
+from slackwater.optimization.replay import ahead
+from slackwater.optimization.replay.decision import Effort, LiveJob, decide, live_job
 from slackwater.optimization.replay.run import NewestReading, replay, see
 from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
 from slackwater.studies.audit import audit_outcome
@@ -149,7 +150,7 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
 
 
 def placed(terms):
-    return parse_request({**REQUEST, **terms}, "t").placed(
+    return parse_request({**REQUEST, **terms}, "t").with_place(
         at=pd.Timestamp("2026-01-01T00:00Z"), market="p/r/z/t", source="s"
     )
 
@@ -271,3 +272,59 @@ def test_the_chance_of_passing_the_budget_counts_as_late():
     made = decide(live, policy_named("Stochastic"), effort).expected
     assert 0.0 < made.late_probability < 1.0
     assert made.over_budget_probability <= made.late_probability
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_where_on_demand_is_beyond_the_budget_it_is_why_work_is_left(share):
+    """On demand the work would be done, so a job that ends unfinished, for want of spot too, lacks money."""
+    market = a_market(0)
+    now = market.slots[BEFORE]
+    known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
+    job = replace(TO_PAY[1], budget_usd=share * alone_usd(TO_PAY[1], market))
+    effort = Effort(solver_seconds=5.0, risk_paths=100, seed=1)
+    made = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort).expected
+    assert made.given_up_probability > 0.0
+    assert made.over_budget_probability == made.given_up_probability == made.late_probability
+
+
+def test_no_sampled_path_of_several_markets_costs_more_than_the_budget(monkeypatch):
+    """Spot that is often lost and dear restarts: without the budget some paths cost more than on-demand."""
+    ends = []
+    summary = ahead.summary
+    monkeypatch.setattr(ahead, "summary", lambda job, found: ends.append(found) or summary(job, found))
+    job = replace(a_job(d=10, load=0.5, n_max=4), mu_up=0.4, mu_down=0.8, value=1e4)
+    windows, records = random_markets(0, 10, 2, markets=2)
+    least = guard_usd(job, Progress(), left=10, on_demand_usd=3.0, slot_hours=1.0)
+    for share in (10.0, 1.0):
+        budget = share * least
+        multi = make_multi_job(replace(job, budget_usd=budget), 2)
+        seen = [
+            see(run, window, None, record)
+            for run, window, record in zip(multi.runs, windows, records, strict=True)
+        ]
+        live = LiveJob(
+            job=multi, start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0, seen=tuple(seen),
+            decided={}, names=("a", "b"),
+        )  # fmt: skip
+        made = decide(live, MeanField(), Effort(solver_seconds=1.0, risk_paths=200, seed=3)).expected
+        (found,) = ends
+        ends.clear()
+        assert found.cost.max() <= budget + 1e-5
+        assert (made.over_budget_probability > 0.0) == (share <= 1.0)
+        assert (found.cost.max() > least) == (share > 1.0)  # the budget is of consequence
+
+
+def test_a_slot_that_finishes_the_job_is_paid_up_to_its_end():
+    """4 hours on demand at $3 for a budget of $12.00 and no more: paid in whole slots it would be $12 and a started slot."""
+    job = replace(
+        a_job(d=8, n_max=1, load=0.5, mu=1.0), workload=3.5, mu_down=1.0, value=1e4, budget_usd=12.0
+    )
+    windows, records = made(np.full((1, 68), 5.0), np.zeros((1, 68)), 60)
+    seen = see(job, windows[0], None, records[0])
+    live = LiveJob(
+        job=make_multi_job(job, 1), start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0,
+        seen=(seen,), decided={}, names=("a",),
+    )  # fmt: skip
+    found = decide(live, policy_named("OD-only"), Effort(solver_seconds=1.0, risk_paths=20, seed=3)).expected
+    assert (found.cost_usd, found.late_probability) == (pytest.approx(10.5), 0.0)
+    assert found.uses_spot is False

@@ -143,3 +143,13 @@ def test_the_audit_finds_wrong_money_finish_value_and_utility():
     ):
         with pytest.raises(AuditError, match=told):
             audit(**changes)
+
+
+@pytest.mark.parametrize(
+    ("gap", "noted"), [("10min", False), ("30min", False), ("60min", True), ("24h", True)]
+)
+def test_a_replay_names_counts_that_are_read_more_rarely_than_slots_begin(gap, noted):
+    market = make_history()
+    sparse = replace(market, count_max_age=max(3 * pd.Timedelta(gap), market.step))
+    ended = ended_job(JOB, market.slots[0], sparse)
+    assert [("counts are" in text) for text in ended.assumptions] == [True] * noted

@@ -86,9 +86,9 @@ def test_old_jobs_are_left_alone():
     many = rounds(np.full((REPLAYED_JOBS + 5, 3), 0.5))
     lacking = np.array(many.utilities)
     lacking[:, 2] = np.nan
-    found = rounds(lacking).settled()
+    found = rounds(lacking).settled_jobs()
     assert found == {f"j{k}" for k in range(5)}
-    assert many.settled() == set(many.jobs)
+    assert many.settled_jobs() == set(many.jobs)
 
 
 def test_the_leader_says_why(played):

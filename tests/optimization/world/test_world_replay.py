@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from forms_kit import quick_first
 from make import make_job, make_record, make_window
 
 from slackwater.optimization.job.definition import Allocation, Amdahl, InstanceTimes, Job, Linear
@@ -262,7 +263,7 @@ def hostile_record(rng: np.random.Generator, window: MarketWindow, n_max: int) -
     return make_record(price, counts, first=12, slot_hours=0.5)
 
 
-@pytest.mark.parametrize("launcher", Launcher)
+@pytest.mark.parametrize("launcher", quick_first([Launcher.READINGS, Launcher.SLOTS]))
 def test_policies_replayed_together_have_the_outcomes_of_each_alone(launcher):
     """Members of a family run as one until their thresholds part them, also within a slot and twice."""
     pool = [policy for policy in load_pool() if getattr(policy, "omega", 2) == 2]

@@ -26,7 +26,7 @@ def test_a_request_and_a_market_give_seconds_and_rates_per_hour():
             on_demand_wait_minutes=10,
         ),
         "job.toml",
-    ).placed(at=pd.Timestamp("2026-01-05", tz="UTC"), market="gcp/r/z/x", source=None)
+    ).with_place(at=pd.Timestamp("2026-01-05", tz="UTC"), market="gcp/r/z/x", source=None)
     job = slot_job(asked, step=pd.Timedelta(minutes=30), on_demand_usd=3.0, market=Market.parse("gcp/r/z/x"))
     assert world_terms(job, on_demand_usd=3.0, slot_hours=0.5) == WorldTerms(
         rates=(0.0, 0.0, 10.0, 15.0),

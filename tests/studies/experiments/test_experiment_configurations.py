@@ -64,6 +64,7 @@ def test_one_command_measures_and_draws(folder, tmp_path):
     assert "synthetic" in text
 
 
+@pytest.mark.slow  # the quick form: the validity in the answer of the command, above
 def test_trees_are_scored_on_labels_they_did_not_see(labels, folder):
     found = {row["held_out"]: row for row in label_errors(labels, rng=np.random.default_rng(0))}
     assert found["grid points"]["classifier"] < 0.1

@@ -42,10 +42,10 @@ def test_series_of_the_folder(tapes):
     assert any("3 of 4 price paths" in note for note in tapes.notes)
 
 
-def test_the_grid_is_the_warehouses(folder, tapes, tmp_path):
+def test_the_grid_is_the_warehouses(folder, tapes):
     from slackwater.warehouse.observations import ingest
 
-    with open_store(tmp_path / "w.duckdb") as store:
+    with open_store(":memory:") as store:
         at = pd.Timestamp("2026-01-01", tz="UTC")
         ingest(store, "tabular", folder, imported_at=at)
         own = next(t for t in tapes.counts if t.market.zone == "z1")

@@ -11,6 +11,7 @@ from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from slackwater.flows.config import Settings
+from slackwater.flows.executor import fan_out
 from slackwater.forecasting.origins import forecast
 from slackwater.optimization.policies.committed_horizon import Commit
 from slackwater.optimization.policies.pool import load_pool, policy_named
@@ -42,7 +43,6 @@ from slackwater.studies.experiments.pool import (
     run_variants,
     variant_rows,
 )
-from slackwater.studies.replays import spread
 from slackwater.studies.trials.scenarios import Grid, Tape, on_demand_only_cost, peers_of, scenario_of
 from slackwater.warehouse.errors import SettingsError
 
@@ -237,7 +237,7 @@ def test_mistakes_are_named(scenarios, policies):
     with pytest.raises(SettingsError, match="0 jobs"):
         run_pool([], policies)
     with pytest.raises(SettingsError, match="0 processes"):
-        list(spread(len, [1], None, processes=0))
+        list(fan_out(len, [1], None, processes=0))
 
 
 def test_the_answer_adds_up(run):

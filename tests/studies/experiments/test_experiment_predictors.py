@@ -87,6 +87,7 @@ def test_a_forecaster_that_earns_more_is_found_and_accuracy_can_mislead():
     assert any("choosing by accuracy is better than" in line for line in right["findings"])
 
 
+@pytest.mark.slow  # the quick form: the page and the same again
 def test_planning_without_any_forecast_can_be_chosen():
     answer = predictors_answer(made_up(NONE, 120), data="d", seed=2, fast=False)
     ways = {row["way"]: row for row in answer["policies"]["q"]["ways"]}

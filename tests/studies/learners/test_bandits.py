@@ -165,6 +165,7 @@ def test_ar_ucb_pays_no_more_than_its_price_where_its_model_holds():
         assert lost[-100:].mean() < 0.3 * lost[:100].mean(), "it learns"
 
 
+@pytest.mark.slow  # the quick form: it pays no more than its price, above
 def test_ar_ucb_wins_where_utilities_are_autocorrelated_and_exp3_does_not():
     mine = np.mean([autoregressive(ArUcb(noise=0.05), seed)[0].mean() for seed in range(4)])
     plain = np.mean([autoregressive(Exp3(), seed)[0].mean() for seed in range(4)])

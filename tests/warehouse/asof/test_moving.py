@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from forms_kit import quick_first
 from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
 from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Span, load_histories
@@ -71,9 +72,10 @@ def same(a, b):
         np.testing.assert_array_equal(a.within, b.within)
 
 
-def test_every_history_is_the_one_read_at_its_time(store):
+@pytest.mark.parametrize("every", quick_first([3, 1]))
+def test_every_history_is_the_one_read_at_its_time(store, every):
     reader = MovingReader(store, SPAN)
-    for at in SPAN.times():
+    for at in SPAN.times()[::every]:
         for start in (at, T0 + 15 * HOUR, T0 + 2 * HOUR):
             wanted = [asked(zone, at, start, within) for zone in ZONES for within in (False, True)]
             for a, b in zip(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from forms_kit import quick_first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
@@ -156,14 +157,18 @@ def slow_twin(rows, grid, known_at, age, column):
     return np.array(values, dtype=float)
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.parametrize("examples", quick_first([2, 30]))
+def test_the_grid_equals_an_obvious_slow_twin(examples):
+    settings(max_examples=examples, deadline=None)(grid_and_twin)()
+
+
 @given(
     seed=st.integers(0, 10**6),
     step=st.sampled_from([5, 17, 60]),
     known=st.integers(60, 400),
     late=st.integers(0, 200),
 )
-def test_the_grid_equals_an_obvious_slow_twin(seed, step, known, late):
+def grid_and_twin(seed, step, known, late):
     """Rows learned after known_at, or never learned, change nothing (M4.9 for reads)."""
     rows = [row for _, row in random_observations(seed, size=50, sources=("a",)) if row["known_at"] > T0]
     rows += [

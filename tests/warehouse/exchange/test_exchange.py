@@ -200,14 +200,11 @@ def test_ids_are_found_again_by_what_they_stand_for(store, tmp_path):
     fill(store)
     export_store(store, tmp_path / "out")
     with open_store(":memory:") as both, open_store(":memory:") as expected:
-        fill(both, source="other", hours=range(10, 50))
+        fill(both, source="other")
         import_folder(both, tmp_path / "out")
-        fill(expected, source="other", hours=range(10, 50))
+        fill(expected, source="other")
         fill(expected)
         assert meaning(both) == meaning(expected)
-        before = everything(both)
-        import_folder(both, tmp_path / "out")
-        assert everything(both) == before
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
@@ -238,7 +235,7 @@ def test_in_parts_and_in_any_order(tmp_path, seed):
     "size", [pytest.param(1, marks=pytest.mark.slow), 31, pytest.param(70, marks=pytest.mark.slow)]
 )
 def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
-    for source in "abc":
+    for source in "ab":
         fill(store, source=source)
     export_store(store, tmp_path / "out")
     monkeypatch.setattr("slackwater.warehouse.exchange.PART_ROWS", size)
@@ -584,7 +581,8 @@ def test_no_statement_reaches_a_file_or_loosens_the_settings(tmp_path, statement
 
 def test_names_with_quotes(store, tmp_path):
     folder = tmp_path / "it's; DROP TABLE price; --"
-    fill(store, source="o'brien")
+    append(store, prices(price_row(T0, 1.0, source="o'brien")), source="t")
+    write_rows(store, "jobs", [some_row(store, "jobs", "o'brien", T0)])
     export_store(store, folder)
     with open_store(":memory:") as other:
         import_folder(other, folder)
@@ -636,7 +634,7 @@ def test_days_are_times(store, tmp_path):
 
 def test_work_of_an_older_folder_keeps_its_meaning(store, tmp_path):
     """Before a schema step, work in "gpu_hours" counted instance-hours: rows of an older folder are converted."""
-    fill(store)
+    write_rows(store, "jobs", [some_row(store, "jobs", "lab", T0)])
     for name, market in (
         ("large", "aws/us-east-1/us-east-1a/p4d.24xlarge"),
         ("single", "gcp/r/z/a3-highgpu-1g"),
@@ -649,7 +647,7 @@ def test_work_of_an_older_folder_keeps_its_meaning(store, tmp_path):
             "FROM jobs LIMIT 1",
             [name, text],
         )
-    export_store(store, tmp_path / "new")
+    export_store(store, tmp_path / "new", tables=["jobs"])
     folder = shutil.copytree(tmp_path / "new", tmp_path / "old")
     steps = list(read_manifest(folder).schema_steps)
     edit(folder, schema_steps=steps[: steps.index("0011_units")])

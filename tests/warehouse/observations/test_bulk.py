@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forms_kit import quick_first
 from storekit import OPTIONS
 
 from slackwater.warehouse import observations
@@ -78,7 +79,7 @@ def uncut(tmp_path_factory):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 4))])
 @pytest.mark.parametrize(
-    "how", [{"row_group_size": 37}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 64}]
+    "how", quick_first([{"row_group_size": 37}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 64}])
 )
 def test_how_a_file_is_cut_and_coded_changes_nothing(monkeypatch, uncut, seed, how):
     frame, path, one, plain = uncut(seed)

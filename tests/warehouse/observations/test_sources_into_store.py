@@ -30,6 +30,7 @@ LARGE = (
     "aws_spot_prices_2022-05.tsv.zst",
     "skynomad_availability_us-west-2a_v100_1.csv",
     "skypilot_prices_us-east-1b_intel_64.json",
+    "primeintellect_A100_80GB_SXM4.jsonl",
 )
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forms_kit import quick_first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from open_data import DATA
@@ -372,13 +373,17 @@ def by_kind(rows):
     return [batch(kind, [row for k, row in rows if k == kind]) for kind in ("price", "availability")]
 
 
-@settings(max_examples=4, deadline=None)
+@pytest.mark.parametrize("examples", quick_first([2, 30]))
+def test_any_order_and_any_split_give_the_same_tables(examples):
+    settings(max_examples=examples, deadline=None)(any_order_and_split)()
+
+
 @given(
     seed=st.integers(0, 10**6),
     cuts=st.lists(st.integers(1, 20), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),
 )
-def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
+def any_order_and_split(seed, cuts, order):
     """Every version has a distinct value, so no version repeats an older version (repeats depend on the rows already stored)."""
     rows = random_observations(seed)
     shuffled = rows * 2
@@ -396,7 +401,11 @@ def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
         assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
 
 
-@settings(max_examples=6, deadline=None)
+@pytest.mark.parametrize("examples", quick_first([3, 50]))
+def test_contradicting_rows_are_all_counted_and_never_double(examples):
+    settings(max_examples=examples, deadline=None)(contradicting_rows)()
+
+
 @given(
     rows=st.lists(
         st.tuples(
@@ -411,7 +420,7 @@ def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
     ),
     cut=st.integers(0, 24),
 )
-def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
+def contradicting_rows(rows, cut):
     made = [
         price_row(
             T0 + at * HOUR,
@@ -436,9 +445,7 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
         assert tables(store) == final
 
 
-@pytest.mark.parametrize(
-    "part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(25, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("part_rows", quick_first([12, 1, 4, 25]))
 def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     """Large files are merged in parts, by series and, for a long series, by time."""
     rows = random_observations(3, size=40) + random_observations(3, size=20)
@@ -545,8 +552,8 @@ def data_folder():
 
 
 def test_a_name_of_a_million_characters_in_every_row_is_rejected_without_its_weight():
-    """Each row repeats the name: 500 rows would take a gigabyte."""
-    rows = 500
+    """Each row repeats the name: a thousand rows would take a gigabyte."""
+    rows = 50
     table = pa.table(
         {"source": ["s"] * rows, "instance_type": ["z" * 1_000_000] * rows, "price_usd": [1.0] * rows}
     )

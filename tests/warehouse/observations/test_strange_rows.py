@@ -81,7 +81,17 @@ def test_a_price_far_below_on_demand_as_of_a_second_is_none(store, row):
 
 
 @pytest.mark.parametrize(
-    ("kind", "gpus"), [("H100_SXM_80GB_x1", 1), ("8x-H200", 8), ("gpu_4x_a6000", 4), ("A100:2", 2)]
+    ("kind", "gpus"),
+    [
+        ("H100_SXM_80GB_x1", 1),
+        ("8x-H200", 8),
+        ("gpu_4x_a6000", 4),
+        ("A100:2", 2),
+        ("H100", 1),
+        ("own-l40s", 1),
+        ("RTX_4090_24GB_x1", 0.3),
+        ("box", 1),
+    ],
 )
 def test_a_price_per_month_of_a_gpu_in_an_unlisted_type_is_none(store, kind, gpus):
     """A GPU at a dollar or two an hour, and the same as USD a month."""
@@ -92,6 +102,13 @@ def test_a_price_per_month_of_a_gpu_in_an_unlisted_type_is_none(store, kind, gpu
     assert put(store, prices(*rows)).rejected == 1
     (reason,) = reasons(store)
     assert "is far above on-demand: more than 20 times" in reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "usd"), [("H100", 98.3), ("A100-80GB", 40.0), ("b200-node", 113.0), ("box", 142.0)]
+)
+def test_a_machine_of_eight_gpus_in_a_type_of_unknown_size_is_a_price(store, kind, usd):
+    assert put(store, prices(price_row(T0, usd, instance_type=kind, provider="own"))).added == 1
 
 
 def test_a_type_that_no_list_has_is_measured_by_the_dearest(store):
@@ -282,3 +299,16 @@ def test_a_provider_is_one_however_it_is_spelled(store, spelling, name):
     got = put(store, prices(*text_rows(rows)))
     assert (got.added, got.rejected) == (2, 0)
     assert store.execute("SELECT DISTINCT provider FROM markets") == [(name,)]
+
+
+def test_counts_beside_shares_of_one_market_are_shares(store):
+    values = [("a", 0.8), ("a", 1), ("a", 0), ("b", 1), ("b", 0), ("a", 3)]
+    rows = [count_row(T0 + k * HOUR, value, k, zone=zone) for k, (zone, value) in enumerate(values)]
+    for some in (rows, text_rows(rows)):
+        with open_store(":memory:", sealed=False) as own:
+            assert put(own, counts(*some)).rejected == 3
+            found = own.execute(
+                "SELECT zone, available FROM availability JOIN series USING (sid) JOIN markets USING (mid)"
+            )
+            assert sorted(found) == [("a", 3), ("b", 0), ("b", 1)]
+            assert sum("is a share" in reason for reason in reasons(own)) == 2

@@ -5,6 +5,7 @@ import pytest
 from live_fetching import items, marked, rows_of
 from loopback import AT, Azure, Gcp, Reply, Vast, azure_item, gcp_sku, serve, vast_offer
 
+from slackwater.warehouse.catalogue import product_rank
 from slackwater.warehouse.errors import FetchError, SettingsError
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.contract import Mark, PartFailed
@@ -66,6 +67,35 @@ def test_azure_spot_meters_with_the_on_demand_price_of_the_same_size_and_product
     # 8 meters and then 4 spot meters, two a page.
     assert len(server.seen) == 4 + 2
     assert "contains(meterName, 'Spot')" in server.seen[-1].query["$filter"]
+
+
+@pytest.mark.parametrize("words", ["RHEL", "Red Hat Enterprise Linux", "SUSE", "Ubuntu Pro", "SQL Server"])
+def test_azure_prices_with_the_licence_of_a_system_are_of_that_product(words):
+    product, newer = f"Virtual Machines NCSv3 Series {words}", "2025-01-01T00:00:00Z"
+    licensed = [
+        azure_item(
+            "eastus", "Standard_NC6s_v3", usd, spot=spot, productName=product, effectiveStartDate=newer
+        )
+        for usd, spot in ((1.2, True), (3.5, False))
+    ]
+    with serve(Azure([*azure_items(), *licensed])) as server:
+        rows = rows_of(items("azure-retail", azure_options(server, instance_types=["*NC6s*"])), "price")
+    found = {row["product"]: (row["price_usd"], row["on_demand_usd"]) for row in rows}
+    assert found.pop("Linux/UNIX") == ("0.918", "3.06")
+    assert found.pop("Windows") == ("1.4", "4.5")
+    assert list(found.values()) == [("1.2", "3.5")]
+    assert product_rank(next(iter(found))) is None
+
+
+@pytest.mark.parametrize("words", ["Capacity Reservation", "Azure Hybrid Benefit", "Expired"])
+def test_azure_meters_of_other_ways_to_buy_are_left_out(words):
+    changed = {"productName": f"NCSv3 {words}", "effectiveStartDate": "2025-01-01T00:00:00Z"}
+    other = [azure_item("eastus", "Standard_NC6s_v3", 0.5, spot=spot, **changed) for spot in (True, False)]
+    with serve(Azure([*azure_items(), *other])) as server:
+        found = items("azure-retail", azure_options(server, instance_types=["*NC6s*"]))
+    linux = [row for row in rows_of(found, "price") if row["product"] == "Linux/UNIX"]
+    assert [(row["price_usd"], row["on_demand_usd"]) for row in linux] == [("0.918", "3.06")]
+    assert "left out: " in found[0].notes[0]
 
 
 def test_azure_stays_on_its_host_and_stores_a_region_once_its_last_page_has_come():
@@ -177,12 +207,16 @@ def test_vast_countries_and_memory_in_other_spellings_are_the_same_market():
         vast_offer("H100 SXM", 1, 1.0, "US", gpu_ram=81559),
         vast_offer("H100 SXM", 1, 2.0, "us", gpu_ram=80.0),
         vast_offer("H100 SXM", 1, 3.0, "US", gpu_ram="80"),
+        vast_offer("H100 SXM", 1, 4.0, "US", gpu_ram="80", verified=False),
+        vast_offer("H100 SXM", 2, 4.0, "UK", gpu_ram="80"),
+        vast_offer("H100 SXM", 2, 4.0, "GB", gpu_ram="80"),
     ]
     with serve(Vast(offers)) as server:
         (page,) = items("vast-offers", vast_options(server))
     assert {
         (row["region"], row["instance_type"]): row["available"] for row in rows_of([page], "availability")
-    } == {("US", "H100_SXM_80GB_x1"): 3, ("all", "H100_SXM_80GB_x1"): 3}
+    } == {("US", "H100_SXM_80GB_x1"): 3, ("all", "H100_SXM_80GB_x1"): 3,
+          ("GB", "H100_SXM_80GB_x2"): 2, ("all", "H100_SXM_80GB_x2"): 2}  # fmt: skip
 
 
 def test_vast_cut_off_at_the_limit_is_marked_and_says_nothing_of_absent_series():
@@ -486,3 +520,19 @@ def test_the_transport_counts_what_it_asked():
     with serve(Azure(azure_items())) as server:
         items("azure-retail", azure_options(server), transport=transport)
         assert transport.requests == len(server.seen)
+
+
+def test_http_unread_fields_that_state_another_way_to_buy_or_unit():
+    rows = [
+        row("h100", 2.0, offer="spot", per="per instance"),
+        row("h100", 4.0, offer="on-demand", per="per instance"),
+        row("l4", 0.3, offer="spot", per="per GPU"),
+    ]
+    with serve(lambda seen: Reply({"data": {"items": rows}})) as server:
+        found = rows_of(items("http", http_options(server)), "price")
+        scaled = rows_of(items("http", http_options(server, scale={"price_usd": "2"})), "price")
+        chosen = rows_of(items("http", http_options(server, where={"offer": "on-demand"})), "price")
+    stated = [(found_row["instance_type"], found_row["mode"], found_row["unit"]) for found_row in found]
+    assert stated == [("h100", None, None), ("h100", "on-demand", None), ("l4", None, "per GPU")]
+    assert [found_row["unit"] for found_row in scaled] == [None] * 3
+    assert [(found_row["price_usd"], found_row["mode"]) for found_row in chosen] == [("4.0", None)]

@@ -266,3 +266,47 @@ def test_columns_added_to_the_answer_count(tmp_path, form):
     (row,) = read(Aws(), write(tmp_path / f"h.{form}", text))["price"].to_dict("records")
     assert (row["on_demand_usd"], row["currency"], row["mode"]) == ("3.06", "EUR", "spot")
     assert row["price_usd"] == RECORD["SpotPrice"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_columns_of_other_names_that_state_another_price_count(tmp_path, form):
+    row = {"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "SpotPrice": "0.918",
+           "Timestamp": "2022-05-31T18:20:41+00:00"}  # fmt: skip
+    rows = [row | {"Option": "spot", "Ccy": "USD"}, row | {"Option": "reserved", "Ccy": "EUR"}]
+    frame = pd.DataFrame(rows)
+    path = tmp_path / f"prices.{form}"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_json(path, orient="records")
+    found = read(Aws(), path)["price"]
+    assert found["mode"].tolist()[1] == "reserved"
+    assert (
+        found["currency"].tolist() == ["USD", "EUR"]
+        if form == "json"
+        else found["currency"].tolist()[1] == "EUR"
+    )
+    assert pd.isna(found["mode"][0])
+
+
+@pytest.mark.parametrize("heading", ["OnDemandPrice", "MaxPrice", "Spot price (EUR)", "UpfrontFee"])
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_table_with_another_price_is_no_list_of_records(tmp_path, heading, mark):
+    text = f"AvailabilityZone,InstanceType,{heading},Timestamp\nus-east-1a,p3.2xlarge,3.06,2022-05-31T18:20:41+00:00\n"
+    with pytest.raises(SourceFileError, match="columns AvailabilityZone"):
+        read(Aws(), write(tmp_path / "prices.csv", text.replace(",", mark)))
+
+
+def test_the_bid_of_a_spot_request_is_no_spot_price(tmp_path):
+    request = {"SpotPrice": "3.06", "InstanceType": "p3.2xlarge", "AvailabilityZone": "us-east-1a",
+               "CreateTime": "2022-05-31T18:20:41+00:00", "State": "active"}  # fmt: skip
+    with pytest.raises(SourceFileError, match="record without Timestamp"):
+        read(Aws(), write(tmp_path / "requests.json", json.dumps([request])))
+
+
+def test_times_of_a_zone_in_another_column_are_set_aside(tmp_path):
+    head = "AvailabilityZone,InstanceType,SpotPrice,Timestamp,TimeZone\n"
+    line = "us-east-1a,p3.2xlarge,0.9,2022-05-31 18:20:41{},{}\n"
+    lines = [line.format("", "UTC"), line.format("", "Asia/Tokyo"), line.format("+09:00", "Asia/Tokyo")]
+    frames = read(Aws(), write(tmp_path / "prices.csv", head + "".join(lines)))
+    assert frames["price"]["line"].tolist() == [2, 4]
+    assert frames["rejected"]["reason"].tolist() == [
+        "time in the zone 'Asia/Tokyo', not in UTC: write it with its offset"
+    ]

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from forms_kit import quick_first
 from source_files import DATA, batches, count, options, read, tidy, write, write_parquet
 
 from slackwater.warehouse.errors import SettingsError, SourceFileError
@@ -103,7 +104,8 @@ def test_line_numbers_hold_across_chunks(tmp_path, monkeypatch):
     assert frames["price"]["line"].tolist() == sorted(set(range(2, 2002)) - set(expected_bad))
 
 
-def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypatch):
+@pytest.mark.parametrize("seeds", quick_first([range(50), range(50, 150)]))
+def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypatch, seeds):
     good = PRICE_LINE.rstrip()
     mangled = [
         good,
@@ -116,7 +118,7 @@ def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypa
         good.replace("here", '"he""re"'),
     ]
     path, read_whole, refused = tmp_path / "prices.csv", 0, []
-    for seed in range(150):
+    for seed in seeds:
         rng = random.Random(seed)
         monkeypatch.setattr(
             "slackwater.warehouse.sources.files.reading._BLOCK_BYTES", rng.choice([400, 1000, 1 << 20])
@@ -132,7 +134,7 @@ def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypa
         numbers = [n for kind in ("price", "rejected") if len(found[kind]) for n in found[kind]["line"]]
         assert sorted(numbers) == list(range(2, len(lines) + 2)), lines
         read_whole += 1
-    assert read_whole > 75
+    assert read_whole > len(seeds) / 2
     assert all('"open' in text for text in refused)
 
 
@@ -335,3 +337,96 @@ def test_gpu_memory_and_number_tell_instances_of_one_name_apart(tmp_path):
         assert frames["rejected"]["reason"].tolist() == [
             "no gpu_memory or gpus of an instance type that has several: 'A100'"
         ]
+
+
+SPOT_LINES = "aws,us-east-1,us-east-1{zone},p3.2xlarge,2026-03-0{day} 00:00:00,{usd},{text}\n"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("name", "spot", "other", "column"),
+    [
+        ("pricing", "spot", "on-demand", "mode"),
+        ("tier", "Spot", "standard", "mode"),
+        ("term", "", "1yr no upfront", "mode"),
+        ("reserved", "false", "true", "mode"),
+        ("on_demand", "no", "yes", "mode"),
+        ("basis", "instance", "gpu", "unit"),
+        ("whatever", "USD/h", "$ per GPU-hour", "unit"),
+        ("price_period", "hour", "month", "unit"),
+        ("ccy", "USD", "EUR", "currency"),
+        ("image", "Ubuntu 22.04", "Windows Server 2022", "product"),
+        ("software", "Linux", "RHEL8", "product"),
+    ],
+)
+def test_an_unread_column_is_known_by_its_values(tmp_path, suffix, name, spot, other, column):
+    head = f"provider,region,zone,instance_type,timestamp,spot_price,{name}\n"
+    lines = [
+        SPOT_LINES.format(zone="a", day=1, usd=0.9, text=spot),
+        SPOT_LINES.format(zone="b", day=2, usd=1.9, text=other),
+    ]
+    path = write(tmp_path / "t.csv", head + "".join(lines))
+    if suffix == ".parquet":
+        path = tmp_path / "t.parquet"
+        pd.read_csv(tmp_path / "t.csv").to_parquet(path)
+    stated = {row["zone"][-1]: row[column] for row in read(Tabular(), path)["price"].to_dict("records")}
+    assert pd.isna(stated["a"])
+    assert isinstance(stated["b"], str)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("accelerator", ["GPU", "GPU"]),
+        ("interval", ["day", "day"]),
+        ("model", ["L4", "A100"]),
+        ("notes", ["spot is cheaper than on-demand", ""]),
+        ("uptime", ["12 hours", "30 days"]),
+        ("period", ["2026-03", "2026-03"]),
+        ("on_demand", ["3.06", "3.06"]),
+    ],
+)
+def test_an_unread_column_with_other_values_says_nothing(tmp_path, name, texts):
+    head = f"provider,region,zone,instance_type,timestamp,spot_price,{name}\n"
+    lines = [
+        SPOT_LINES.format(zone=zone, day=1, usd=0.9, text=text)
+        for zone, text in zip("ab", texts, strict=True)
+    ]
+    found = read(Tabular(), write(tmp_path / "t.csv", head + "".join(lines)))["price"]
+    assert not found[["mode", "unit", "currency", "product"]].notna().any(axis=None)
+    assert found["on_demand_usd"].eq("3.06").all() == (name == "on_demand")
+
+
+@pytest.mark.parametrize("sign", ["€", "£", "¥", "¢", "%"])
+def test_a_price_in_another_currency_or_in_percent_by_its_heading_is_none(tmp_path, sign):
+    text = PRICES.replace("spot_price_usd_per_hour", f"Spot price ({sign})") + PRICE_LINE
+    with pytest.raises(SourceFileError, match="Spot price"):
+        read(Tabular(), write(tmp_path / "t.csv", text))
+    assert len(read(Tabular(), write(tmp_path / "t.csv", text.replace(sign, "$")))["price"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("zone", "usable"),
+    [("UTC", True), ("+00:00", True), ("", True), ("Europe/Berlin", False), ("-05:00", False)],
+)
+def test_times_of_a_zone_in_another_column_are_not_utc(tmp_path, zone, usable):
+    head = "provider,region,zone,instance_type,timestamp,spot_price,timezone\n"
+    line = SPOT_LINES.format(zone="a", day=1, usd=0.9, text=zone)
+    stated = line.replace("00:00:00", "00:00:00+02:00")
+    found = read(Tabular(), write(tmp_path / "t.csv", head + line + stated))
+    assert len(found["price"]) == 1 + usable
+    reasons = [] if found["rejected"].empty else found["rejected"]["reason"].tolist()
+    assert reasons == ([] if usable else [f"time in the zone {zone!r}, not in UTC: write it with its offset"])
+
+
+@pytest.mark.parametrize(("kind", "gpus", "usable"), [
+    ("p4d.24xlarge", "8", True), ("p4d.24xlarge", "8.0", True), ("p4d.24xlarge", "1", False), ("p4d.24xlarge", "", True),
+    ("p3.2xlarge", "8", False), ("box", "3", True), ("p3.2xlarge", "0.5", True),
+])  # fmt: skip
+def test_a_row_of_other_gpus_than_its_type_has_is_of_no_whole_instance(tmp_path, kind, gpus, usable):
+    head = "provider,region,zone,instance_type,timestamp,spot_price,gpus\n"
+    lines = f"aws,r,a,{kind},2021-03-02,1.2,{gpus}\naws,r,b,x,2021-03-02,1.2,\n"
+    frames = read(Tabular(), write(tmp_path / "t.csv", head + lines))
+    assert len(frames["price"]) == 1 + usable
+    if not usable:
+        assert "no price or count of the whole instance" in frames["rejected"]["reason"][0]

@@ -135,6 +135,7 @@ def filled(tmp_path_factory):
     return path
 
 
+@pytest.mark.usefixtures("created")
 @pytest.mark.parametrize(
     "change",
     [

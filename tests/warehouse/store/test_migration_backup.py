@@ -2,6 +2,7 @@
 
 import duckdb
 import pytest
+from forms_kit import quick_first
 from storeprocess import run_python
 
 from slackwater.warehouse.errors import StoreError
@@ -96,7 +97,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("step", [MIGRATIONS[4], MIGRATIONS[6]])
+@pytest.mark.parametrize("step", quick_first([MIGRATIONS[4], MIGRATIONS[6]]))
 def test_a_kill_in_the_middle_is_made_good_by_the_next_writer(path, step):
     before = old_warehouse(path)
     process = run_python(KILLED, path, step)

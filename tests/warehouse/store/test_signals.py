@@ -5,6 +5,7 @@ import signal
 import numpy as np
 import pyarrow as pa
 import pytest
+from forms_kit import quick_first
 from storeprocess import run_python
 
 from slackwater.warehouse.store.connection import open_store
@@ -37,7 +38,8 @@ def test_a_time_out_during_a_statement_goes_on_as_it_is(tmp_path, soon, how):
         assert store.execute("SELECT 1") == [(1,)], "the store works on"
 
 
-def test_a_time_out_while_duckdb_reads_a_table_of_python_goes_on_as_it_is(tmp_path, soon):
+@pytest.mark.parametrize("moments", quick_first([25, 100]))
+def test_a_time_out_while_duckdb_reads_a_table_of_python_goes_on_as_it_is(tmp_path, soon, moments):
     """In Python code that DuckDB calls, it reports the exception by its name only."""
 
     def read_until(store, moment):
@@ -47,7 +49,7 @@ def test_a_time_out_while_duckdb_reads_a_table_of_python_goes_on_as_it_is(tmp_pa
 
     table = pa.table({"x": np.arange(100)})
     with open_store(tmp_path / "w.duckdb") as store, store.registered("few", table):
-        for moment in np.random.default_rng(5).uniform(0.0005, 0.01, 100):
+        for moment in np.random.default_rng(5).uniform(0.0005, 0.01, moments):
             with pytest.raises(TimeIsUp):
                 read_until(store, moment)
 

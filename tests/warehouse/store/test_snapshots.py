@@ -215,6 +215,7 @@ def test_a_file_put_in_the_place_of_another_is_noticed(path, tmp_path):
     assert numbers(path) == [5]
 
 
+@pytest.mark.usefixtures("created")
 def test_a_file_that_is_begun_anew_shows_nothing_of_the_old_one(path):
     add(path, 1)
     with writer(path):

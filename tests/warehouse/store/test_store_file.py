@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from forms_kit import quick_first
 from storekit import HOUR, T0, count_row, counts, price_row, prices, tables
 from storeprocess import run_python
 
@@ -104,7 +105,7 @@ def test_a_database_of_someone_else_is_refused_and_left_as_it_is(path):
         assert other.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("recipes",)]
 
 
-@pytest.mark.parametrize("where", [12, 4096 + 20])
+@pytest.mark.parametrize("where", quick_first([12, 4096 + 20]))
 def test_a_damaged_file_is_said_to_be_damaged(path, where):
     fill(path)
     content = bytearray(path.read_bytes())
@@ -225,7 +226,7 @@ def make_files(folder):
         ("read", 0),
         pytest.param("read", 0.01, marks=pytest.mark.slow),
         pytest.param("read", 0.03, marks=pytest.mark.slow),
-        ("done 0.json", 0),
+        pytest.param("done 0.json", 0, marks=pytest.mark.slow),
         pytest.param("done 0.json", 0.05, marks=pytest.mark.slow),
         pytest.param("done 1.json", 0, marks=pytest.mark.slow),
     ],

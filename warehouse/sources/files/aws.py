@@ -38,10 +38,10 @@ from slackwater.warehouse.sources.files.reading import (
     head,
     header_of,
     numbered_lines,
-    plain_name,
     read_json_values,
     region_of,
 )
+from slackwater.warehouse.sources.unread import other_columns, other_fields, other_zones, plain_name
 
 _EXPECTED = (
     "the output of `aws ec2 describe-spot-price-history` as JSON, JSON lines or --output text, a CSV with the columns "
@@ -79,6 +79,8 @@ _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
 _EPOCH_FORM = re.compile(r"^(?:/Date\((\d{12,14})[+-]?\d*\)/|(\d{10}(?:\d{3})?(?:\.\d+)?))$")
 #: Numbers from here on are milliseconds since 1970.
 _MILLISECONDS = 1e11
+#: Names of times of requests and instances.
+_OTHER_TIME = re.compile(r"creat|launch|valid|expir|updat")
 _PRICE_FORM = re.compile(r"^\d*\.?\d+$")
 _TYPE_FORM = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
 _PRODUCTS = tuple(
@@ -182,6 +184,8 @@ class Aws(FileSource[AwsOptions]):
                 )
             chunks = csv_chunks(path, check_header=lambda _: None, delimiter=delimiter)
             return _table(path, constants, chunks, columns)
+        if delimiter in first.decode("utf-8", "replace") and not any(map(_known_form, names)):
+            raise self.wrong(path, 1, f"columns {column_names_text(names)}")
         return pack(_text_rows(path, options), constants)
 
     def _json_rows(self, path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
@@ -240,9 +244,11 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
             if value := plain.pop(plain_name(spelling), ""):
                 found.setdefault(column, value)
     # Names of a --query, as in {az: AvailabilityZone, price: SpotPrice}. A number without a name of
-    # the spot price may be another price.
+    # the spot price may be another price; a request or an instance has times, and its SpotPrice is the bid.
+    named = [value for name, value in plain.items() if not _OTHER_TIME.search(name)]
     found = (
-        _by_form([value for value in plain.values() if _known_form(value) not in ("", "price_usd", *found)])
+        other_fields(plain)
+        | _by_form([value for value in named if _known_form(value) not in ("", "price_usd", *found)])
         | found
         | {column: plain[name] for column, name in _added_columns(plain).items() if plain[name]}
     )
@@ -413,16 +419,22 @@ def _table(
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            own = {
-                name: chunk.columns[column]
-                for name, column in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
+            known = columns or dict(zip(_RECORD, _RECORD, strict=True))
+            own = other_columns(chunk.columns, known.values()) | {
+                name: chunk.columns[column] for name, column in known.items()
             }
-            yield from _table_batches(path, own, chunk.lines, constants)
+            zones = other_zones(chunk.columns, own["observed_at"])
+            yield from _table_batches(path, own, chunk.lines, constants, zones)
 
 
 def _table_batches(
-    path: Path, columns: Mapping[str, pa.Array], lines: pa.Array, constants: Mapping[str, Any]
+    path: Path,
+    columns: Mapping[str, pa.Array],
+    lines: pa.Array,
+    constants: Mapping[str, Any],
+    other: Sequence[str | None],
 ) -> Iterator[Batch]:
+    """Yield the rows of a table; ``other``: zones of times that are not in UTC."""
     # A file has few zones: look up each once and assign the result to its rows.
     zones = columns["zone"].dictionary_encode()
     regions = pa.array([region_in(zone.strip()) for zone in zones.dictionary.to_pylist()], pa.string())
@@ -431,13 +443,18 @@ def _table_batches(
     if set(currencies) - {"USD"}:
         columns = {"currency": pa.array(currencies, pa.string()).take(zones.indices), **columns}
     table = pa.table({**columns, "region": region, "line": lines})
-    unknown = table.filter(pc.is_null(region))
-    if unknown.num_rows:
+    usable = pc.and_(pc.is_valid(region), pc.is_null(pa.array(other, pa.string())))
+    if not pc.all(usable).as_py():
+        zones_of_time = pa.array(other, pa.string()).filter(pc.invert(usable)).to_pylist()
         rejected = [
-            (row["line"], "\t".join(row[name] for name in columns), _unknown_zone(row["zone"]))
-            for row in unknown.to_pylist()
+            (
+                row["line"],
+                "\t".join(row[name] or "" for name in columns),
+                _unknown_zone(row["zone"]) if zone is None else because("time.other_zone", repr(zone)),
+            )
+            for row, zone in zip(table.filter(pc.invert(usable)).to_pylist(), zones_of_time, strict=True)
         ]
         yield rejected_batch(path, rejected)
-        table = table.filter(pc.is_valid(region))
+        table = table.filter(usable)
     found = {name: table[name] for name in table.column_names}
     yield batch_of("price", table.num_rows, {**constants, **found})

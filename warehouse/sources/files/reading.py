@@ -442,15 +442,6 @@ def csv_chunks(
         raise _csv_error(path, error) from error
 
 
-def plain_name(text: str) -> str:
-    """Return a column name in lower case with letters and digits only.
-
-    >>> plain_name("AvailabilityZone"), plain_name("availability_zone "), plain_name("$/hr")
-    ('availabilityzone', 'availabilityzone', 'hr')
-    """
-    return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
 def header_of(path: Path) -> tuple[list[str], str]:
     """Return the fields of the header, the first line that is not empty, and the delimiter with most occurrences in it."""
     lines = head(path).decode("utf-8", "replace").splitlines()

@@ -23,15 +23,12 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import (
-    FileSource,
-    column_names_text,
-    csv_chunks,
-    head,
-    plain_name,
-)
+from slackwater.warehouse.sources.files.reading import FileSource, column_names_text, csv_chunks, head
+from slackwater.warehouse.sources.unread import other_columns, plain_name
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
+#: Columns of ours that a line may state without a name that is known.
+_OTHER = ("mode", "product", "unit", "currency")
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")
 #: Folder names of providers in SkyPilot's catalogue.
 _PROVIDERS = frozenset((
@@ -129,7 +126,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 continue
             name = fields["InstanceType"].strip()
             if not name:
-                yield rejection(line, ",".join(fields.values()), because("record.no_instance"))
+                yield rejection(line, ",".join(filter(None, fields.values())), because("record.no_instance"))
                 continue
             memory = _memory(fields)
             yield (
@@ -141,6 +138,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                     "price_usd": fields["SpotPrice"],
                     "on_demand_usd": fields["Price"],
                     "line": line,
+                    **{ours: text for ours in _OTHER if (text := fields.get(ours))},
                 },
             )
 
@@ -165,6 +163,8 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 yield line, (raw, reason)
             if len(chunk):
                 columns = {name: chunk.columns[theirs].to_pylist() for name, theirs in names.items()}
+                other = other_columns(chunk.columns, names.values())
+                columns |= {ours: texts.to_pylist() for ours, texts in other.items()}
                 for place, line in enumerate(chunk.lines.to_pylist()):
                     yield line, {name: values[place] for name, values in columns.items()}
 

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
-from slackwater.warehouse.catalogue import provider_names
+from slackwater.warehouse.amounts import is_number
+from slackwater.warehouse.catalogue import gpus_of, provider_names
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -37,8 +38,15 @@ from slackwater.warehouse.sources.files.reading import (
     csv_chunks,
     head,
     header_of,
-    plain_name,
     region_of,
+)
+from slackwater.warehouse.sources.unread import (
+    distinct_texts,
+    is_flag,
+    is_text_type,
+    other_columns,
+    other_zones,
+    plain_name,
 )
 
 _KEY = ("provider", "region", "zone", "instance_type")
@@ -295,8 +303,9 @@ def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _text_columns(schema: pa.Schema, layout: Layout) -> list[str]:
-    """Return the text columns with names of places, products and sources."""
+    """Return the text columns with names of places, products and sources, and those that are not read."""
     names = {layout.columns[ours] for ours in (*_KEY, "product", "source") if ours in layout.columns}
+    names |= set(schema.names) - set(layout.columns.values())
     return [field.name for field in schema if field.name in names and pa.types.is_string(field.type)]
 
 
@@ -405,17 +414,17 @@ def _whole(text: str) -> str:
 
 
 def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
-    """Yield the rows, and rejected rows for ambiguous instance types and for zones without a known region."""
-    table = dict(table)
-    reasons: list[str | None] = [None] * len(lines)
+    """Yield the rows, and rejected rows for ambiguous instance types, zones without a known region, and times of other zones."""
+    table, layout = _with_other_values(dict(table), layout)
+    reasons = _refused(table, layout)
     if layout.names:
         parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
         lack = " or ".join(layout.distinguishing)
         reasons = [
-            None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0]))
-            for part, name in zip(parts, named, strict=True)
+            reason or (None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0])))
+            for reason, part, name in zip(reasons, parts, named, strict=True)
         ]
     if layout.region_from_zone:
         zones = [str(zone).strip() for zone in table[layout.columns["zone"]].to_pylist()]
@@ -444,6 +453,41 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
             name: _repeat(value, len(at)) for name, value in columns.items() if isinstance(value, str)
         }
         yield batch_of(form, len(at), {**columns, **repeated})
+
+
+def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str, Any], Layout]:
+    """Add the columns that values of unread columns state for rows that are no spot prices (`other_columns`)."""
+    columns = dict(layout.columns)
+    name = columns.get("on_demand_usd", "")
+    if plain_name(name) == "ondemand" and is_flag(distinct_texts(table[name])):
+        del columns["on_demand_usd"]  # whether a row is sold on demand
+    for ours, texts in other_columns(table, columns.values()).items():
+        if ours not in columns and ours not in layout.stated:
+            columns[ours] = f"\0{ours}"
+            table[columns[ours]] = texts
+    return table, replace(layout, columns=columns)
+
+
+def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
+    """Return why a row cannot be used: its time is in another zone, or its GPUs are not those of its type; else None."""
+    reasons: list[str | None] = [None] * len(next(iter(table.values())))
+    times = table.get(layout.columns.get("observed_at", ""))
+    if times is not None and layout.time == "iso":
+        zones = other_zones(table, times)
+        reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
+    if "gpus" in layout.columns and "instance_type" in layout.columns:
+        parts = _parts_of(table, layout)
+        wrong = {part: _wrong_gpus(part[0], part[2]) for part in set(parts)}
+        reasons = [reason or wrong[part] for reason, part in zip(reasons, parts, strict=True)]
+    return reasons
+
+
+def _wrong_gpus(instance_type: str, gpus: str) -> str | None:
+    """Return a reason if a type of the catalogue has another number of GPUs: the price is then not of the whole instance."""
+    listed = gpus_of(instance_type)
+    if not listed or not is_number(gpus) or float(gpus) < 1 or float(gpus) in listed:
+        return None
+    return because("record.other_gpus", gpus, instance_type, " or ".join(map(str, sorted(listed))))
 
 
 def _by_form(
@@ -476,7 +520,9 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
         layout = layout_of(path, file.schema_arrow.names, options)
         coded = _text_columns(file.schema_arrow, layout)
         needed = set(layout.columns.values())
-        wanted = [name for name in file.schema_arrow.names if name in needed]
+        wanted = [
+            field.name for field in file.schema_arrow if field.name in needed or is_text_type(field.type)
+        ]
     try:
         if layout.distinguishing and "instance_type" in layout.columns:
             with _open_parquet(path) as file:

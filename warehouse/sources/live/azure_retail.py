@@ -50,9 +50,19 @@ _OTHER = {
     "low priority": re.compile(r"\blow[ -]?priority\b"),
     "cloud services": re.compile(r"\bcloud ?services?\b"),
     "dedicated hosts": re.compile(r"\bdedicated host\b"),
+    "reservations": re.compile(r"\breserv"),
+    "prices with licences of one's own": re.compile(r"\bhybrid ?benefit\b|\bbyol\b"),
+    "expired": re.compile(r"\bexpired\b"),
 }
 _SPOT = re.compile(r"\bspot\b")
-_WINDOWS = re.compile(r"\bwindows\b")
+#: Systems that are part of a price, by words in names of meters, SKUs and products; others are Linux without a licence.
+_SYSTEMS = {
+    "Windows": re.compile(r"\bwindows\b"),
+    "RHEL": re.compile(r"\brhel|\bred ?hat\b"),
+    "SUSE": re.compile(r"\bsuse\b|\bsles"),
+    "Ubuntu Pro": re.compile(r"\bubuntu ?pro\b"),
+    "SQL Server": re.compile(r"\bsql\b"),
+}
 #: ``type`` of an item that is no pay-as-you-go price -> description.
 _TYPES = {"reservation": "reservations", "devtestconsumption": "dev/test prices"}
 
@@ -241,7 +251,7 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
         found.rejected.append(rejection(line, str(dict(item))[:1000], error.reason))
         return
     names += f" {item.get('productName') or ''}".lower()
-    product = "Windows" if _WINDOWS.search(names) else "Linux/UNIX"
+    product = next((system for system, pattern in _SYSTEMS.items() if pattern.search(names)), "Linux/UNIX")
     found.meters[is_spot][size, product].append(meter)
 
 

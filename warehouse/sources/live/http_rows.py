@@ -46,6 +46,7 @@ from slackwater.warehouse.sources.live.contract import (
     price_of,
 )
 from slackwater.warehouse.sources.live.transport import Response, Transport
+from slackwater.warehouse.sources.unread import other_values, plain_name
 
 #: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")
@@ -54,6 +55,8 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 #: Columns that identify a market and a time.
 _IDENTITY = ("provider", "region", "zone", "instance_type", "product", "observed_at")
+#: Columns by which the store rejects prices of another way to buy, which disagree with no spot price.
+_SOLD_BY = ("mode", "unit", "currency")
 #: Path elements: every entry of a list or object (in a path of rows); the enclosing entry, and the
 #: entry's name (in a field).
 _EACH, _AROUND, _KEY = "*", "^", "@key"
@@ -488,6 +491,7 @@ class _Rows:
 
     def read(self, entries: Sequence[_Entry], options: HttpOptions) -> None:
         """Add the entries of an answer."""
+        unread = _unread_fields(entries, options)
         for entry in entries:
             self._lines += 1
             raw = json.dumps(entry.value, default=str)[:1000]
@@ -499,7 +503,7 @@ class _Rows:
             if failed:
                 self._left_out[f"where {failed[0]} is {fields[failed[0]][:40]!r}"] += 1
                 continue
-            self._found.append((*_row(self._lines, entry, options, raw), raw))
+            self._found.append((*_row(self._lines, entry, options, raw, unread), raw))
 
     def notes(self) -> tuple[str, ...]:
         """Return notes on the rows left out."""
@@ -514,7 +518,8 @@ class _Rows:
             if number is None:  # for the store to reject
                 settled.append((kind, row))
             else:
-                groups.setdefault(tuple(row.get(name) for name in _IDENTITY), []).append((row, number, raw))
+                key = tuple(row.get(name) for name in (*_IDENTITY, *_SOLD_BY))
+                groups.setdefault(key, []).append((row, number, raw))
         for same in groups.values():
             settled += _settle_market(same, options)
         return sorted(settled, key=lambda entry: int(entry[1]["line"]))
@@ -607,8 +612,37 @@ def _found_at(entry: _Entry, field: str, options: HttpOptions) -> Any:
     return entry.value.get(field) if options.format == "csv" else entry.field(field)
 
 
-def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind, Row]:
+def _unread_fields(
+    entries: Sequence[_Entry], options: HttpOptions
+) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    """Return by field the column of ours that it states for rows that are no spot prices, and these texts (`other_values`).
+
+    Fields that the options name count by the options only, and so do unit and currency of prices with a factor.
+    """
+    named = {*options.where, *options.scale.values(), *options.columns.values()}
+    named |= {part for text in options.columns.values() for part in _PLACEHOLDER.findall(text)}
+    rows = [entry.value for entry in entries if isinstance(entry.value, Mapping)]
+    names = dict.fromkeys(name for row in rows for name in row if name not in named)
+    found = {}
+    for name in names:
+        texts = {_plain(row[name]) for row in rows if isinstance(row.get(name), str | bool)}
+        column, other = other_values(plain_name(str(name)), texts)
+        if other and column not in options.columns and not (options.scale and column in ("unit", "currency")):
+            found[name] = column, other
+    return found
+
+
+def _row(
+    line: int,
+    entry: _Entry,
+    options: HttpOptions,
+    raw: str,
+    unread: Mapping[str, tuple[str, Mapping[str, str]]],
+) -> tuple[Kind, Row]:
     values: dict[str, Any] = {"line": line}
+    for name, (column, other) in unread.items():
+        if text := other.get(_text_at(entry, name, options)):
+            values.setdefault(column, text)
     for name, field in options.columns.items():
         if field.startswith("="):
             values[name] = field[1:]

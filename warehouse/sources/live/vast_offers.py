@@ -62,6 +62,8 @@ _MIB_PER_GIB = 1024
 _LEAST_MIB = 1000
 _MOST_GB = 4096
 
+_SAME_COUNTRY = {"UK": "GB"}  # Another code -> that of ISO 3166
+
 Place = tuple[str, str]
 
 
@@ -244,7 +246,9 @@ def _other(offer: Mapping[str, Any], options: VastOptions, at: datetime) -> str:
         return "rented"
     if offer.get("rentable") is False:
         return "not rentable"
-    if options.verified and offer.get("verification") not in (None, "verified"):
+    if options.verified and (
+        offer.get("verification") not in (None, "verified") or offer.get("verified") is False
+    ):
         return "not verified"
     return why_not_in_force(_epoch(offer, "start_date"), _epoch(offer, "end_date"), at)
 
@@ -272,11 +276,9 @@ def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
         )
     memory = _memory(offer.get("gpu_ram"))
     country = str(offer.get("geolocation") or "").rpartition(",")[2].strip()
+    code = country.upper() if len(country) == 2 and country.isalpha() else "unknown"
     return _Offer(
-        place=(
-            country.upper() if len(country) == 2 and country.isalpha() else "unknown",
-            f"{model}{memory}_x{gpus}",
-        ),
+        place=(_SAME_COUNTRY.get(code, code), f"{model}{memory}_x{gpus}"),
         usd=float(price_of(offer.get(price), price)),
     )
 

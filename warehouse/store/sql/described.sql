@@ -110,7 +110,7 @@ COMMENT ON COLUMN job_decisions.saved_share IS 'Expected saving as a share of on
 COMMENT ON COLUMN job_decisions.expected_finish IS 'Expected end of the job: the mean over sampled scenarios, those in which it is given up counted at the end of its value.';
 COMMENT ON COLUMN job_decisions.expected_finish_p10 IS 'End at the 10 % quantile over sampled scenarios; null if the risk is unknown.';
 COMMENT ON COLUMN job_decisions.expected_finish_p90 IS 'End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.';
-COMMENT ON COLUMN job_decisions.availability_note IS 'Warning that availability was not observed, with the basis of cost and risk; null if it was observed.';
+COMMENT ON COLUMN job_decisions.availability_note IS 'Warning that availability was not observed, with the basis of cost and risk; null if it was observed or the plan never uses spot.';
 COMMENT ON COLUMN job_decisions.evidence IS 'Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts now and then, 4 counts in every slot; null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.evidence_basis IS 'What is known of availability, in words; null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.given_up_probability IS 'Probability that the job ends unfinished, at its deadline or when its budget is spent: the share of sampled scenarios; null if the risk is unknown, and in older decisions.';
@@ -170,7 +170,7 @@ WITH ranked AS (
         WHEN 'interruptible, min over offers' THEN 7
         WHEN 'per instance, min over offers' THEN 8
         WHEN 'unspecified' THEN 9
-        ELSE CASE WHEN NOT regexp_matches(product, '(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated') THEN 10 END
+        ELSE CASE WHEN NOT regexp_matches(product, '(?i)windows|mswin|(^|[^a-z])(win([^a-z]|$)|sles|sql|byol|dws|payg)|red ?hat|rhel|suse|ubuntu ?pro|mac ?os|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|calendar|low[ _-]?prio|dedicated|pay[ _-]?as[ _-]?you|capacity[ _-]?block|dev[ _/-]?test|hybrid ?benefit|sole[ _-]?tenan|prepaid|upfront|(\d|one|three)[ _-]?(yr|year)') THEN 10 END
     END AS rank
     FROM series WHERE kind = 'price'
 ),
@@ -277,7 +277,9 @@ events AS (
     SELECT job, since, arg_max({'market': market, 'on_demand': on_demand, 'spot': spot}, rank) AS held FROM (
         SELECT job, slot_end AS since, market, 0 AS on_demand, 0 AS spot, 0 AS rank FROM opened WHERE NOT is_reported
         UNION ALL SELECT job, begun_at, begun.market, begun.on_demand, begun.spot, 1 FROM opened
-        UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports WHERE finished OR withdrawn
+        UNION ALL SELECT job, reported_at, '', 0, 0, 2 FROM reports AS ended  -- later reports say until when instances ran on
+            WHERE (finished OR withdrawn)
+            AND NOT EXISTS (FROM reported AS later WHERE later.job = ended.job AND later.reported_at > ended.reported_at)
         UNION ALL SELECT job, since, market, on_demand, spot, 3 FROM placed
         UNION ALL SELECT job, max(until), '', 0, 0, 4 FROM decided GROUP BY job
     ) GROUP BY job, since
@@ -334,15 +336,37 @@ compared AS (
         CASE WHEN for_slot IS NOT NULL AND count(for_slot) OVER own = count(alone) FILTER (for_slot IS NOT NULL) OVER own
         THEN least(for_work, sum(alone) FILTER (for_slot IS NOT NULL) OVER own) END AS so_far
     FROM opened AS o JOIN paid AS p USING (job, slot) WINDOW own AS (PARTITION BY job ORDER BY slot)
+),
+-- Jobs that ended with work left, and not by their owner's wish: what was paid is compared with nothing.
+said AS (
+    SELECT job, reported_at, bool_or(finished) AS finished, coalesce(bool_or(withdrawn), false) AS withdrawn,
+        arg_max(progress, (known_at, revision)) AS progress
+    FROM reports GROUP BY job, reported_at
+),
+unfinished AS (
+    SELECT l.job FROM (
+        SELECT job, newest, coalesce(newest.deadline, deadline_at) AS due
+        FROM (SELECT job, arg_max(d, slot) AS newest FROM job_decisions AS d GROUP BY job) JOIN jobs ON job = name
+        WHERE origin = 'user'
+    ) AS l LEFT JOIN said AS s ON s.job = l.job
+    WHERE l.job IN (SELECT job FROM outcomes UNION SELECT job FROM said WHERE withdrawn)
+    GROUP BY l.job, newest, due
+    HAVING NOT coalesce(bool_or(finished OR progress >= newest.workload * (1 - 1e-9)), false)
+    AND NOT coalesce(bool_or(withdrawn AND reported_at < due), false)
+    AND (
+        coalesce(bool_or(progress IS NOT NULL AND reported_at >= due), false)
+        OR (newest.progress_share IS NOT NULL AND NOT coalesce(newest.expected_finish <= due, false))
+    )
 )
 SELECT job, slot, coalesce(last_market, market) AS market, coalesce(markets, c.market) AS markets,
     CASE WHEN is_reported THEN newest.on_demand ELSE c.on_demand END AS on_demand,
     CASE WHEN is_reported THEN newest.spot ELSE c.spot END AS spot,
     CASE WHEN is_reported THEN 'reported' ELSE 'decided' END AS held_from, usd AS paid_usd, spot_price_from,
-    so_far - coalesce(lag(so_far IGNORE NULLS) OVER (PARTITION BY job ORDER BY slot), 0) AS on_demand_only_usd,
+    CASE WHEN NOT is_unfinished
+    THEN so_far - coalesce(lag(so_far IGNORE NULLS) OVER (PARTITION BY job ORDER BY slot), 0) END AS on_demand_only_usd,
     on_demand_only_usd - usd AS saved_usd, work_share,
-    CASE WHEN so_far < for_work * (1 - 1e-9) THEN 'instances' WHEN so_far IS NOT NULL THEN 'work' END AS on_demand_only_from
-FROM compared AS c;
+    CASE WHEN is_unfinished THEN NULL WHEN so_far < for_work * (1 - 1e-9) THEN 'instances' WHEN so_far IS NOT NULL THEN 'work' END AS on_demand_only_from
+FROM (SELECT *, job IN (SELECT job FROM unfinished) AS is_unfinished FROM compared) AS c;
 COMMENT ON VIEW job_costs IS 'Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: SELECT job, date_trunc(''week'', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.';
 COMMENT ON COLUMN job_costs.job IS 'Name of the job: joins `jobs.name`.';
 COMMENT ON COLUMN job_costs.slot IS 'Start of the slot, UTC.';
@@ -353,8 +377,8 @@ COMMENT ON COLUMN job_costs.spot IS 'Spot instances, by the last report of the s
 COMMENT ON COLUMN job_costs.held_from IS '`reported` if instances were reported in the slot, else `decided`.';
 COMMENT ON COLUMN job_costs.paid_usd IS 'Cost of the instances, each report until the next, at the prices of each slot in their market, USD; null if a price is not known. Includes following slots without a decision, as far as reports go.';
 COMMENT ON COLUMN job_costs.spot_price_from IS '`observed` if all spot of the slot is paid at observed prices, `decided` if some at the price of the newest decision in its market; null without spot.';
-COMMENT ON COLUMN job_costs.on_demand_only_usd IS 'Cost of the work of the slot with on-demand only, USD: its share of the whole job, but over the slots so far never more than that of the same instances on demand; null if the work is not known yet.';
-COMMENT ON COLUMN job_costs.on_demand_only_from IS '`work` if the slots so far are compared by their share of the whole job, `instances` with the same instances on demand, which then cost less: the job did more work than its instances do at the throughput of its file.';
+COMMENT ON COLUMN job_costs.on_demand_only_usd IS 'Cost of the work of the slot with on-demand only, USD: its share of the whole job, but over the slots so far never more than that of the same instances on demand; null if the work is not known yet, or the job ended unfinished.';
+COMMENT ON COLUMN job_costs.on_demand_only_from IS '`work` if the slots so far are compared by their share of the whole job, `instances` with the same instances on demand, which then cost less: the job did more work than its instances do at the throughput of its file; null without a comparison.';
 COMMENT ON COLUMN job_costs.saved_usd IS 'Saving: on_demand_only_usd less paid_usd; null if either is not known.';
 COMMENT ON COLUMN job_costs.work_share IS 'Share of the job''s work done in the slot; null if not known yet.';
 
@@ -754,7 +778,7 @@ COMMENT ON COLUMN reports.on_demand_wait_minutes IS 'Measured minutes until on-d
 COMMENT ON COLUMN reports.asked IS 'Spot instances asked for; null if not reported.';
 COMMENT ON COLUMN reports.granted IS 'Spot instances granted of those asked for; null if not reported.';
 COMMENT ON COLUMN reports.lost IS 'Spot instances lost at this time; null if not reported.';
-COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time; null if not reported.';
+COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time, 0 if all instances were launched then; null if not reported.';
 COMMENT ON COLUMN reports.checkpoint_minutes IS 'Measured minutes of work between two checkpoints; null if not reported.';
 
 COMMENT ON TABLE deliveries IS 'Delivery of each decision to each webhook or folder.';

@@ -1,0 +1,199 @@
+"""Columns of a table that no column of ours is read from, but whose values show that rows are no spot prices (M1.2) (ours).
+
+Tables name the way to buy, the system, the currency and the unit of their prices in many ways. A column that is not
+known by its name is known by its values: one of "spot" and "1yr reserved" is the way to buy, whatever its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+from unicodedata import category
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.warehouse.catalogue import product_rank
+from slackwater.warehouse.columns import PATTERNS
+
+#: Most distinct values of a column that states such a fact.
+MOST_VALUES: Final = 64
+#: Texts for a missing value.
+_MISSING: Final = frozenset(("", "-", "--", "n/a", "na", "none", "null", "nan", "unknown", "?"))
+_FLAGS: Final = {"true": True, "yes": True, "t": True, "y": True, "1": True, "1.0": True,
+                 "false": False, "no": False, "f": False, "n": False, "0": False, "0.0": False}  # fmt: skip
+#: Names of columns that are true for rows that are not sold as spot.
+_NOT_SPOT: Final = re.compile(
+    r"(is)?(ondemand|reserved|reservation|dedicated|committed|commitment|devtest|payasyougo|payg)(only)?"
+)
+#: Names of columns with the zone of times that state none.
+ZONES: Final = frozenset(
+    ("tz", "timezone", "timezoneid", "utcoffset", "tzoffset", "timezoneoffset", "tzname")
+)
+#: A time without a zone.
+_NO_ZONE: Final = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$"
+_UTC: Final = re.compile(r"(?i)(etc/)?(utc|gmt|zulu|z)|(utc|gmt)?[+-]?0+(:?00)?(\.0)?")
+#: Names of columns whose values, if they are times such as "month", are the unit of the price.
+_PRICED_BY: Final = re.compile(
+    r"(price|pricing|rate|cost|bill|billing|charge|charged|rental)?(per|period|basis|cycle|unit|time|timeunit|frequency)"
+    r"|priced|billing|uom"
+)
+_TIME: Final = r"(hours?|hrs?|h|months?|mo|days?|weeks?|years?|yr|minutes?|mins?|seconds?|secs?|s)"
+_THING: Final = (
+    r"(gpus?|vcpus?|cpus?|cores?|cards?|accelerators?|chips?|instances?|vms?|machines?|nodes?|servers?)"
+)
+#: Units that are of prices whatever the name of their column, and those that are so in a column of `_PRICED_BY`.
+_UNIT: Final = re.compile(
+    rf"(?i)([a-z]{{0,5}}[ _$€£¢]*(per|/)[ _]*)({_THING}[ _/-]*(per )?)?(\d* ?{_TIME})?|{_THING}[ _/-]*(per )?{_TIME}"
+)
+_SPAN: Final = re.compile(rf"(?i)\d* ?{_TIME}|{_THING}|(hour|dai|month|week|year|annual)(ly)?")
+_WAY: Final = re.compile(
+    r"(?i)(non[ _-]?spot|on[ _-]?demand|(un)?reserved|reservations?|savings?[ _-]?plans?|commit(ted|ment)?s?|commit\dyr"
+    r"|dedicated([ _-]?hosts?)?|pay[ _-]?as[ _-]?you[ _-]?go|payg|flex[ _-]?start|dws|calendar|low[ _-]?prio(rity)?"
+    r"|dev[ _/-]?test(consumption)?|capacity[ _-]?blocks?|prepaid|sole[ _-]?tenan(t|cy)|(\d|one|three)[ _-]?(yr|years?)([ _-].*)?)"
+    r"([ _-]?(vms?|instances?|price|use|mode|\dyr))*"
+)
+_SYSTEM: Final = re.compile(
+    r"(?i)(gnu[/ ]?)?(linux|unix|windows|ms ?win|win(\b|[ _-]?\d)|rhel|red ?hat|suse|sles|ubuntu|debian|centos|rocky"
+    r"|alma ?linux|amazon linux|mac ?os).*"
+)
+_CURRENCY: Final = re.compile(
+    rf"(?i){PATTERNS['US_DOLLAR']}|euros?|[€£¥₹¢]|cents?|rmb|aed|aud|brl|cad|chf|clp|cny|cop|czk|dkk|eur|gbp|hkd|huf|idr|ils"
+    "|inr|jpy|krw|mxn|myr|nok|nzd|php|pln|ron|rub|sar|sek|sgd|thb|try|twd|uah|vnd|zar"
+)
+_OF_SPOT: Final = {
+    column: re.compile(f"(?i){PATTERNS[name]}")
+    for column, name in (("mode", "SPOT"), ("currency", "US_DOLLAR"), ("unit", "INSTANCE_HOUR"))
+}
+
+
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+
+
+def plain_name(text: str) -> str:
+    """Return a column name in lower case with letters and digits, and signs of currencies other than $ and of percent.
+
+    >>> plain_name("AvailabilityZone"), plain_name("availability_zone "), plain_name("$/hr"), plain_name("Spot price (€)")
+    ('availabilityzone', 'availabilityzone', 'hr', 'spotprice€')
+    """
+    return "".join(
+        c for c in text.lower() if c in _LETTERS or c in "%‰" or (c != "$" and category(c) == "Sc")
+    )
+
+
+def is_flag(values: Iterable[str]) -> bool:
+    """Return whether texts are truth values; all of them 1 are numbers.
+
+    >>> is_flag(["true", "False"]), is_flag(["0", "1"]), is_flag(["1"]), is_flag(["3.06", "0"])
+    (True, True, False, False)
+    """
+    found = {value.strip().lower() for value in values} - _MISSING
+    return bool(found) and found <= set(_FLAGS) and not found <= {"1", "1.0"}
+
+
+def other_values(plain: str, values: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Return the column of ours that an unread column states, and its values that are not of a spot price, as texts to state.
+
+    ``plain``: its name (`plain_name`). ("", {}) for a column that states none.
+
+    >>> other_values("tier", ["spot", "standard"]), other_values("x", ["USD", "EUR"]), other_values("system", ["Linux", "RHEL8"])
+    (('mode', {'standard': 'standard'}), ('currency', {'EUR': 'EUR'}), ('product', {'RHEL8': 'RHEL8'}))
+    >>> other_values("reserved", ["true", "false"]), other_values("basis", ["hour", "month"]), other_values("model", ["gpu", "L4"])
+    (('mode', {'true': 'reserved true'}), ('unit', {'month': 'month'}), ('', {}))
+    """
+    found = {value: value.strip() for value in values if value.strip().lower() not in _MISSING}
+    words = list(found.values())
+    if not words or len(words) > MOST_VALUES:
+        return "", {}
+    if _NOT_SPOT.fullmatch(plain) and is_flag(words):
+        return "mode", {value: f"{plain} {word}" for value, word in found.items() if _FLAGS[word.lower()]}
+    column = _stated_by(plain, words)
+    return column, {value: word for value, word in found.items() if column and not _is_of_spot(column, word)}
+
+
+def _stated_by(plain: str, words: Collection[str]) -> str:
+    """Return the column of ours that the values of a column are of, "" if of none."""
+    if any(map(_OF_SPOT["mode"].fullmatch, words)) or all(map(_WAY.fullmatch, words)):
+        return "mode"
+    if all(map(_SYSTEM.fullmatch, words)):
+        return "product"
+    if all(map(_CURRENCY.fullmatch, words)):
+        return "currency"
+    units = list(map(_UNIT.fullmatch, words))
+    if (any(units) or _PRICED_BY.fullmatch(plain)) and all(
+        map(any, zip(units, map(_SPAN.fullmatch, words), strict=True))
+    ):
+        return "unit"
+    return ""
+
+
+def _is_of_spot(column: str, word: str) -> bool:
+    """Return whether a value of a column is one of a Linux spot price in USD per instance-hour."""
+    if column == "product":
+        return product_rank(word) is not None
+    return _OF_SPOT[column].fullmatch(word) is not None
+
+
+def other_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return column of ours -> text of the unread fields of a row (plain name -> text) that is no spot price.
+
+    >>> other_fields({"offertype": "On-Demand", "gpu": "H100"})
+    {'mode': 'On-Demand'}
+    """
+    found: dict[str, str] = {}
+    for plain, text in fields.items():
+        column, other = other_values(plain, [text])
+        if text in other:
+            found.setdefault(column, other[text])
+    return found
+
+
+def other_columns(table: Mapping[str, Any], read: Collection[str]) -> dict[str, pa.Array]:
+    """Return column of ours -> its text in each row, null for rows of a spot price, by the columns that are not ``read``."""
+    found: dict[str, pa.Array] = {}
+    for name, column in table.items():
+        if name in read:
+            continue
+        ours, other = other_values(plain_name(name), distinct_texts(column))
+        if other:
+            texts = [other.get(text or "") for text in column.cast(pa.string()).to_pylist()]
+            stated = pa.array(texts, pa.string())
+            found[ours] = pc.coalesce(found[ours], stated) if ours in found else stated
+    return found
+
+
+def distinct_texts(column: pa.Array) -> list[str]:
+    """Return the distinct values of a column of texts or truth values; none of another column or of more than `MOST_VALUES`."""
+    if not is_text_type(column.type) or len(values := pc.unique(column)) > MOST_VALUES:
+        return []
+    return [text for text in values.cast(pa.string()).to_pylist() if text is not None]
+
+
+def is_text_type(kind: pa.DataType) -> bool:
+    """Return whether values of a type are texts or truth values."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean))
+
+
+def other_zones(table: Mapping[str, Any], times: pa.Array) -> list[str | None]:
+    """Return the zone that another column names for times that state none, None for times in UTC."""
+    name = next((name for name in table if plain_name(name) in ZONES), None)
+    typed = not is_text_type(times.type)
+    if name is None or (typed and not (pa.types.is_timestamp(times.type) and times.type.tz is None)):
+        return [None] * len(times)
+    is_open = times.is_valid() if typed else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
+    zones = ["" if zone is None else str(zone) for zone in table[name].to_pylist()]
+    return [
+        zone if told_none and not is_utc(zone) else None
+        for told_none, zone in zip(is_open.to_pylist(), zones, strict=True)
+    ]
+
+
+def is_utc(zone: str) -> bool:
+    """Return whether a text names UTC.
+
+    >>> [is_utc(zone) for zone in ("UTC", "+00:00", "0", "Etc/UTC", "", "Europe/Berlin", "+05:30", "-05:00", "+10:00")]
+    [True, True, True, True, True, False, False, False, False]
+    """
+    return zone.strip().lower() in _MISSING or _UTC.fullmatch(zone.strip()) is not None
