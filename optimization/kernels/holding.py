@@ -467,7 +467,7 @@ def induct_held(game: HeldJob, keep: int, low: np.ndarray, high: np.ndarray) -> 
         if i < keep:
             fill_outside(rows, first, end, 0, points, beyond)
         else:
-            fill_outside(rows, first, end, max(0, low[i] - most), high[i], beyond)
+            fill_outside(rows, first, end, max(0, low[i] - most), points, beyond)
         if i == 0:
             break
         before_choice(game, game.slot + i, low[i], high[i], after, start)

@@ -144,8 +144,8 @@ def induct_markets(
     moved_end, stayed_end = np.empty((1, points), np.float32), np.empty((1, points), np.float32)
     for i in range(slots - 1, -1, -1):
         begin, end = low[i + 1], high[i + 1]
-        # All points of a stored slot, of others those that the slot before reads.
-        least, limit = (0, points) if i < keep else (max(0, low[i] - most), high[i])
+        # All points of a stored slot, of others those that the slot before reads: a restart longer than a slot adds work left.
+        least = 0 if i < keep else max(0, low[i] - most)
         for m in range(count):
             game = markets[m].game
             if game.price.size > 1:
@@ -153,8 +153,8 @@ def induct_markets(
             if i < keep:
                 after[m] = kept[m][i]
             before_reading(reads[m], game.chain[i], begin, end, mixed[m], after[m])
-            fill_outside(flat(after[m]), begin, end, least, limit, beyond)
-        fill_outside(nowhere, begin, end, least, limit, beyond)
+            fill_outside(flat(after[m]), begin, end, least, points, beyond)
+        fill_outside(nowhere, begin, end, least, points, beyond)
         if i < keep:
             copy_row(nowhere, 0, alone, i, 0, points)
         if i == 0:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from make import make_multi_job
 from moving_markets import a_job, random_markets
 
-from slackwater.optimization.job.definition import times_of
+from slackwater.optimization.job.definition import InstanceTimes, times_of
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.world_tables import make_world_tables
@@ -24,6 +27,20 @@ def test_a_single_market_has_the_tables_of_one_market():
     own = np.asarray(tables.plan.after[0])
     assert own.shape == alone.after.shape
     np.testing.assert_allclose(own, alone.after, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(("minutes", "taken"), [(10.0, 0.0), (10.0, 1.0), (90.0, 0.3)])
+def test_the_first_slot_is_the_same_whether_later_slots_are_stored(minutes, taken):
+    """Of slots that are not stored only the values that the slot before reads are filled: restarts and moves add work left."""
+    times = InstanceTimes(boot=600.0, restart=60.0 * minutes, checkpoint=600.0)
+    job = make_multi_job(replace(a_job(d=8, n_max=3, load=0.5), times=times), 3, taken=taken)
+    windows, records = random_markets(2, 8, 3)
+    view = Grounds(job, windows, records=records).view(job.begin(), 0)
+    beliefs = [own.belief(Forgetting()) for own in view.views]
+    whole, first = (make_world_tables(job, beliefs, keep=keep, guarded=True, gap=1.0) for keep in (8, 1))
+    for own, other in zip(whole.plan.after, first.plan.after, strict=True):
+        np.testing.assert_array_equal(np.asarray(other)[0], np.asarray(own)[0])
+    np.testing.assert_array_equal(first.plan.alone[0], whole.plan.alone[0])
 
 
 def test_markets_that_can_be_reached_add_value():

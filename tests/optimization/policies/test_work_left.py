@@ -43,6 +43,19 @@ def test_values_in_reach_do_not_depend_on_the_range(minutes, share, elapsed):
     assert whole.covers(at)
 
 
+@pytest.mark.parametrize("minutes", [10.0, 45.0, 90.0, 150.0])
+def test_the_first_slot_is_the_same_whether_later_slots_are_stored(minutes):
+    """Of slots that are not stored only the values that the slot before reads are filled: a long restart adds work left."""
+    times = InstanceTimes(boot=600.0, restart=60.0 * minutes, checkpoint=600.0)
+    job = replace(a_job(d=SLOTS, n_max=3), times=times)
+    windows, records = random_markets(5, SLOTS, 3, markets=1)
+    several = make_multi_job(job, 1)
+    (view,) = Grounds(several, windows, records=records).view(several.begin(), SLOT).views
+    belief, terms = view.belief(Forgetting()), {"guarded": True, "gap": 1.0}
+    whole, first = (make_held_tables(job, times, belief, keep=keep, **terms) for keep in (SLOTS, 1))
+    np.testing.assert_array_equal(first.after[0], whole.after[0])
+
+
 def test_tables_cover_what_becomes_of_the_job_and_nothing_else():
     first = WorkLeft(at=2.0, least=6.0, most=8.0)
     later = {
