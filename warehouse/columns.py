@@ -52,7 +52,8 @@ class Check:
     """Condition that rejects a row, with the code and the words of its reason.
 
     ``test``: SQL that is true for a rejected row. In it, {value} is the cast value, {shown} the
-    abridged text found, {empty} and {absent} are true for a missing value (absent: or NaN),
+    abridged text found, {found} the text as found of another row of the batch (`incoming`), {empty} and
+    {absent} are true for a missing value (absent: or NaN),
     {zoneless} for a time without a zone, {COLUMN} is the cast value of another stored column, and
     {latest}, {ahead}, {times} and {share} are the limits of `slackwater.warehouse.observations.Bounds`.
     ``parameter`` may use the same.

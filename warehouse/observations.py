@@ -348,6 +348,7 @@ class _ColumnSql:
         return {
             "value": column.alias,
             "shown": self.abridged_text(name),
+            "found": f"CAST({name} AS VARCHAR)" if name in self._types else "NULL",
             "empty": self.empty(name),
             "absent": self.absent(name),
             "zoneless": self.zoneless(name) if column.type == "time" else "FALSE",

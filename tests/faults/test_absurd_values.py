@@ -428,7 +428,7 @@ def test_of_a_market_unseen_for_a_day_the_chance_of_spot_is_that_of_measured_mar
                 "name": "a",
                 "market": "aws/us-west-2/us-west-2a/p3.2xlarge",
                 "deadline_in": "6h",
-                "value_usd": 1.0,
+                "value_usd": 15.0,
             },
             "j",
         )

@@ -282,6 +282,7 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
     (told,) = backtest([own], "markov", origins=slots, horizon=8).values()
     ended = ended_job(*job_on(request(), own), own, [told], [peers])
     replayed = see(ended.run, ended.cases[0].window, ended.cases[0].forecasts, ended.cases[0].record)
+    used: list[bool] = []
     for name in ("Stochastic", "MSU"):
         policy = policy_named(name)
         for slot in (2, 6):
@@ -294,9 +295,12 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
             n = max(1, decision.allocation.total)
             chance = told[slot].probability_at_least(n, 1)
-            assert f"probability of {n} spot in the next slot: {chance_text(chance)}" in decision.reason
-            assert decision.reason.count("probability of") == 1
+            stated = f"probability of {n} spot in the next slot: {chance_text(chance)}"
+            assert decision.reason.count("probability of") == (stated in decision.reason)
+            assert (stated in decision.reason) == decision.expected.uses_spot
+            used.append(decision.expected.uses_spot)
             assert "chance of" not in decision.reason
             assert live.chance_of_spot(n) == pytest.approx(chance, abs=1e-6)
             counts = live.sample(1, paths=4000, rng=np.random.default_rng(0)).count
             assert (counts[:, 0] >= n).mean() == pytest.approx(chance, abs=0.03)
+    assert set(used) == {True, False}
