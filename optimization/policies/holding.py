@@ -18,26 +18,11 @@ from slackwater.optimization.window.plan import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkLeft:
-    """Range of the work left, in work units, ``at`` slots after the job's start; ``most`` counts unsaved work as left."""
-
-    at: float
-    least: float
-    most: float
-
-    def reaches(self, later: WorkLeft, gain: float, slack: float) -> bool:
-        """Return whether a job in this range that does at most ``gain`` in a slot has come into all of the range ``later``."""
-        least = self.least - gain * (later.at - self.at)
-        return later.at >= self.at and later.least >= least - slack and later.most <= self.most + slack
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTables:
     """Expected values after the choice of each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
     ``after`` has shape (slots, S, K, holdings, points), as returned by `kernels.holding.induct_held`.
-    ``counts`` and ``prices`` map a count and a price (per slot) to their states. The values are those of a job with work left
-    in the range ``left`` (None: any).
+    ``counts`` and ``prices`` map a count and a price (per slot) to their states.
     """
 
     job: Job
@@ -46,12 +31,6 @@ class HeldTables:
     prices: PriceChain
     after: np.ndarray
     choices: Choices
-    left: WorkLeft | None
-
-    def covers(self, left: WorkLeft) -> bool:
-        """Return whether the tables have the values of a job with this work left."""
-        slack = WORK_TOLERANCE * self.job.workload
-        return self.left is None or self.left.reaches(left, float(self.game.gain.max()), slack)
 
     def target(self, view: View, running: Running) -> Allocation:
         """Return the target of highest value in the slot of ``view``."""
@@ -157,38 +136,24 @@ def make_held_tables(
     keep: int,
     guarded: bool,
     gap: float,
-    left: WorkLeft | None = None,
+    ahead: bool = True,
 ) -> HeldTables:
     """Compute the value tables by backward induction from the deadline to the slot of ``belief``.
 
     ``keep`` is the number of slots to store, from the slot of the belief on, ``gap`` the slots until
     the next decision at the latest. Tables of a ``guarded`` job cover only the work that it can have
-    left while on-demand still meets the deadline, of a job in the range ``left`` (None: any).
+    left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
+    at slot 0 has left.
     """
     slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief, holdings=2)
     game = held_game(job, times, belief, grid, guarded=guarded, gap=gap)
-    low, high = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
-    if guarded:
-        low, high = _reached(game, band(job, game)[1], left)
+    everywhere = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
+    low, high = band(job, game) if guarded else everywhere
     return HeldTables(
         job=job,
         game=game,
         counts=grid.counts,
         prices=grid.prices,
-        after=induct_held(game, min(keep, slots), low, high),
+        after=induct_held(game, min(keep, slots), np.zeros_like(low) if ahead else low, high),
         choices=grid.choices,
-        left=left if guarded else None,
     )
-
-
-def _reached(game: HeldJob, high: np.ndarray, left: WorkLeft | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points (first, end) below ``high`` that a job in the range ``left`` reaches by the start of each slot."""
-    low = np.zeros_like(high)
-    if left is None:
-        return low, high
-    gain, lost = float(game.gain.max()) / game.step, float(game.fresh.max()) + game.wait
-    begun = game.slot + np.arange(len(high)) - left.at
-    low = np.maximum(0, np.floor(left.least / game.step - begun * gain).astype(np.int64) - 1)
-    if lost < 1.0:  # a later slot adds nothing to the work left, this slot at most the restart
-        high = np.minimum(high, int(min(left.most / game.step + lost * gain, game.points)) + 3)
-    return np.minimum(low, high - 2), high

@@ -25,7 +25,7 @@ from slackwater.optimization.kernels.induction import (
 from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, PriceChain
 from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
 from slackwater.optimization.policies.grids import band, table_grid
-from slackwater.optimization.policies.holding import HeldTables, WorkLeft, in_time, make_held_tables
+from slackwater.optimization.policies.holding import HeldTables, in_time, make_held_tables
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     LETS_GO,
@@ -243,12 +243,7 @@ class Stochastic:
         if not view.observed and in_reach:
             return Allocation(held, 0) if held >= view.job.n_min else HOLD_NOTHING
         running_guarded = running._replace(guarded=running.guarded and in_reach)
-        left = WorkLeft(
-            at=view.slot + view.elapsed,
-            least=view.job.workload - done,
-            most=view.job.workload - min(done, running.saved),
-        )
-        return held_tables_in_force(view, self.forgetting, running_guarded, left).target(
+        return held_tables_in_force(view, self.forgetting, running_guarded, done).target(
             view, running_guarded
         )
 
@@ -262,11 +257,8 @@ class Stochastic:
             return None
         if paths.guarded and not in_time(view, paths.done, paths.on_demand, paths.pending_hours).all():
             return None
-        # Later slots have other paths, and more that restarted: the range of all jobs begun at slot 0.
-        least = view.job.workload - (view.slot + view.elapsed) * max(pace(view.job, view.slot_hours).gain)
-        is_any = is_ahead(view, float(paths.done.max()))
-        left = None if is_any else WorkLeft(at=view.slot + view.elapsed, least=least, most=math.inf)
-        return held_tables_in_force(view, self.forgetting, paths.running(0), left).targets(view, paths)
+        most_done = float(paths.done.max())
+        return held_tables_in_force(view, self.forgetting, paths.running(0), most_done).targets(view, paths)
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot, and whether the deadline is given up."""
@@ -301,21 +293,14 @@ def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: boo
     return tables
 
 
-def held_tables_in_force(
-    view: View, forgetting: Forgetting, running: Running, left: WorkLeft | None
-) -> HeldTables:
-    """Return the tables in the world for the slot of ``view`` (M4.12), for work left in the range ``left`` (None: any).
-
-    They are computed at first use, and again for any work left where it is not in the range of the first.
-    """
+def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, done: float) -> HeldTables:
+    """Return the tables in the world for the slot of ``view`` (M4.12), computed at first use; ``done`` is the most work done."""
     belief, keep = belief_in_force(view, forgetting, 0)
     gap = running.gap_hours / view.slot_hours
-    key = ("held", belief, keep, running.guarded, gap)
-    known = view.tables.get(key)
-    tables = known if isinstance(known, HeldTables) else None
-    if tables is not None and not (tables.left is None if left is None else tables.covers(left)):
-        tables, left = None, None
-    if tables is None:
+    ahead = is_ahead(view, done)
+    key = ("held", belief, keep, running.guarded, gap, ahead)
+    tables = view.tables.get(key)
+    if not isinstance(tables, HeldTables):
         job = view.job
         tables = view.tables[key] = make_held_tables(
             job,
@@ -324,7 +309,7 @@ def held_tables_in_force(
             keep=keep,
             guarded=running.guarded,
             gap=gap,
-            left=left,
+            ahead=ahead,
         )
     return tables
 
