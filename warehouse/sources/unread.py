@@ -1,4 +1,4 @@
-"""Columns of a table that no column of ours is read from, but whose values show that rows are no spot prices (M1.2) (ours).
+"""Columns whose names are unknown, but whose values show which rows are not spot prices (M1.2) (ours).
 
 Tables have many names for the way to buy, the system, the currency and the unit of their prices. Such a column is
 recognised by its values: a column with "spot" and "1yr reserved" is the way to buy, whatever its name.

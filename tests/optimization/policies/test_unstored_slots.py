@@ -17,7 +17,7 @@ SLOTS, SLOT = 10, 4
 
 @pytest.mark.parametrize("minutes", [10.0, 45.0, 90.0, 150.0])
 def test_the_first_slot_is_the_same_whether_later_slots_are_stored(minutes):
-    """Of slots that are not stored only the values that the slot before reads are filled: a long restart adds work left."""
+    """Slots that are not stored are filled only where the slot before reads them; a long restart reads more work left."""
     times = InstanceTimes(boot=600.0, restart=60.0 * minutes, checkpoint=600.0)
     job = replace(a_job(d=SLOTS, n_max=3), times=times)
     windows, records = random_markets(5, SLOTS, 3, markets=1)
