@@ -62,8 +62,7 @@ def file_name(slot: pd.Timestamp) -> str:
 # ---
 # Delivery to the sinks of the settings: each decision once; failures are retried in the next turn and never stop a turn.
 
-#: Headers of a delivery; `SIGNATURE_HEADER` is the older signature, sent beside the standard one for a release.
-KEY_HEADER, SIGNATURE_HEADER = "Idempotency-Key", "X-Slackwater-Signature"
+KEY_HEADER = "Idempotency-Key"
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")  # Valid header values: printable ASCII
 
 
@@ -78,15 +77,6 @@ class DeliveryResult:
 
 class CannotSendError(Exception):
     """Error of a sink whose variable is missing or unusable; the text names the variable, never its content."""
-
-
-def signature(secret: str, body: bytes) -> str:
-    """Return ``sha256=`` and the HMAC-SHA256 of the body in hexadecimal digits, for comparison by the receiver.
-
-    >>> signature("secret", b"{}")[:20]
-    'sha256=77325902caca8'
-    """
-    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
 def signed_headers(secret: str, body: bytes, *, key: str, sent: int) -> dict[str, str]:
@@ -127,7 +117,6 @@ def headers_of(
     if sink.secret_env:
         secret = _from(environment, sink.secret_env)
         headers |= signed_headers(secret, body, key=key, sent=sent)
-        headers[SIGNATURE_HEADER] = signature(secret, body)
     return headers
 
 

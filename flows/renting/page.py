@@ -1,4 +1,4 @@
-"""Sections of the answer of ``rent``: widths, budget against response time, arrival rates, baselines."""
+"""Sections of the answer of ``rent``: widths, budget against response time, baselines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from slackwater.flows.show.formats import decimals, join_words, percent, plural,
 if TYPE_CHECKING:
     from slackwater.flows.show.charts import Axis
 
-MEANS = "Response time is the mean over all jobs: more of a type that is quicker than the others lowers it."
-
 
 def rent_report(answer: Mapping[str, Any]) -> Answer:
     """Return the answer of ``rent`` with its sections."""
@@ -31,7 +29,7 @@ def rent_report(answer: Mapping[str, Any]) -> Answer:
         ),
         value=answer,
         banner=Banner("Synthetic.", f"Assumed, not measured: {synthetic}.") if synthetic else None,
-        blocks=[_widths(answer), _frontier(answer), _arrivals(answer), _others(answer)],
+        blocks=[_widths(answer), _frontier(answer), _others(answer)],
     )
 
 
@@ -197,58 +195,6 @@ def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
 
     known = [value for value in values if value is not None and value == value]
     return Axis(title=title, low=0.9 * min(known), high=1.1 * max(known), log=True, format="~g")
-
-
-def _arrivals(answer: Mapping[str, Any]) -> Section:
-    texts = [
-        f"One percent more arrivals of {row['arrivals_of']}: {row['response']:+.2f} % response time, {row['loss']:+.2f} % delay."
-        for row in answer["elasticity"]
-        if row["response"] == row["response"]
-    ]
-    none = ["The budget is so near to the load that one percent more arrivals would not fit."]
-    table = numbers(
-        {
-            "arrivals_of": "Arrivals of", "factor": "Times", "response_hours": "Response, h",
-            "loss_per_hour": _delay(answer),
-        },
-        answer["sensitivity"],
-        digits=3,
-    )  # fmt: skip
-    specs = partial(_sensitivity_specs, answer["sensitivity"])
-    return Section(
-        "If more jobs come, or fewer",
-        [
-            *([*texts, MEANS] if texts else none),
-            Figure(specs=specs, label="Response time by arrival rate", width=720),
-            Fold("All rates (a dash: the budget does not cover the load)", [table], printed=True),
-        ],
-        "arrivals",
-    )
-
-
-def _sensitivity_specs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Plot response time relative to that at the given rates by arrival rate, with a line for each type and for all types."""
-    from slackwater.flows.show.charts import Axis, lines
-
-    known = [row for row in rows if row["response_hours"] is not None]
-    here = {row["arrivals_of"]: row["response_hours"] for row in known if row["factor"] == 1.0}
-    points = [
-        {
-            "x": row["factor"],
-            "y": row["response_hours"] / here[row["arrivals_of"]],
-            "series": row["arrivals_of"],
-        }
-        for row in known
-        if row["arrivals_of"] in here
-    ]
-    x = Axis(
-        title="arrivals, times those given",
-        at=sorted({row["factor"] for row in rows}),
-        zero=False,
-        format="~g",
-    )
-    y = _log_axis("response time, times that of today (logarithmic)", [point["y"] for point in points])
-    return [lines(points, list(here), x=x, y=y)]
 
 
 def _others(answer: Mapping[str, Any]) -> Section:

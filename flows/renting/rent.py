@@ -33,7 +33,6 @@ from slackwater.optimization.renting.simulation import (
     StreamMeans,
     budget_frontier,
     drawn_widths,
-    elasticity,
     equal_widths,
     estimate,
     fixed_rental,
@@ -42,7 +41,6 @@ from slackwater.optimization.renting.simulation import (
     play_fifo,
     play_sharing,
     play_widths,
-    sensitivity,
 )
 from slackwater.optimization.renting.speedup import (
     SIZE_DISTRIBUTIONS,
@@ -248,7 +246,7 @@ def _words(values: Sequence[int] | np.ndarray) -> str:
 
 
 # ---
-# Widths, baselines, and sensitivity to budget and arrivals (M8).
+# Widths, baselines, and response time by budget (M8).
 
 STREAMS, JOBS = 10, 3000  # Number of independent streams behind a simulated figure, and of jobs in each
 #: Budgets on the frontier: their number, and the lowest and highest as multiples of the least budget.
@@ -290,8 +288,6 @@ def answer_of(question: Question, say: Callable[[str], None] = lambda text: None
         "types": [_type_row(rental) for rental in found.types],
         "baselines": baselines(question, found),
         "frontier": frontier_rows(renting),
-        "sensitivity": sensitivity_rows(renting),
-        "elasticity": elasticity_rows(renting),
     }
 
 
@@ -422,35 +418,6 @@ def frontier_rows(renting: Renting) -> list[dict[str, Any]]:
     return rows
 
 
-def sensitivity_rows(renting: Renting) -> list[dict[str, Any]]:
-    """Return results at other arrival rates, of all types and of each type; null if the budget does not cover the load."""
-    return [
-        {
-            "arrivals_of": only or "all types",
-            "factor": case.factor,
-            "response_hours": case.rental.response_hours if case.rental else None,
-            "loss_per_hour": case.rental.loss_per_hour if case.rental else None,
-        }
-        for only in _scopes(renting)
-        for case in sensitivity(renting, only=only)
-    ]
-
-
-def elasticity_rows(renting: Renting) -> list[dict[str, Any]]:
-    """Return the change of response time and of cost of delay, in percent, for 1 % more arrivals."""
-    rows: list[dict[str, Any]] = []
-    for only in _scopes(renting):
-        response, loss = elasticity(renting, only=only)
-        rows.append({"arrivals_of": only or "all types", "response": response, "loss": loss})
-    return rows
-
-
-def _scopes(renting: Renting) -> list[str | None]:
-    """Return the scopes of the result rows: None for all types together, then each type if there are several."""
-    names: list[str | None] = [kind.name for kind in renting.types]
-    return [None, *names] if len(names) > 1 else [None]
-
-
 def market_row(price: EffectivePrice, overhead_hours: float) -> dict[str, float]:
     """Return an effective price as plain values."""
     return {
@@ -533,7 +500,7 @@ MOST_GPUS = 100_000
 
 
 def rental_answer(file: Path, request: RentalRequest, session: Session) -> dict[str, Any]:
-    """Return widths, baselines and sensitivity for a budget, at a list price or at the price of a market."""
+    """Return widths, baselines and response time by budget, at a list price or at the price of a market."""
     if request.price is not None and request.market is not None:
         raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
     types, notes = read_types(file, None if request.runs is None else _read_runs(request.runs))

@@ -31,8 +31,6 @@ PREDICTORS: Registry[Callable[[], Predictor]] = Registry(
         "markov": "markov:markov",
         "smoothing": "combined:smoothing",
         "combined": "combined:combined",
-        # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
-        "uncalibrated": "combined:uncalibrated",
     },
     package=__name__,
     group=GROUP,
@@ -46,7 +44,6 @@ TAGS = {
     "markov": {TURN, EXPERIMENTS, FAST},
     "smoothing": {TURN, EXPERIMENTS, FAST},
     "combined": {TURN, EXPERIMENTS},
-    "uncalibrated": set[str](),
 }
 
 

@@ -279,7 +279,6 @@ class StackedCount:
     """
 
     members: tuple[str, ...] = (*MEMBERS, TREES)
-    recalibrated: bool = True
     second_level: bool = True
 
     def fit(self, panel: Panel) -> FittedStackedCount:
@@ -307,7 +306,7 @@ class StackedCount:
             if own.key in seen and self.second_level and not is_binary(own):
                 watched = seen[own.key]
                 past = running[own.key] + POOLED_PAST * _source_mean(running, own.source)
-                issued = early.issued(mixtures[own.key], past[watched.slots - first])
+                issued = correct_distributions(mixtures[own.key], past[watched.slots - first])
                 last = early.last_value(own).distributions(
                     own, watched.slots - own.first_slot, NODES, issued.shape[-1]
                 )
@@ -325,7 +324,6 @@ class StackedCount:
         trees = fit_trees(panel, expected) if TREES in self.members else CountTrees(boosters=())
         return FittedStackedCount(
             members=self.members,
-            recalibrated=self.recalibrated,
             second_level=self.second_level,
             end=end,
             expected=expected,
@@ -351,7 +349,6 @@ class FittedStackedCount:
     """
 
     members: tuple[str, ...]
-    recalibrated: bool
     second_level: bool
     end: int
     expected: Expectations
@@ -380,7 +377,9 @@ class FittedStackedCount:
             nodes = interpolation(steps, NODES)
             places = series.newest[part]
             distributions = self._distributions(panel, which, places, steps, states)
-            mixture = self.issued(np.einsum("pkm,mpkn->pkn", nodes @ weights, distributions), nodes @ past)
+            mixture = correct_distributions(
+                np.einsum("pkm,mpkn->pkn", nodes @ weights, distributions), nodes @ past
+            )
             if not self.second_level or (binary and not self.shares.boosters):
                 return mixture
             if binary:
@@ -395,10 +394,6 @@ class FittedStackedCount:
     def last_value(self, series: Series) -> FittedLastValue:
         """Return the last-value model of a market as of the fit; without spread for a market unknown at the fit."""
         return self.last.get(series.key, LastValue().fit(series.part(0, 0)))
-
-    def issued(self, mixture: np.ndarray, past: np.ndarray) -> np.ndarray:
-        """Return a mixture with its coverage corrected by past transforms, where that is part of the model."""
-        return correct_distributions(mixture, past) if self.recalibrated else mixture
 
     def watch(self, panel: Panel, which: int, first: int, last: int) -> ObservedMembers:
         """Compute all members' distributions at the nodes, with observed values, from slot ``first`` to ``last``.
@@ -471,7 +466,7 @@ class FittedStackedCount:
             pasts[late] = seen.transforms(mixture, first, slots[late], past)
             if self.second_level and not is_binary(series):
                 both = (
-                    self.issued(mixture, past + shared),
+                    correct_distributions(mixture, past + shared),
                     self.last_value(series).distributions(
                         series, seen.slots - series.first_slot, NODES, mixture.shape[-1]
                     ),
@@ -911,11 +906,4 @@ def smoothing() -> ByVariable:
         pooled=True,
         price=AdaptiveLastValue(),
         count=StackedCount(members=_SMOOTHED, second_level=False),
-    )
-
-
-def uncalibrated() -> ByVariable:
-    """Return `combined` without recalibration of counts by past values, only used for comparison (M6.6)."""
-    return ByVariable(
-        name="uncalibrated", pooled=True, price=CombinedPrice(), count=StackedCount(recalibrated=False)
     )

@@ -1,8 +1,7 @@
-"""Simulation of job streams on fixed widths and fixed clusters, baselines and sensitivity of a rental (M8.5)."""
+"""Simulation of job streams on fixed widths and fixed clusters, baselines of a rental (M8.5)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
@@ -205,19 +204,6 @@ def _check_cluster(gpus: int, capacity: int, need: float, how: str) -> None:
         )
 
 
-#: Arrival rates of the sensitivity, relative to the given rates, and the step of the elasticity.
-FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
-STEP = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateCase:
-    """Rental at ``factor`` times the arrival rate; None if the budget no longer covers the load."""
-
-    factor: float
-    rental: Rental | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renting:
     """Renting problem: types, a budget, whole widths or not, and the price of a GPU in units of the budget (1: GPUs)."""
@@ -242,14 +228,6 @@ class Renting:
         prices = None if self.price == 1.0 else [self.price] * len(self.types)
         return rent(self.types, self.budget, whole=self.whole, prices=prices)
 
-    def arriving(self, factor: float, only: str | None = None) -> Renting:
-        """Return the problem with all types, or only the type ``only``, arriving at ``factor`` times their rate."""
-        changed = tuple(
-            replace(kind, rate_per_hour=kind.rate_per_hour * factor) if only in (None, kind.name) else kind
-            for kind in self.types
-        )
-        return replace(self, types=changed)
-
 
 def budget_frontier(renting: Renting, budgets: Sequence[float]) -> list[Rental]:
     """Return the rental of each budget, without the budgets that do not cover the load."""
@@ -265,25 +243,6 @@ def load_of(types: Sequence[JobType]) -> float:
 def _least_occupied(kind: JobType) -> float:
     table = getattr(kind.speedup, "gpus", None)
     return 1.0 if table is None else min(k / kind.speedup.at(float(k)) for k in table)
-
-
-def sensitivity(renting: Renting, *, only: str | None = None) -> list[RateCase]:
-    """Return the rental of the same budget at each of `FACTORS` times the arrival rate of all types, or of ``only``."""
-    changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
-    return [RateCase(factor=f, rental=result.rental() if result.covered else None) for f, result in changed]
-
-
-def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
-    """Return the increase of E[T] and cost of delay in % per % of arrivals, by central difference; NaN near the load."""
-    ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
-    if not all(result.covered for result in ends):
-        return float("nan"), float("nan")
-    low, high = (result.rental() for result in ends)
-    span = math.log((1.0 + STEP) / (1.0 - STEP))
-    return (
-        math.log(high.response_hours / low.response_hours) / span,
-        math.log(high.loss_per_hour / low.loss_per_hour) / span,
-    )
 
 
 def equal_widths(types: Sequence[JobType], budget: float) -> Rental:

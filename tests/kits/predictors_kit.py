@@ -6,17 +6,13 @@ import pytest
 
 from slackwater.forecasting.predictors import PREDICTORS
 
-#: Parts of another predictor that share its forecast code: only the long form tests them separately as well.
-PARTS = ("uncalibrated",)
 #: Predictors of studies -> the library that they need.
 STUDIES = {"dva": "jax"}
 
 
 def registered():
     """Return a parameter for every predictor."""
-    return [
-        pytest.param(name, marks=[pytest.mark.slow] if name in PARTS else []) for name in sorted(PREDICTORS)
-    ] + [
+    return [pytest.param(name) for name in sorted(PREDICTORS)] + [
         pytest.param(name, marks=pytest.mark.skipif(not find_spec(needs), reason=f"{needs} is not installed"))
         for name, needs in STUDIES.items()
     ]

@@ -7,7 +7,6 @@ from command_kit import options_of
 
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.config import read_settings
-from slackwater.flows.delivery import signature
 from slackwater.flows.schemas.forms import schema
 
 DOC = (Path(__file__).resolve().parents[3] / "docs" / "acting-on-decisions.md").read_text()
@@ -26,13 +25,6 @@ def test_the_settings_on_the_page_are_settings(tmp_path):
     for driver in settings.drivers:
         place = Place(name=driver.name, db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
         assert DRIVERS[driver.kind](driver.options, place).name
-
-
-def test_the_check_of_the_signature_on_the_page_works():
-    names = {}
-    exec(block("python"), names)
-    assert names["is_ours"](b"body", signature("secret", b"body"), "secret")
-    assert not names["is_ours"](b"bodY", signature("secret", b"body"), "secret")
 
 
 def test_every_key_and_option_on_the_page_is_there():

@@ -1,7 +1,6 @@
 """The decision document: its form for decisions of every kind, its stability, and safe file names."""
 
 import hashlib
-import hmac
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ from advice_kit import AHAP, BEGIN, MARKET, SOURCE, STEP, decided_row, hold, new
 from test_job_report import report
 
 from slackwater.flows.config import Sink
-from slackwater.flows.delivery import CannotSendError, as_text, file_name, folder_name, headers_of, signature
+from slackwater.flows.delivery import CannotSendError, as_text, file_name, folder_name, headers_of
 from slackwater.flows.ledger.decisions import SCHEMA, document, key_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.warehouse.errors import InputError
@@ -161,13 +160,10 @@ def test_files_sort_by_slot():
     assert file_name(pd.Timestamp("2026-03-10T08:30+02:00")) == "20260310T063000Z.json"
 
 
-def test_a_receiver_can_check_the_signature():
-    body = b'{"schema": 1}'
-    assert signature("s3cret", body) == "sha256=" + hmac.new(b"s3cret", body, "sha256").hexdigest()
+def test_headers_have_the_token_and_the_key():
     sink = Sink(name="w", kind="webhook", url="https://h/x", token_env="T", secret_env="S")
-    headers = headers_of(sink, body, "k", {"T": "tok", "S": "s3cret"}, sent=1)
+    headers = headers_of(sink, b"{}", "k", {"T": "tok", "S": "s3cret"}, sent=1)
     assert headers["Authorization"] == "Bearer tok"
-    assert headers["X-Slackwater-Signature"] == signature("s3cret", body)
     assert headers["Idempotency-Key"] == "k"
 
 

@@ -379,9 +379,7 @@ def test_members_are_weighed_on_slots_that_nothing_was_estimated_on(monkeypatch)
 
     monkeypatch.setattr("slackwater.forecasting.predictors.combined.expectations", told)
     series = probed(300)
-    model = StackedCount(members=("stay", "recent_half_hour"), recalibrated=False).fit(
-        Panel(series=(series,))
-    )
+    model = StackedCount(members=("stay", "recent_half_hour")).fit(Panel(series=(series,)))
     assert ends == [series.end - 96, series.end]  # the last two days
     assert model.record[series.key].any()
 

@@ -1,18 +1,14 @@
 """Simulated streams compared with closed forms, and with clusters of known behaviour (M8.5)."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from slackwater.optimization.renting.budget import JobType, rent
 from slackwater.optimization.renting.simulation import (
-    FACTORS,
     Renting,
     Stream,
     budget_frontier,
     drawn_widths,
-    elasticity,
     equal_widths,
     estimate,
     job_stream,
@@ -20,7 +16,6 @@ from slackwater.optimization.renting.simulation import (
     play_fifo,
     play_sharing,
     play_widths,
-    sensitivity,
     stream_of,
 )
 from slackwater.optimization.renting.speedup import (
@@ -209,22 +204,3 @@ def test_the_frontier_falls_and_flattens():
     response = np.array([one.response_hours for one in frontier])
     assert (np.diff(response) < 0).all()
     assert (np.diff(response, 2) > -1e-9).all()
-
-
-def test_more_arrivals_take_longer_and_too_many_do_not_fit():
-    renting = Renting(types=tuple(TYPES), budget=1.5)
-    found = sensitivity(renting)
-    assert [one.factor for one in found] == list(FACTORS)
-    response = [one.rental.response_hours for one in found if one.rental]
-    assert response == sorted(response)
-    assert found[-1].rental is None  # twice 0.8 is more than 1.5
-    whole, loss = elasticity(renting)
-    secant = np.log(found[3].rental.response_hours / found[1].rental.response_hours) / np.log(1.25 / 0.75)
-    assert whole == pytest.approx(secant, rel=0.2)
-    assert loss == pytest.approx(whole + 1.0)  # lambda E[T] grows with lambda too
-    assert 0 < elasticity(renting, only="root")[0] < whole
-    assert np.isnan(elasticity(replace(renting, budget=0.801))[0])
-    # In money the results are the same at the price.
-    money = replace(renting, budget=6.0, price=4.0)
-    assert elasticity(money)[0] == pytest.approx(whole)
-    assert money.least_budget == pytest.approx(3.2)
