@@ -595,13 +595,17 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Program with its commands by their words; ``groups``: first words of two-word commands, with help texts."""
+    """Program with its commands by their words; ``groups``: first words of two-word commands, with help texts.
+
+    ``check`` raises the errors of a command's arguments that are found without the command's imports.
+    """
 
     name: str
     help: str
     version: Callable[[], str]
     commands: Mapping[str, Command]
     groups: Mapping[str, str]
+    check: Callable[[str, Mapping[str, Any]], None]
 
     def run(self, words: Sequence[str]) -> int:
         """Run a command and return the exit code; a user error is printed to standard error in a single line."""
@@ -630,11 +634,9 @@ class Program:
         for value in bound.arguments.values():
             if isinstance(value, Warehouse):
                 _ = value.config  # a misspelled setting or variable is an error in every command
-        from slackwater.flows.precheck import check_arguments
-
         pair = " ".join(words[:2])
         name = pair if pair in self.commands else words[0] if words else ""
-        check_arguments(name, bound.arguments)
+        self.check(name, bound.arguments)
         declared = self.commands.get(name)
         if (
             declared is not None and declared.extra and command is _function(declared.function)
@@ -704,7 +706,8 @@ class Program:
     def _help_for(self, words: Sequence[str]) -> str:
         """Return the command line whose help describes the arguments of a refused command line.
 
-        >>> Program(name="p", help="", version=str, commands={"job add": Command("m:f")}, groups={})._help_for(["job", "add", "-x"])
+        >>> program = Program(name="p", help="", version=str, commands={"job add": Command("m:f")}, groups={}, check=print)
+        >>> program._help_for(["job", "add", "-x"])
         'p job add --help'
         """
         named = {*self.commands, *self.groups}

@@ -1,4 +1,4 @@
-"""Commands ``ingest``, ``rejected``, ``markets``, ``export``, ``import``, ``compact`` and ``publish``."""
+"""Commands ``markets``, ``catalogue``, ``export``, ``import``, ``compact`` and ``publish``."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import (
     MOST_LISTED,
-    USER_ERROR,
     Answer,
+    Output,
     Patterns,
     Query,
-    QueryAt,
     Session,
     all_fit,
     option,
     parsed_time,
-    progress,
 )
-from slackwater.flows.show.blocks import Block, Column, Table, columns_by_key
+from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
 from slackwater.flows.show.formats import MISSING, as_number, duration, plural, price, utc, whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from slackwater.flows.config import Settings
+    from slackwater.warehouse.catalogue import InstanceType
     from slackwater.warehouse.store.connection import Store
 
 
@@ -53,142 +52,6 @@ MARKET_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 COUNTED = ("added", "repeated", "rejected")
 MOST_CONTRADICTED = 10  # Contradictions between sources that are listed; the others are counted
-
-
-def ingest(
-    source: Annotated[
-        str, option("Source format of the files; `slackwater ingest --list` lists them.", metavar="SOURCE")
-    ] = "",
-    /,
-    *paths: Annotated[Path, option("Files or folders; - is standard input.", metavar="PATH...", hyphen=True)],
-    options: Annotated[
-        list[str] | None,
-        option(
-            "Option of the source (zone=..., start=...), or a value missing in a table (provider=aws); may be repeated.",
-            name="--set",
-            metavar="NAME=VALUE",
-        ),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        option(
-            "Name of a column in the table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
-            name="--map",
-            metavar="NAME=COLUMN",
-        ),
-    ] = None,
-    known_at: Annotated[
-        str | None, option("Time at which the rows became known (default: when observed).", metavar="TIME")
-    ] = None,
-    list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
-    session: QueryAt = QueryAt(),
-) -> Answer:
-    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input.
-
-    The exit code is 2 if no row could be used.
-    """
-    if list_sources:
-        return _sources()
-    from slackwater.flows.clock import now
-    from slackwater.flows.imported import import_answer, input_files, stated_options
-    from slackwater.warehouse.errors import InputError
-    from slackwater.warehouse.observations import find_source
-    from slackwater.warehouse.observations import ingest as read_files
-
-    if not source:
-        raise InputError(
-            "no source given",
-            expected="SOURCE PATH...",
-            remedy="`slackwater ingest --list` lists the sources",
-        )
-    find_source(source)
-    clock = now()
-    at = session.time if session.time is not None else clock
-    values = stated_options(source, options or [], columns or [], at=session.time)
-    bounds = session.config.bounds.at(at)
-    with (
-        input_files(paths) as (files, standard_input),
-        session.writing() as store,
-        progress("rows read") as tell,
-    ):
-        done = read_files(
-            store,
-            source,
-            *files,
-            known_at=parsed_time(known_at, "--known-at"),
-            imported_at=at,
-            bounds=bounds,
-            progress=lambda _: None,
-            rows=lambda file, rows: tell(rows, text=file),
-            standard_input=standard_input,
-            **values,
-        )
-        value, blocks = import_answer(store, done, source, session=session, clock=at)
-    unusable = done.rejected > 0 and not done.added and not done.repeated
-    code = USER_ERROR if unusable else 0
-    return Answer(title="Ingested", value={source: value}, blocks=blocks, exit_code=code)
-
-
-def _reasons_table(reasons: Mapping[str, int]) -> Table:
-    from slackwater.flows.imported import reasons_table
-
-    rows = [{"reason": reason, "rows": count} for reason, count in reasons.items()]
-    return reasons_table("Rejected rows, by reason", rows, {"rows": Column(heading="rows", format=whole)})
-
-
-def _sources() -> Answer:
-    from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
-
-    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.all_names()]
-    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.all_names()]
-    blocks = [
-        Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
-        Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),
-    ]
-    return Answer(title="Sources", value={"sources": files, "live": live}, blocks=blocks)
-
-
-def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
-
-
-REJECTED_COLUMNS: dict[str, Column | str] = {
-    "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
-    "reason": "reason", "found": "row",
-}  # fmt: skip
-SHOWN_OF_A_ROW = 300  # Characters of a row shown in a table; JSON has the whole row
-
-
-def show_rejected(
-    *,
-    source: Annotated[
-        str | None, option("Only rows of this source: a format, a live source or a source label.")
-    ] = None,
-    file: Annotated[
-        str | None,
-        option("Only rows of files whose name contains this text, or of this feed.", metavar="TEXT"),
-    ] = None,
-    reason: Annotated[
-        str | None, option("Only rows whose reason contains this text.", metavar="TEXT")
-    ] = None,
-    most: Annotated[
-        int, option("Maximum number of rows shown, newest first.", metavar="N", least=0, most=100_000)
-    ] = 20,
-    session: Query = Query(),
-) -> Answer:
-    """Show rejected rows: the number by reason, then the newest rows as found."""
-    from slackwater.warehouse.observations import rejected_rows
-
-    with session.reading() as store:
-        found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
-    total = sum(found.reasons.values())
-    value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
-    raw = [str(row["raw"]) for row in found.rows]
-    short = [text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..." for text in raw]
-    rows = [{**row, "found": text} for row, text in zip(found.rows, short, strict=True)]
-    title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
-    blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
-    return Answer(title="Rejected rows", value=value, blocks=blocks)
 
 
 def markets(
@@ -451,3 +314,93 @@ def publish(
         done = publish_generation(store, folder, keep=keep)
     row = {"folder": str(folder), "form": "parquet", "generation": done.number, "published": done.new}
     return Answer(title="Published", value=row, blocks=[Table("Published", [row], columns_by_key(*row))])
+
+
+# ---
+# The ``catalogue`` command: known instance types with their GPUs and on-demand list prices.
+
+MOST_SOURCES = 6  # Number of sources listed by name; the others are only counted
+
+COLUMNS: dict[str, Column | str] = {
+    "type": "instance type", "holds": "GPUs", "on_demand": Column(heading="on-demand $/h"), "regions": "regions", "date": "price",
+}  # fmt: skip
+
+
+def catalogue(
+    *patterns: Annotated[
+        str,
+        option(
+            "Provider, region, instance type or GPU: a part of its name or a shell pattern; several must all fit.",
+            metavar="PATTERN...",
+        ),
+    ],
+    output: Output = Output(),
+) -> Answer:
+    """List instance types with GPUs, on-demand list price, source and date; prices are per instance."""
+    from slackwater.warehouse.catalogue import catalogue as all_rows
+
+    found = [row for row in all_rows() if all(_fits(row, pattern) for pattern in patterns)]
+    rows = [_row_values(row, patterns) for row in found]
+    blocks: list[Block] = [
+        Table(
+            f"Instance types ({len(rows)} of {len(all_rows())} rows)",
+            rows,
+            COLUMNS,
+            most=MOST_LISTED,
+            empty="none fits",
+        )
+    ]
+    if sources := sorted({f"{row.source}" for row in found}):
+        more = len(sources) - MOST_SOURCES
+        shown_sources = sources[:MOST_SOURCES] + ([f"{more} more; --json has all"] if more > 0 else [])
+        blocks.append(Notes([f"Sources: {'; '.join(shown_sources)}"]))
+    if not patterns:
+        blocks.append(
+            Notes(["name a provider, region, type or GPU to see fewer: slackwater catalogue aws H100"])
+        )
+    return Answer(
+        title="Catalogue", value={"instance_types": [_plain(row, patterns) for row in found]}, blocks=blocks
+    )
+
+
+def _fits(row: InstanceType, pattern: str) -> bool:
+    return all_fit([pattern], (row.provider, row.instance_type, row.gpu_model or "", *row.regions))
+
+
+def _regions(row: InstanceType, patterns: Sequence[str]) -> list[str]:
+    """Return the regions of a row that match any pattern, or all its regions if none matches."""
+    from slackwater.warehouse.catalogue import is_named
+
+    named = [region for region in row.regions if any(is_named(pattern, region) for pattern in patterns)]
+    return named or list(row.regions)
+
+
+def _plain(row: InstanceType, patterns: Sequence[str]) -> dict[str, Any]:
+    usd, gpus = row.on_demand_usd, row.gpus
+    return {
+        "provider": row.provider,
+        "instance_type": row.instance_type,
+        "gpu_model": row.gpu_model,
+        "gpus": gpus,
+        "gpu_memory_gib": row.gpu_memory_gib,
+        "regions": _regions(row, patterns),
+        "on_demand_usd": usd,
+        "on_demand_usd_per_gpu": None if usd is None or not gpus else round(usd / gpus, 6),
+        "sold_on_demand": row.sold,
+        "valid_from": row.valid_from or None,
+        "source": row.source,
+        "source_date": row.source_date or None,
+    }
+
+
+def _row_values(row: InstanceType, patterns: Sequence[str]) -> dict[str, Any]:
+    unsold = "unknown" if row.sold else "not sold"
+    first, *others = _regions(row, patterns)
+    date = f"from {row.valid_from}" if row.valid_from else f"read {row.source_date or 'on an unknown day'}"
+    return {
+        "type": f"{row.provider} {row.instance_type}",
+        "holds": "none or unknown" if row.gpus is None else f"{row.gpus} x {row.gpu_model}",
+        "on_demand": unsold if row.on_demand_usd is None else price(row.on_demand_usd),
+        "regions": f"{first} and {len(others)} more" if others else first,
+        "date": date,
+    }

@@ -16,9 +16,7 @@ import pyarrow.parquet
 
 from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError, StoreLockedError
-from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
-from slackwater.warehouse.retention import USUAL, Retention, ThinnedRows, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file
 from slackwater.warehouse.store.files import POINTER, is_shared, sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
@@ -38,6 +36,8 @@ from slackwater.warehouse.store.folders import (
     read_manifest,
     table_file,
 )
+from slackwater.warehouse.store.foreign import Judge, load_foreign, rows_of_file
+from slackwater.warehouse.store.retention import USUAL, Retention, ThinnedRows, thin
 from slackwater.warehouse.store.schema import (
     INTERNAL,
     TABLES,
@@ -207,7 +207,7 @@ def import_folder(
     """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
     Every file is first compared with the manifest; all rows are added in a single transaction. An unusable
-    row is set aside together with the rows that refer to it (`slackwater.warehouse.foreign`). ``judges`` maps
+    row is set aside together with the rows that refer to it (`slackwater.warehouse.store.foreign`). ``judges`` maps
     table and column to a function that returns why a stored JSON text is unusable. Raises `InputError` for a
     folder that is incomplete, changed or of another form, `SchemaError` for a folder of a newer schema.
     """

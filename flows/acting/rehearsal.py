@@ -37,10 +37,9 @@ from slackwater.flows.ledger.decisions import decisions_by_job, save_decisions
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.context import Turn, read_history, run_id_of
 from slackwater.flows.turn.decide import decide_together, effort_of
-from slackwater.flows.turn.markets.histories import read_history
-from slackwater.flows.turn.markets.places import find_market, markets_of
+from slackwater.flows.turn.markets import find_market, markets_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.pool import read_pool
 from slackwater.optimization.job.request import JobRequest

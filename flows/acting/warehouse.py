@@ -34,7 +34,7 @@ from slackwater.flows.ledger.reports import (
     save_report,
 )
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.markets.places import markets_of
+from slackwater.flows.turn.markets import markets_of
 from slackwater.flows.turn.opening import open_placed_job
 from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.replay.decision import RAISED

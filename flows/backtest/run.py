@@ -13,10 +13,9 @@ import pandas as pd
 from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
-from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.ended import read_records
-from slackwater.flows.turn.markets.histories import read_all
-from slackwater.flows.turn.markets.places import placed_in, propose_markets
+from slackwater.flows.turn.context import Turn, read_all
+from slackwater.flows.turn.markets import placed_in, propose_markets
+from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.optimization.job.definition import check_job

@@ -27,7 +27,7 @@ def main() -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
-    from slackwater.flows.guard import Guard
+    from slackwater.flows.engine.guard import Guard
 
     api = get_current_settings().server.api
     uvicorn.run(

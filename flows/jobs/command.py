@@ -109,9 +109,8 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.following import Freshness, step_of
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.plans.query import job_moment, named_job, start_note
-    from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.markets.histories import read_all
-    from slackwater.flows.turn.markets.places import placed_in, propose_markets
+    from slackwater.flows.turn.context import Turn, read_all
+    from slackwater.flows.turn.markets import placed_in, propose_markets
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
     from slackwater.optimization.job.times import times_rows
@@ -314,7 +313,7 @@ def change(
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.ledger.terms import save_change
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.markets.places import as_filed
+    from slackwater.flows.turn.markets import as_filed
     from slackwater.optimization.job.request import read_request
     from slackwater.warehouse.documents import names_file
 

@@ -27,7 +27,7 @@ from slackwater.flows.ledger.reports import (
 )
 from slackwater.flows.ledger.throughput import measured_rows
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.places import places_of
+from slackwater.flows.turn.markets import places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError
 from slackwater.warehouse.store.connection import Store

@@ -21,7 +21,7 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.markets.histories import Reads, history_request
+from slackwater.flows.turn.context import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.documents import read_object, read_sql

@@ -15,7 +15,7 @@ from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets.places import find_market, places_of
+from slackwater.flows.turn.markets import find_market, places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from slackwater.warehouse.documents import read_list, read_sql

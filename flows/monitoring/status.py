@@ -41,8 +41,8 @@ from slackwater.flows.show.formats import missing, rows_of, utc, whole
 from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
 from slackwater.warehouse.errors import MarketError
-from slackwater.warehouse.foreign import unreadable_rows
 from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.store.foreign import unreadable_rows
 
 #: Exit codes of ``slackwater status`` (2 is a user's error): all well, something is not done, an
 #: alarm is active, both.

@@ -18,9 +18,9 @@ from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.ended import read_records
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.places import market_of, placed_in
+from slackwater.flows.turn.markets import market_of, placed_in
+from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import policies_named
 from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.quantiles import Forecast

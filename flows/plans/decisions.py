@@ -26,7 +26,7 @@ from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import TurnDecisions, decide_together, effort_of, message_without_decision
-from slackwater.flows.turn.markets.places import PlacedJob, placed_in
+from slackwater.flows.turn.markets import PlacedJob, placed_in
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs

@@ -14,7 +14,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, live_for, step_of
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import age, rows_of, utc
-from slackwater.flows.turn.markets.places import (
+from slackwater.flows.turn.markets import (
     PlacedJob,
     as_filed,
     market_of,

@@ -19,12 +19,11 @@ from slackwater.flows.ledger.reports import reports_by_job
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.plans.answers import held_in
-from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.context import Turn, peers_of, read_all
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.ended import read_records
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets.histories import peers_of, read_all
-from slackwater.flows.turn.markets.places import market_of
+from slackwater.flows.turn.markets import market_of
+from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,

@@ -16,7 +16,7 @@ from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.markets.places import PlacedJob
+from slackwater.flows.turn.markets import PlacedJob
 from slackwater.flows.turn.opening import JobForecasts, open_jobs
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results

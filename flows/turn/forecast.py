@@ -20,7 +20,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.stages import LIVE, RunRow
-from slackwater.flows.turn.context import Turn, TurnValues
+from slackwater.flows.turn.context import Turn, TurnValues, read_all
 from slackwater.flows.turn.estimates import (
     NO_ESTIMATES,
     Estimates,
@@ -30,7 +30,6 @@ from slackwater.flows.turn.estimates import (
     read_estimations,
     timetable_of,
 )
-from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work, panel_mates
 from slackwater.forecasting.accuracy.losses import Windows, window_scores

@@ -15,8 +15,8 @@ from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.report.recent_errors import RECENT, measured_window
 from slackwater.optimization.selection.learned import REPLAYED_JOBS
 from slackwater.warehouse.exchange import compact
-from slackwater.warehouse.retention import Retention
 from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.retention import Retention
 
 
 def retention_of(turn: Turn) -> Retention:

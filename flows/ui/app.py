@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from slackwater.flows.guard import Guard
+from slackwater.flows.engine.guard import Guard
 from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import asset, properties
 from slackwater.flows.ui.metrics import MEDIA_TYPE, metrics_text

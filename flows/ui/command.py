@@ -94,7 +94,7 @@ def serve(
         signal.signal(signal.SIGINT, _end)
         import uvicorn
 
-        from slackwater.flows.guard import is_loopback
+        from slackwater.flows.engine.guard import is_loopback
         from slackwater.flows.ui.app import make_app, warm_up
         from slackwater.flows.ui.connections import ClosingProtocol
         from slackwater.flows.ui.reading import Snapshots

@@ -34,8 +34,8 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import as_number, percent, plural, usd, utc
-from slackwater.flows.turn.markets.histories import try_histories
-from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
+from slackwater.flows.turn.context import try_histories
+from slackwater.flows.turn.markets import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.report.leaderboard import costs_figure
 from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure

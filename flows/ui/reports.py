@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from slackwater.flows.config import Settings
-from slackwater.flows.guard import is_loopback
+from slackwater.flows.engine.guard import is_loopback
 from slackwater.flows.jobs.command import GivenReport
 from slackwater.flows.jobs.reporting import write_report
 from slackwater.flows.ledger.jobs import find_job

@@ -7,9 +7,13 @@ The sort of `np.argsort` takes two seconds.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
-from slackwater.optimization.kernels.compiling import part
+import numpy as np
+from numba.typed import List
+
+from slackwater.optimization.kernels.compiling import kernel, part
 
 
 @part
@@ -68,3 +72,27 @@ def sort_order(x: np.ndarray) -> np.ndarray:
             k -= 1
         order[k] = i
     return order
+
+
+# ---
+# Typed lists for kernels, built by kernels.
+
+
+def typed_list(items: Sequence[Any]) -> List:
+    """Return the items, at least one and all of the same type, as a typed list."""
+    made: List = _begun(items[0])
+    for item in items[1:]:
+        _append(made, item)
+    return made
+
+
+@kernel
+def _begun(first: Any) -> List:
+    made = List()
+    made.append(first)
+    return made
+
+
+@kernel
+def _append(made: List, item: Any) -> None:
+    made.append(item)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, rates, times_of, work_needed
+from slackwater.optimization.kernels.arrays import typed_list
 from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
-from slackwater.optimization.kernels.lists import typed_list
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.rules import move_usd
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT

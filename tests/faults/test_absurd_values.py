@@ -28,8 +28,8 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
+from slackwater.flows.turn.context import Reads
 from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs, forecast_turns
 from slackwater.flows.turn.work import find_work

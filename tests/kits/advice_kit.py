@@ -15,9 +15,9 @@ from slackwater.flows.ledger.decisions import decisions_of, placements_of, revis
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import open_job
+from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.markets.histories import read_history
-from slackwater.flows.turn.markets.places import find_market
+from slackwater.flows.turn.markets import find_market
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start

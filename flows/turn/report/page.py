@@ -20,9 +20,8 @@ from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
-from slackwater.flows.turn.context import Counts, Turn
-from slackwater.flows.turn.markets.histories import read_all
-from slackwater.flows.turn.markets.places import market_of
+from slackwater.flows.turn.context import Counts, Turn, read_all
+from slackwater.flows.turn.markets import market_of
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.report.leaderboard import (
     PolicyResults,

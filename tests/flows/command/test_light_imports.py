@@ -22,32 +22,32 @@ warehouse.store warehouse.store.connection warehouse.store.files warehouse.store
 """
 #: The command line with its settings, and the markets that turns follow.
 COMMANDS = """
-flows flows.cli flows.clock flows.command flows.config flows.precheck flows.show flows.show.blocks flows.show.formats
+flows flows.cli flows.clock flows.command flows.config flows.show flows.show.blocks flows.show.formats
 flows.show.terminal flows.following forecasting forecasting.predictors
 """
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
-flows.exchange flows.imported warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
+flows.ingest warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
 warehouse.sources.unread
 """
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn flows.turn.markets
-flows.turn.markets.histories flows.turn.markets.places
+flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn
+flows.turn.context flows.turn.markets flows.ledger.stages optimization.fan
 optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 optimization.moving optimization.moving.terms warehouse.asof warehouse.issued
 """
 ADD = f"""
 {JOBS}
-flows.jobs flows.jobs.command flows.ledger.stages flows.plans flows.plans.query flows.turn.context optimization.fan
+flows.jobs flows.jobs.command flows.plans flows.plans.query
 """
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
-flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.ledger.stages
-flows.plans flows.plans.command flows.plans.one_job flows.plans.query flows.turn.context optimization.fan
+flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports
+flows.plans flows.plans.command flows.plans.one_job flows.plans.query
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

@@ -9,7 +9,7 @@ import pytest
 from command_kit import call
 from forms_kit import quick_first
 
-from slackwater.flows.imported import reasons_table
+from slackwater.flows.ingest import reasons_table
 from slackwater.warehouse.columns import REASONS, STATED
 
 

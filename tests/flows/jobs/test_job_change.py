@@ -38,7 +38,7 @@ from slackwater.flows.monitoring.completeness import SlotMap, read_facts
 from slackwater.flows.plans.decisions import decisions_as_of, opened_to_decide
 from slackwater.flows.plans.query import named_job
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.markets.places import as_filed
+from slackwater.flows.turn.markets import as_filed
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import TurnProgress, score_jobs
 from slackwater.flows.turn.work import find_work

@@ -12,8 +12,8 @@ from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.decisions import decisions_of
-from slackwater.flows.turn.markets.histories import read_history
-from slackwater.flows.turn.markets.places import places_of
+from slackwater.flows.turn.context import read_history
+from slackwater.flows.turn.markets import places_of
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import find_work

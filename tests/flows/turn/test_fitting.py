@@ -14,6 +14,7 @@ from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.turn.context import read_all
 from slackwater.flows.turn.estimates import (
     ESTIMATION_SETTINGS,
     panel_name,
@@ -23,7 +24,6 @@ from slackwater.flows.turn.estimates import (
     timetable_of,
 )
 from slackwater.flows.turn.forecast import forecasts_of
-from slackwater.flows.turn.markets.histories import read_all
 from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.work import find_work
 from slackwater.forecasting.origins import TIMETABLE, Cohort

@@ -26,9 +26,8 @@ from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.markets.histories import read_history
-from slackwater.flows.turn.markets.places import places_of
+from slackwater.flows.turn.context import read_history, run_id_of
+from slackwater.flows.turn.markets import places_of
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.report.page import decisions_section, stored_report

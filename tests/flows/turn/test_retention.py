@@ -14,8 +14,8 @@ from slackwater.flows.turn import retention
 from slackwater.flows.turn.report.recent_errors import errors_of, measured_window, recent_rows
 from slackwater.flows.turn.retention import retention_of
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.retention import thin
 from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.retention import thin
 
 STEP, DAYS = pd.Timedelta("30min"), 100
 MODELS = ("last_value", "default")

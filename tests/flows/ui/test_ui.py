@@ -33,7 +33,7 @@ from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.context import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up
 from slackwater.flows.ui.command import bound_socket

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from command_kit import options_of
 
-from slackwater.flows.guard import is_same_origin, may_ask
+from slackwater.flows.engine.guard import is_same_origin, may_ask
 from slackwater.flows.show.page import COLOURS, properties
 from slackwater.flows.turn.report.panels import MarketPanel, market_charts
 from slackwater.flows.ui import app, command, pages, runs

@@ -11,8 +11,8 @@ from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreE
 from slackwater.warehouse.exchange import compact
 from slackwater.warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
 from slackwater.warehouse.observations import append
-from slackwater.warehouse.retention import Retention
 from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.retention import Retention
 from slackwater.warehouse.store.schema import TABLES
 
 

@@ -28,11 +28,11 @@ from storekit import (
 
 from slackwater.warehouse.errors import InputError, SchemaError, StoreError
 from slackwater.warehouse.exchange import NOT_IMPORTED, export_store, import_folder
-from slackwater.warehouse.foreign import JSON_COLUMNS, LONGEST_TEXT
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.observations import append, ingest_file
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.folders import MANIFEST, file_hash, read_manifest
+from slackwater.warehouse.store.foreign import JSON_COLUMNS, LONGEST_TEXT
 from slackwater.warehouse.store.schema import INTERNAL, TABLES, with_needs
 
 #: Rows that `fill` added to an empty warehouse, by its arguments.

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from slackwater.warehouse.foreign import unreadable_rows
 from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.foreign import unreadable_rows
 
 AT = pd.Timestamp("2026-03-10T06:00Z")
 

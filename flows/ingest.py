@@ -1,4 +1,4 @@
-"""Answer of ``ingest``: rows read, rows set aside with reasons, markets followed or not, and the next command to run."""
+"""Commands ``ingest`` and ``rejected``: rows read, rows set aside with reasons, markets followed, and the next command."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from slackwater.flows.command import DEFAULT_DB, QueryAt
+from slackwater.flows.command import (
+    DEFAULT_DB,
+    USER_ERROR,
+    Answer,
+    Query,
+    QueryAt,
+    option,
+    parsed_time,
+    progress,
+)
 from slackwater.flows.following import StoredListing, why_not_followed
-from slackwater.flows.show.blocks import Block, Column, Notes, Table
+from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
 from slackwater.flows.show.formats import plural, utc, whole
+from slackwater.warehouse import observations
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series
@@ -81,6 +91,133 @@ READ_COLUMNS: dict[str, Column | str] = {
     "products": "products",
     "followed": "followed",
 }
+
+
+def ingest(
+    source: Annotated[
+        str, option("Source format of the files; `slackwater ingest --list` lists them.", metavar="SOURCE")
+    ] = "",
+    /,
+    *paths: Annotated[Path, option("Files or folders; - is standard input.", metavar="PATH...", hyphen=True)],
+    options: Annotated[
+        list[str] | None,
+        option(
+            "Option of the source (zone=..., start=...), or a value missing in a table (provider=aws); may be repeated.",
+            name="--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        option(
+            "Name of a column in the table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
+            name="--map",
+            metavar="NAME=COLUMN",
+        ),
+    ] = None,
+    known_at: Annotated[
+        str | None, option("Time at which the rows became known (default: when observed).", metavar="TIME")
+    ] = None,
+    list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input.
+
+    The exit code is 2 if no row could be used.
+    """
+    if list_sources:
+        return _sources()
+    from slackwater.flows.clock import now
+
+    if not source:
+        raise InputError(
+            "no source given",
+            expected="SOURCE PATH...",
+            remedy="`slackwater ingest --list` lists the sources",
+        )
+    observations.find_source(source)
+    clock = now()
+    at = session.time if session.time is not None else clock
+    values = stated_options(source, options or [], columns or [], at=session.time)
+    bounds = session.config.bounds.at(at)
+    with (
+        input_files(paths) as (files, standard_input),
+        session.writing() as store,
+        progress("rows read") as tell,
+    ):
+        done = observations.ingest(
+            store,
+            source,
+            *files,
+            known_at=parsed_time(known_at, "--known-at"),
+            imported_at=at,
+            bounds=bounds,
+            progress=lambda _: None,
+            rows=lambda file, rows: tell(rows, text=file),
+            standard_input=standard_input,
+            **values,
+        )
+        value, blocks = import_answer(store, done, source, session=session, clock=at)
+    unusable = done.rejected > 0 and not done.added and not done.repeated
+    code = USER_ERROR if unusable else 0
+    return Answer(title="Ingested", value={source: value}, blocks=blocks, exit_code=code)
+
+
+def _sources() -> Answer:
+    from slackwater.warehouse.sources import LIVE_SOURCES
+
+    files = [_source_row(name, SOURCES[name].options) for name in SOURCES.all_names()]
+    live = [_source_row(name, LIVE_SOURCES[name].options) for name in LIVE_SOURCES.all_names()]
+    blocks = [
+        Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
+        Table("Live sources, for [[feeds]] in slackwater.toml", live, columns_by_key("source", "options")),
+    ]
+    return Answer(title="Sources", value={"sources": files, "live": live}, blocks=blocks)
+
+
+def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
+    return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
+
+
+REJECTED_COLUMNS: dict[str, Column | str] = {
+    "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
+    "reason": "reason", "found": "row",
+}  # fmt: skip
+SHOWN_OF_A_ROW = 300  # Characters of a row shown in a table; JSON has the whole row
+
+
+def show_rejected(
+    *,
+    source: Annotated[
+        str | None, option("Only rows of this source: a format, a live source or a source label.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        option("Only rows of files whose name contains this text, or of this feed.", metavar="TEXT"),
+    ] = None,
+    reason: Annotated[
+        str | None, option("Only rows whose reason contains this text.", metavar="TEXT")
+    ] = None,
+    most: Annotated[
+        int, option("Maximum number of rows shown, newest first.", metavar="N", least=0, most=100_000)
+    ] = 20,
+    session: Query = Query(),
+) -> Answer:
+    """Show rejected rows: the number by reason, then the newest rows as found."""
+    with session.reading() as store:
+        found = observations.rejected_rows(store, source=source, file=file, reason=reason, most=most)
+    total = sum(found.reasons.values())
+    value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
+    raw = [str(row["raw"]) for row in found.rows]
+    short = [text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..." for text in raw]
+    rows = [{**row, "found": text} for row, text in zip(found.rows, short, strict=True)]
+    title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
+    counts = [{"reason": reason, "rows": count} for reason, count in found.reasons.items()]
+    by_reason = reasons_table(
+        "Rejected rows, by reason", counts, {"rows": Column(heading="rows", format=whole)}
+    )
+    blocks: list[Block] = [by_reason, *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
+    return Answer(title="Rejected rows", value=value, blocks=blocks)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from slackwater.flows.guard import Guard
+from slackwater.flows.engine.guard import Guard
 
 GUARD = {"bound": "127.0.0.1", "names": ["team.example"]}
 

@@ -23,7 +23,7 @@ from slackwater.flows.following import (
 )
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import join_words, plural, rows_of, utc
-from slackwater.flows.turn.markets.histories import try_histories
+from slackwater.flows.turn.context import try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
     can_run_on,

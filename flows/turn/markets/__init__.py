@@ -1,1 +1,0 @@
-"""Markets of a turn: their histories, and the markets of a job."""
