@@ -9,19 +9,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from slackwater.flows.command import STOPPED, Answer, QueryAt, option, parsed_duration, say
+from slackwater.flows.command import Answer, QueryAt, option, parsed_duration, say
 from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, usd
 
 if TYPE_CHECKING:
     from slackwater.flows.acting.contract import Driver
     from slackwater.flows.acting.loop import Acting, JobPass
+    from slackwater.flows.acting.stopping import StopSignals
 
 COLUMNS: dict[str, Column | str] = {
     "job": "job",
     "runs": "runs",
     "target": "target",
-    "paid_usd": Column(heading="paid", unit="$", format=usd),
+    "paid_usd": Column(
+        heading="paid", unit="$", format=lambda paid: "unknown" if paid is None else usd(paid)
+    ),
     "lost": Column(heading="lost", words="Spot instances lost so far."),
     "why": "why",
     "driver": "driver",
@@ -31,6 +34,12 @@ COLUMNS: dict[str, Column | str] = {
 #: Notes of an interrupted call, with instances and without.
 RUN_ON = "Interrupted: these instances run on. `slackwater act` goes on with them, `slackwater act --down` stops them."
 NOTHING_RUNS = "Interrupted: no instance runs. `slackwater act` goes on."
+#: Minutes after which evidence that waits for the warehouse is shown.
+PATIENCE = 10
+#: Why evidence is not stored yet.
+WAITS = "the bill waits for the warehouse, which another process writes"
+#: Seconds between two looks while everything is stopped.
+STOPPING_PAUSE = 5.0
 
 
 def act(
@@ -57,11 +66,13 @@ def act(
 
     Lost spot is answered at once, by the standby plan of the decision. Everything of a job stops at
     its finish, its deadline and its budget, and if decisions stay away. The command may be killed
-    at any time: started again, it goes on. Interrupted, it leaves instances running; --down stops
-    them.
+    at any time: started again, it goes on. Interrupted by SIGINT (Ctrl-C) or SIGTERM, it ends the
+    present look, prints what runs on and what it has cost, and ends with exit code 130 or 143; a
+    second signal ends it at once. Instances run on; --down stops them.
     """
     from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
     from slackwater.flows.acting.loop import Acting
+    from slackwater.flows.acting.stopping import StopSignals
     from slackwater.flows.acting.targets import Limits
     from slackwater.flows.clock import now
     from slackwater.warehouse.errors import InputError
@@ -73,10 +84,9 @@ def act(
     clock: Callable[[], datetime] = (
         (lambda: at.to_pydatetime()) if at is not None else (lambda: now().to_pydatetime())
     )
-    interrupted = False
     if down and adopt:
         raise InputError("--down with --adopt", expected="one of them", remedy="adopt first, then stop")
-    with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger:
+    with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger, StopSignals() as signals:
         _check_names(session, [name for name in jobs if name not in ledger.jobs])
         acting = Acting(
             world=world,
@@ -86,18 +96,18 @@ def act(
             only=frozenset(jobs),
         )
         if down:
-            passes = _stop(acting, list(jobs) or list(ledger.jobs), clock, dry_run)
+            passes = _stop(acting, list(jobs) or list(ledger.jobs), clock, dry_run, signals)
         elif adopt:
             passes = acting.adopt(clock())
         elif once or dry_run or at is not None:
             passes = acting.run_pass(clock(), dry=dry_run)
         else:
-            passes, interrupted = _keep_acting(acting, clock, pause, jobs)
+            passes = _keep_acting(acting, clock, pause, jobs, signals)
     answer = _answer(passes, clock(), dry_run, drivers.without)
-    if not interrupted:
+    if signals.exit_code is None:
         return answer
     note = RUN_ON if any(job_pass.held for job_pass in passes) else NOTHING_RUNS
-    return replace(answer, exit_code=STOPPED, notes=[note, *answer.notes])
+    return replace(answer, exit_code=signals.exit_code, notes=[note, *answer.notes])
 
 
 def _check_names(session: QueryAt, jobs: Sequence[str]) -> None:
@@ -154,51 +164,64 @@ class _Drivers:
 
 
 def _keep_acting(
-    acting: Acting, clock: Callable[[], datetime], pause: timedelta, jobs: Sequence[str]
-) -> tuple[list[JobPass], bool]:
-    """Make passes until all named jobs are over, or until interrupted; return the last, and whether it was interrupted."""
+    acting: Acting, clock: Callable[[], datetime], pause: timedelta, jobs: Sequence[str], signals: StopSignals
+) -> list[JobPass]:
+    """Make passes until all named jobs are over, or until a signal; return the last."""
     shown: dict[str, str] = {}
     passes: list[JobPass] = []
     say(
         f"acting on {', '.join(jobs) if jobs else 'every open job'}, a look every {pause.total_seconds():g} s at the latest; "
         "Ctrl-C leaves instances running, `slackwater act --down` stops them"
     )
-    try:
-        while True:
-            start = clock()
-            passes = acting.run_pass(start)
-            for job_pass in passes:
-                if (line := f"{job_pass.job}: {_state(job_pass)}") != shown.get(job_pass.job):
-                    say(f"{start:%H:%M:%S} {line}")
-                    shown[job_pass.job] = line
-            if jobs and {job_pass.job for job_pass in passes if not job_pass.is_over}.isdisjoint(jobs):
-                return passes, False
-            _sleep(pause)
-    except KeyboardInterrupt:
-        return passes, True
-
-
-def _stop(acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool) -> list[JobPass]:
-    """Stop jobs, and look again until no instance of an interrupted launch can appear."""
     while True:
-        passes = acting.stop(jobs, clock(), "stopped by --down", dry=dry)
+        start = clock()
+        passes = _look(acting, start, passes, shown)
+        if jobs and {job_pass.job for job_pass in passes if not job_pass.is_over}.isdisjoint(jobs):
+            return passes
+        if signals.wait(pause.total_seconds()):
+            return passes
+
+
+def _look(acting: Acting, start: datetime, before: list[JobPass], shown: dict[str, str]) -> list[JobPass]:
+    """Make a pass and print its changes; a warehouse that cannot be read is printed, and the next look repeats it."""
+    from slackwater.warehouse.errors import StoreError
+
+    try:
+        passes = acting.run_pass(start)
+        lines = {job_pass.job: f"{job_pass.job}: {_state(job_pass, start)}" for job_pass in passes}
+    except StoreError as error:
+        if not shown:
+            raise
+        passes, lines = before, {"": f"nothing was changed: {error}"}
+    for name, line in lines.items():
+        if line != shown.get(name):
+            say(f"{start:%H:%M:%S} {line}")
+    shown |= {"": ""} | lines
+    return passes
+
+
+def _stop(
+    acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool, signals: StopSignals
+) -> list[JobPass]:
+    """Stop jobs, and look again until no instance of an interrupted launch can appear and the warehouse has the evidence."""
+    shown = ""
+    while True:
+        at = clock()
+        passes = acting.stop(jobs, at, "stopped by --down", dry=dry)
         if dry or all(job_pass.is_over or job_pass.error for job_pass in passes):
             return passes
-        _sleep(timedelta(seconds=5))
+        waits = [job_pass.job for job_pass in passes if job_pass.waits_since is not None]
+        if waits and (text := f"{', '.join(waits)}: {WAITS}") != shown:
+            say(text)
+            shown = text
+        if signals.wait(STOPPING_PAUSE):
+            return passes
 
 
-def _sleep(pause: timedelta) -> None:
-    import time
-
-    time.sleep(pause.total_seconds())
-
-
-def _state(job_pass: JobPass) -> str:
+def _state(job_pass: JobPass, at: datetime) -> str:
     from slackwater.flows.acting.contract import count_by_kind
 
-    return (
-        f"runs {_count(count_by_kind(job_pass.held))}, target {_count(_target(job_pass))}: {_why(job_pass)}"
-    )
+    return f"runs {_count(count_by_kind(job_pass.held))}, target {_count(_target(job_pass))}: {_why(job_pass, at)}"
 
 
 def _target(job_pass: JobPass) -> Mapping[Any, int]:
@@ -228,11 +251,13 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
                 "on_demand": job_pass.target.on_demand,
                 "spot": job_pass.target.spot,
             },
-            "paid_usd": round(job_pass.paid_usd, 6),
+            "paid_usd": None if job_pass.paid_usd is None else round(job_pass.paid_usd, 6),
             "lost": job_pass.lost,
             "why": job_pass.target.why,
             "refused": job_pass.refused,
             "error": job_pass.error,
+            "evidence_waits_since": job_pass.waits_since,
+            "left_out": list(job_pass.left_out),
             "commands": list(job_pass.commands),
         }
         for job_pass in passes
@@ -242,13 +267,15 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
         | {
             "runs": _count(count_by_kind(job_pass.held)),
             "target": _count(_target(job_pass)),
-            "why": _why(job_pass),
+            "why": _why(job_pass, at),
         }
         for row, job_pass in zip(rows, passes, strict=True)
     ]
     blocks: list[Block] = [Table("Jobs", shown, COLUMNS)] if rows and not dry else []
-    blocks += [Notes([_calls(job_pass) for job_pass in passes])] if rows and dry else []
+    blocks += [Notes([_calls(job_pass, at) for job_pass in passes])] if rows and dry else []
     notes = [f"no driver for job {name}" for name in sorted(without)]
+    if waits := [] if dry else [job_pass.job for job_pass in passes if job_pass.waits_since is not None]:
+        notes.append(f"{', '.join(waits)}: {WAITS}. The next `slackwater act` stores it.")
     failed = [row for row in rows if row["error"]]
     return Answer(
         title="Act",
@@ -260,23 +287,30 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
     )
 
 
-def _calls(job_pass: JobPass) -> str:
+def _calls(job_pass: JobPass, at: datetime) -> str:
     """Return the calls of a dry run for a job in a line."""
-    return f"{job_pass.job}: {'; '.join(job_pass.commands) or f'nothing to call, {_why(job_pass)}'}"
+    return f"{job_pass.job}: {'; '.join(job_pass.commands) or f'nothing to call, {_why(job_pass, at)}'}"
 
 
-def _why(job_pass: JobPass) -> str:
-    return "; ".join(
-        text for text in (job_pass.target.why, job_pass.refused, job_pass.note, job_pass.error) if text
-    )
+def _why(job_pass: JobPass, at: datetime) -> str:
+    """Return the reason of a target, and all that went wrong."""
+    since = job_pass.waits_since
+    waits = "" if since is None or at - since < timedelta(minutes=PATIENCE) else WAITS
+    left_out = [f"not in the bill: {why}" for why in job_pass.left_out]
+    texts = (job_pass.target.why, job_pass.refused, job_pass.note, job_pass.error, waits, *left_out)
+    return "; ".join(text for text in texts if text)
 
 
 def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
     if not rows:
         return "No job to act on: nothing runs and nothing is launched."
     spot, on_demand = (sum(row[kind] for row in rows) for kind in ("spot", "on_demand"))
-    paid = sum(row["paid_usd"] for row in rows)
-    text = f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; ${usd(paid)} paid so far."
+    known = [row["paid_usd"] for row in rows if row["paid_usd"] is not None]
+    unknown = f", unknown for {plural(len(rows) - len(known), 'job')}" if len(known) < len(rows) else ""
+    text = (
+        f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; "
+        f"${usd(sum(known))} paid so far{unknown}."
+    )
     calls = sum(len(row["commands"]) for row in rows)
     return f"{text} Dry run: {plural(calls, 'call')} would be made." if dry else text
 
@@ -301,25 +335,29 @@ def progress(
     """
     from slackwater.flows.acting.progress import read_progress
     from slackwater.flows.acting.reporting import report_progress
+    from slackwater.flows.acting.stopping import StopSignals
     from slackwater.flows.clock import now
     from slackwater.warehouse.errors import InputError, SlackwaterError
 
     if not watch.is_dir():
         raise InputError(f"no folder {watch}", expected="the output folder of the trainer")
     pause, at, shown = parsed_duration(every, "--every").to_pytimedelta(), session.time, ""
-    while True:
-        clock = (now() if at is None else at).to_pydatetime()
-        try:
-            found = read_progress(watch)
-            row = None if found is None else report_progress(session.db, job, found, clock)
-            text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
-        except SlackwaterError as error:
-            if once or at is not None or not shown:
-                raise
-            found, row, text = None, None, f"{job}: {error}; looking again in {every}"
-        if once or at is not None or (found is not None and found.is_finished):
-            return Answer(title=f"Progress of {job}", value=row or {"job": job, "told": text}, about=text)
-        if text != shown:
-            say(text)
-            shown = text
-        _sleep(pause)
+    with StopSignals() as signals:
+        while True:
+            clock = (now() if at is None else at).to_pydatetime()
+            try:
+                found = read_progress(watch)
+                row = None if found is None else report_progress(session.db, job, found, clock)
+                text = f"{job}: no step or checkpoint in {watch} yet" if row is None else row["told"]
+            except SlackwaterError as error:
+                if once or at is not None or not shown:
+                    raise
+                found, row, text = None, None, f"{job}: {error}; looking again in {every}"
+            ends = once or at is not None or (found is not None and found.is_finished)
+            if not ends and text != shown:
+                say(text)
+                shown = text
+            if ends or signals.wait(pause.total_seconds()):
+                value = row or {"job": job, "told": text}
+                code = signals.exit_code or 0
+                return Answer(title=f"Progress of {job}", value=value, about=text, exit_code=code)

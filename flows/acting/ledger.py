@@ -7,13 +7,14 @@ every launch that may have taken place.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from io import BufferedRandom
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal
@@ -79,12 +80,13 @@ class RevisionEntry(FrozenModel):
 
 
 class EvidenceEntry(FrozenModel):
-    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``."""
+    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``, except what it ``refused``."""
 
     event: Literal["recorded"] = "recorded"
     at: datetime
     job: str
     key: str = ""
+    refused: tuple[str, ...] = ()
 
 
 #: Entries that become evidence in the warehouse, and all entries.
@@ -111,6 +113,7 @@ class JobLaunches:
     decision for the rest of a slot, and ``ordered`` are the orders of the newest slot.
     ``unrecorded`` are the entries that the warehouse does not have as evidence, ``recorded_at`` and
     ``recorded_key`` are the time and the decision of the newest evidence, ``recorded_ids`` the instances that it names.
+    ``left_out`` states the evidence that the warehouse refused.
     """
 
     last: OrderEntry | None = None
@@ -126,6 +129,7 @@ class JobLaunches:
     recorded_at: datetime | None = None
     recorded_key: str = ""
     recorded_ids: set[str] = field(default_factory=set)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def held(self) -> list[Instance]:
@@ -175,6 +179,7 @@ class JobLaunches:
                     self.recorded_ids |= {instance.id for instance in earlier.instances}
             self.unrecorded = [earlier for earlier in self.unrecorded if earlier.at > entry.at]
             self.recorded_at, self.recorded_key = entry.at, entry.key
+            self.left_out += [why for why in entry.refused if why not in self.left_out]
         else:
             self.unrecorded.append(entry)
 
@@ -206,9 +211,9 @@ class LaunchLedger:
             self._fold(entry)
 
     @staticmethod
-    def _lock(path: Path) -> BufferedRandom:
+    def _lock(path: Path) -> FileIO:
         try:
-            file = path.open("a+b")
+            file = path.open("a+b", buffering=0)
         except OSError as error:
             raise StoreError(f"ledger of launches {path}: {error.strerror}") from error
         try:
@@ -240,22 +245,39 @@ class LaunchLedger:
         self.jobs.setdefault(entry.job, JobLaunches()).add(entry)
 
     def add(self, entry: AnyEntry) -> None:
-        """Append an entry; on return it is on the disk. A ledger opened read-only keeps it in memory only."""
-        if self._read_only:
-            self._fold(entry)
-            return
-        self._file.write(_ENTRY.dump_json(entry) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append an entry; on return it is on the disk. A ledger opened read-only keeps it in memory only.
+
+        Raises `StoreError` if it cannot be written; the ledger is then as it was.
+        """
+        if not self._read_only:
+            self._append(_ENTRY.dump_json(entry) + b"\n")
         self._fold(entry)
+
+    def _append(self, line: bytes) -> None:
+        size = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(size)
+            raise StoreError(
+                f"ledger of launches {self.path}: {error.strerror}",
+                expected="room for a line: no order is given that the ledger does not have",
+                remedy="make room on the disk; the next look goes on",
+            ) from error
 
     def job(self, name: str) -> JobLaunches:
         """Return the launches of a job, without any if it is new."""
         return self.jobs.setdefault(name, JobLaunches())
 
     def busy(self) -> Collection[str]:
-        """Return the jobs with instances, or with an order whose outcome is unknown."""
-        return [name for name, launches in self.jobs.items() if launches.held or not launches.answered]
+        """Return the jobs with instances, with an order whose outcome is unknown, or with evidence that is not stored yet."""
+        return [
+            name
+            for name, launches in self.jobs.items()
+            if launches.held or not launches.answered or launches.unrecorded
+        ]
 
     def close(self) -> None:
         """Close the file and let other processes act."""

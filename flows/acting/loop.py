@@ -28,6 +28,7 @@ from slackwater.flows.acting.ledger import (
     RevisionEntry,
 )
 from slackwater.flows.acting.targets import (
+    ActedDecision,
     ActedJob,
     LastStart,
     Limits,
@@ -36,6 +37,7 @@ from slackwater.flows.acting.targets import (
     same_target,
     target_of,
 )
+from slackwater.warehouse.errors import SlackwaterError, StoreError
 
 
 class World(Protocol):
@@ -56,8 +58,8 @@ class World(Protocol):
     def prices(self, job: str, markets: Collection[str], now: datetime) -> Mapping[str, MarketPrices]:
         """Return the prices of markets of a job, as far as they are known."""
 
-    def record(self, evidence: Sequence[NewEvidence], now: datetime) -> bool:
-        """Store the evidence of jobs; return False if the warehouse is locked, to try again."""
+    def record(self, evidence: Sequence[NewEvidence], now: datetime) -> Mapping[str, Sequence[str]] | None:
+        """Store the evidence of jobs; return by job why parts are refused for good, or None if the warehouse is locked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +75,16 @@ class NewEvidence:
 class JobPass:
     """Result of a pass for a job; ``commands`` are filled by a dry run, ``error`` if the driver failed.
 
-    ``note``: why there is no decision for the rest of the slot after a loss.
+    ``paid_usd`` is None if the prices of its markets cannot be read. ``note``: why there is no decision
+    for the rest of the slot after a loss. ``waits_since`` is the time of the oldest evidence that the
+    warehouse does not have yet, ``left_out`` the evidence that it refused.
     """
 
     job: str
     driver: str
     target: Target
     held: tuple[Instance, ...]
-    paid_usd: float
+    paid_usd: float | None
     lost: int = 0
     order: Order | None = None
     settled: bool = True
@@ -88,11 +92,14 @@ class JobPass:
     note: str = ""
     error: str = ""
     commands: tuple[str, ...] = ()
+    waits_since: datetime | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs for the job and nothing will."""
-        return self.target.final and not self.held and self.settled and not self.error
+        """Whether nothing runs for the job and nothing will, and the warehouse has all its evidence."""
+        ended = self.target.final and not self.held and self.settled
+        return ended and self.waits_since is None and not self.error
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,11 +119,10 @@ class Acting:
         A dry run lists instances and calls nothing else; its ledger is read-only.
         """
         if not dry:  # what an earlier pass could not store; alone, so that a repetition adds nothing
-            self.record(now, kept=False)
-        busy = self.ledger.busy()
+            self._try_record(now, kept=False)
         passes: dict[str, JobPass] = {}
         lost: list[tuple[ActedJob, Driver]] = []
-        for job in self.world.jobs(busy, now):
+        for job in self.world.jobs({*self.ledger.busy(), *self.only}, now):
             driver = self.driver_of(job.name)
             if driver is None or (self.only and job.name not in self.only):
                 continue
@@ -128,22 +134,42 @@ class Acting:
         for job, driver in lost:  # after all others, which do not wait for their decisions
             note = self._revise(job, now)
             if (again := self._try(job, driver, now, dry)) is not None:
-                passes[job.name] = replace(again, note=note)
-        if not dry:
-            self.record(now)
-        return list(passes.values())
+                passes[job.name] = replace(again, note=note or again.note)
+        return self._recorded(list(passes.values()), now, dry)
+
+    def _recorded(self, passes: Sequence[JobPass], now: datetime, dry: bool) -> list[JobPass]:
+        """Store the evidence of passes, and return them with the evidence that waits or is left out."""
+        error = "" if dry else self._try_record(now)
+        found = []
+        for job_pass in passes:
+            launches = self.ledger.job(job_pass.job)
+            waits = min((entry.at for entry in launches.unrecorded), default=None)
+            why = "; ".join(text for text in (job_pass.error, error if waits else "") if text)
+            found.append(replace(job_pass, error=why, waits_since=waits, left_out=tuple(launches.left_out)))
+        return found
+
+    def _try_record(self, now: datetime, *, kept: bool = True) -> str:
+        """Store the evidence of all jobs; return why the warehouse cannot be written, to try again in the next pass."""
+        try:
+            self.record(now, kept=kept)
+        except StoreError as error:
+            return f"evidence is not stored yet: {error}"
+        return ""
 
     def _try(
         self, job: ActedJob, driver: Driver, now: datetime, dry: bool, *, waits: bool = False
     ) -> JobPass | None:
-        """Bring a job to its target; None if it ``waits`` for a decision on the rest of its slot."""
+        """Bring a job to its target; None if it ``waits`` for a decision on the rest of its slot.
+
+        An error of a job is stated in its result, and does not keep others from theirs.
+        """
         try:
             self._observe(self._in_slot(job), driver, now)
             if waits and self._has_lost(job, now):
                 return None
             return self._act_on(job, driver, now, dry)
-        except DriverError as error:
-            return self._note_failure(job, driver, now, str(error))
+        except SlackwaterError as error:
+            return self._note_failure(job, driver, now, error)
 
     def _has_lost(self, job: ActedJob, now: datetime) -> bool:
         """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
@@ -164,10 +190,17 @@ class Acting:
 
     def _revise(self, job: ActedJob, now: datetime) -> str:
         """Store a decision for the rest of the slot; return why there is none, "" if there is."""
-        launches, before = self.ledger.job(job.name), job.decision
-        row = self.world.revise(self._in_slot(job), launches, now)
-        if isinstance(row, str) or before is None:
+        row = self.world.revise(self._in_slot(job), self.ledger.job(job.name), now)
+        if isinstance(row, str) or job.decision is None:
             return str(row)
+        try:
+            self._store_revision(job.name, job.decision, row, now)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def _store_revision(self, job: str, before: ActedDecision, row: Mapping[str, Any], now: datetime) -> None:
+        launches = self.ledger.job(job)
         known = (
             launches.revision
             if launches.revision is not None and launches.revision.of == before.key
@@ -175,12 +208,11 @@ class Acting:
         )
         number = 1 if known is None else int(known.key.rpartition("-r")[2]) + 1
         self.ledger.add(
-            RevisionEntry(at=now, job=job.name, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
+            RevisionEntry(at=now, job=job, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
         )
-        return ""
 
-    def record(self, now: datetime, *, kept: bool = True) -> bool:
-        """Store the evidence of all jobs in the warehouse; return False if some must be stored later.
+    def record(self, now: datetime, *, kept: bool = True) -> None:
+        """Store the evidence of all jobs in the warehouse; while that is locked, it waits.
 
         There is evidence after every change, and, with ``kept``, once under each order that holds instances.
         """
@@ -193,14 +225,13 @@ class Acting:
             keys[name] = self._in_force.get(name, key)
             if launches.unrecorded or (kept and launches.held and keys[name] != launches.recorded_key):
                 evidence.append(NewEvidence(job=name, entries=tuple(launches.unrecorded), launches=launches))
-        if not evidence:
-            return True
-        if not self.world.record(evidence, now):
-            return False
+        refused = self.world.record(evidence, now) if evidence else None
+        if refused is None:
+            return
         for report in evidence:
             newest = max((entry.at for entry in report.entries), default=now)
-            self.ledger.add(EvidenceEntry(at=newest, job=report.job, key=keys[report.job]))
-        return True
+            why = tuple(refused.get(report.job, ()))
+            self.ledger.add(EvidenceEntry(at=newest, job=report.job, key=keys[report.job], refused=why))
 
     def stop(self, names: Collection[str], now: datetime, why: str, *, dry: bool = False) -> list[JobPass]:
         """Stop all instances of jobs, and store the evidence."""
@@ -216,11 +247,9 @@ class Acting:
             try:
                 self._observe(job, driver, now)
                 found.append(self._bring(job, driver, target, now, dry))
-            except DriverError as error:
-                found.append(self._note_failure(job, driver, now, str(error)))
-        if not dry:
-            self.record(now)
-        return found
+            except SlackwaterError as error:
+                found.append(self._note_failure(job, driver, now, error))
+        return self._recorded(found, now, dry)
 
     def adopt(self, now: datetime) -> list[JobPass]:
         """Add instances that are listed and not in the ledger to it, and leave them as they are."""
@@ -233,10 +262,9 @@ class Acting:
                 self._observe(job, driver, now)
                 why = "taken over" if self.ledger.job(job.name).held else "nothing is listed"
                 found.append(self._result(job, driver, self._as_held(job.name, why), now))
-            except DriverError as error:
-                found.append(self._note_failure(job, driver, now, str(error)))
-        self.record(now)
-        return found
+            except SlackwaterError as error:
+                found.append(self._note_failure(job, driver, now, error))
+        return self._recorded(found, now, False)
 
     def _as_held(self, job: str, why: str) -> Target:
         launches = self.ledger.job(job)
@@ -254,14 +282,19 @@ class Acting:
         job, launches = self._in_slot(job), self.ledger.job(job.name)
         if job.decision is not None:
             self._in_force[job.name] = job.decision.key
-        prices = self.world.prices(job.name, launches.markets | set(job.markets), now)
+
+        def prices() -> Mapping[str, MarketPrices]:
+            return self.world.prices(job.name, launches.markets | set(job.markets), now)
+
         target = target_of(
             job,
             launches,
             now,
             self.limits,
-            spent_usd=paid_usd(launches.instances.values(), prices, now),
-            usd_per_hour=lambda counts, market: prices[market].rate(counts, now) if market in prices else 0.0,
+            spent_usd=lambda: paid_usd(launches.instances.values(), prices(), now),
+            usd_per_hour=lambda counts, market: (
+                prices()[market].rate(counts, now) if market in prices() else 0.0
+            ),
             last_start=lambda slot: self.world.last_start(job.name, slot),
         )
         return self._bring(job, driver, target, now, dry)
@@ -299,18 +332,26 @@ class Acting:
         return replace(result, order=order if needed else None, commands=commands)
 
     def _result(self, job: ActedJob, driver: Driver, target: Target, now: datetime) -> JobPass:
-        launches = self.ledger.job(job.name)
-        prices = self.world.prices(job.name, launches.markets, now)
+        launches, paid = self.ledger.job(job.name), self._paid(job.name, now)
         return JobPass(
             job=job.name,
             driver=driver.name,
             target=target,
             held=tuple(launches.held),
-            paid_usd=paid_usd(launches.instances.values(), prices, now),
+            paid_usd=None if isinstance(paid, str) else paid,
             lost=sum(instance.end == "lost" for instance in launches.instances.values()),
             settled=launches.is_settled(now, driver.settle_seconds),
             refused=launches.refused,
+            note=paid if isinstance(paid, str) else "",
         )
+
+    def _paid(self, job: str, now: datetime) -> float | str:
+        """Return the USD paid for a job so far, or why the prices of its markets cannot be read."""
+        launches = self.ledger.job(job)
+        try:
+            return paid_usd(launches.instances.values(), self.world.prices(job, launches.markets, now), now)
+        except SlackwaterError as error:
+            return f"cost unknown: {error}"
 
     def _call(self, driver: Driver, order: Order, target: Target, now: datetime) -> None:
         """Store the order, call the driver, and store the outcome."""
@@ -348,9 +389,9 @@ class Acting:
             return True
         return (now - last.at).total_seconds() >= driver.retry_seconds
 
-    def _note_failure(self, job: ActedJob, driver: Driver, now: datetime, error: str) -> JobPass:
-        target = self._as_held(job.name, "the driver failed")
-        return replace(self._result(job, driver, target, now), error=error)
+    def _note_failure(self, job: ActedJob, driver: Driver, now: datetime, error: SlackwaterError) -> JobPass:
+        why = "the driver failed" if isinstance(error, DriverError) else "nothing was changed"
+        return replace(self._result(job, driver, self._as_held(job.name, why), now), error=str(error))
 
 
 def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:

@@ -7,7 +7,7 @@ without forecasts; passes, standby plans, revisions and evidence are those of `s
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -232,7 +232,7 @@ class _PastWarehouse(ActedWarehouse):
     def _slot(self, now: datetime) -> pd.Timestamp:
         return pd.Timestamp.max.tz_localize("UTC").floor("D")  # the end of the job
 
-    def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
+    def record(self, found: Sequence[NewEvidence], now: datetime) -> Mapping[str, Sequence[str]] | None:
         """Store evidence, and keep its entries."""
         self.entries += [entry for result in found for entry in result.entries]
         return super().record(found, now)

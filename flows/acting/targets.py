@@ -108,13 +108,14 @@ def target_of(
     now: datetime,
     limits: Limits,
     *,
-    spent_usd: float,
+    spent_usd: Callable[[], float],
     usd_per_hour: Callable[[Mapping[Kind, int], str], float],
     last_start: Callable[[datetime], LastStart | None],
 ) -> Target:
     """Return the target of a job at a time.
 
-    ``spent_usd`` is paid so far, ``usd_per_hour`` the cost of instances by kind in a market.
+    ``spent_usd`` returns the sum paid so far, ``usd_per_hour`` the cost of instances by kind in a
+    market; both are called for a job with a budget only.
     ``last_start`` states until when on-demand can wait, from the state of the job at a slot; it is
     called if a guarded deadline has no decision.
     """
@@ -134,7 +135,7 @@ def target_of(
             for there in {instance.market for instance in launches.held}
         )
         rate = max(usd_per_hour(counts, target.market), held)
-        if spent_usd + rate * (limits.every / timedelta(hours=1)) > job.budget_usd:
+        if spent_usd() + rate * (limits.every / timedelta(hours=1)) > job.budget_usd:
             return replace(stop, why=f"the budget of ${job.budget_usd:,.2f} is spent")
     return target
 

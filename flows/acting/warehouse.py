@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -174,19 +174,13 @@ class ActedWarehouse:
             if history.market.key in markets
         }
 
-    def record(self, found: Sequence[NewEvidence], now: datetime) -> bool:
-        """Store changes of the instances of jobs as reports; return False while another process writes."""
+    def record(self, found: Sequence[NewEvidence], now: datetime) -> Mapping[str, Sequence[str]] | None:
+        """Store changes of the instances of jobs as reports; return the refusals by job, None while another process writes."""
         try:
             with open_store(self._db, wait=0.0) as store:
-                for item in found:
-                    save_revisions(
-                        store, [entry.row for entry in item.entries if isinstance(entry, RevisionEntry)]
-                    )
-                    for report in evidence(item, now):
-                        _save(store, find_job(store, item.job), report)
+                return {item.job: _record(store, item, now) for item in found}
         except StoreLockedError:
-            return False
-        return True
+            return None
 
     def world_of(self, job: str, now: datetime) -> JobWorld:
         """Return the simulated world of a job: its markets as recorded by a time."""
@@ -410,8 +404,18 @@ def describe_changes(changes: Sequence[_Change], refused: Sequence[str]) -> str:
     return "; ".join([*parts, *(f"refused: {why}" for why in dict.fromkeys(refused))])
 
 
-def _save(store: Store, stored: StoredJob, report: Report) -> None:
-    """Store a report; instances before the start or after the deadline of a job are not evidence and are left out.
+def _record(store: Store, new: NewEvidence, now: datetime) -> list[str]:
+    """Store the evidence of a job; return why parts of it are refused."""
+    try:
+        stored = find_job(store, new.job)
+    except JobError as error:
+        return [str(error)]
+    save_revisions(store, [entry.row for entry in new.entries if isinstance(entry, RevisionEntry)])
+    return [why for report in evidence(new, now) if (why := _save(store, stored, report))]
+
+
+def _save(store: Store, stored: StoredJob, report: Report) -> str:
+    """Store a report; return why it is refused, "" if it is not.
 
     Another report of the same time stays: the new report is dated a microsecond later.
     """
@@ -422,7 +426,8 @@ def _save(store: Store, stored: StoredJob, report: Report) -> None:
     while (same := taken.get(report.reported_at)) is not None and same.says() != report.says():
         report = replace(report, reported_at=report.reported_at + MOMENT)
     report = replace(report, known_at=max(report.reported_at, report.known_at))
-    if not request.starts <= report.reported_at <= request.ends:
-        return
-    with suppress(JobError):
-        save_report(store, report, stored)
+    try:
+        save_report(store, report, stored, is_listed=True)
+    except JobError as error:
+        return f"{report.note or 'running instances'}: {error}"
+    return ""

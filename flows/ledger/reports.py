@@ -152,8 +152,13 @@ def measured_times(reports: Iterable[Report]) -> dict[str, float]:
     return found
 
 
-def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:
-    """Raise `JobError` on the first invalid value of a report, given the reports in force so far (``earlier``)."""
+def check_report(
+    report: Report, stored: StoredJob, earlier: Sequence[Report], *, is_listed: bool = False
+) -> None:
+    """Raise `JobError` on the first invalid value of a report, given the reports in force so far (``earlier``).
+
+    ``is_listed``: a provider lists the instances, which may run on after the deadline.
+    """
     request = stored.request
     if report.reported_at < request.starts:
         raise JobError(
@@ -161,7 +166,8 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             expected=f"a time after its start, {request.starts.isoformat()}",
             remedy="give the time it was true with --at TIME",
         )
-    if report.reported_at > request.ends and (report.held is not None or report.market is not None):
+    has_place = report.held is not None or report.market is not None
+    if report.reported_at > request.ends and has_place and not is_listed:
         raise JobError(
             f"instances of job {report.job!r} at {report.reported_at.isoformat()}, after its deadline",
             expected=f"progress, --finished or --withdrawn after {request.ends.isoformat()}",
@@ -328,7 +334,9 @@ def elsewhere(
     ]
 
 
-def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report, bool]:
+def save_report(
+    store: Store, report: Report, stored: StoredJob, *, is_listed: bool = False
+) -> tuple[Report, bool]:
     """Store a report; return it as stored, and whether it is new.
 
     A report with the content of the report in force adds nothing. A correction becomes known no
@@ -337,7 +345,7 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
     with store.transaction():
         known = every_report(store, [report.job])
         counts = counting(known)
-        check_report(report, stored, counts)
+        check_report(report, stored, counts, is_listed=is_listed)
         same = next((count for count in counts if count.reported_at == report.reported_at), None)
         if same is not None and same.says() == report.says():
             return same, False

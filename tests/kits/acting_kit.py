@@ -170,7 +170,7 @@ class GuardedWorld:
 
     def record(self, found, now):
         self.evidence += [(one.job, entry) for one in found for entry in one.entries]
-        return True
+        return {}
 
 
 @dataclass

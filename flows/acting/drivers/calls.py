@@ -23,12 +23,14 @@ def call_program(
     """Run a program with ``given`` on its standard input, and return its standard output.
 
     ``name`` is the call in errors, ``expected`` and ``remedy`` are those of a program that is not
-    there. Raises `DriverError` if it cannot be run, fails, or takes too long.
+    there. Raises `DriverError` if it cannot be run, fails, or takes too long. Ctrl-C at the terminal
+    does not reach the program: a launch that has begun is not cut.
     """
     try:
         done = subprocess.run(
-            list(words), input=given, capture_output=True, text=True, timeout=timeout_seconds, check=False
-        )
+            list(words), input=given, capture_output=True, text=True, timeout=timeout_seconds, check=False,
+            start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
         raise DriverError(f"{words[0]}: {error.strerror}", expected=expected, remedy=remedy) from error
     except subprocess.TimeoutExpired as error:

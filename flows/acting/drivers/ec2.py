@@ -51,6 +51,8 @@ REFUSALS = (
 PAID = ("pending", "running")
 #: EC2's reasons for reclaiming an instance.
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
+#: Error of a call that the account may not make.
+NOT_PERMITTED = "UnauthorizedOperation"
 #: Begin of the status codes of spot requests whose instance EC2 ended.
 TERMINATED = "instance-terminated"
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
@@ -121,12 +123,15 @@ class Ec2Driver:
         new = [name for name in ids if name not in self._ended]
         if not new:
             return
-        try:
-            answer = self._client(region).describe_spot_instance_requests(
-                Filters=[{"Name": "instance-id", "Values": new}]
-            )
-        except import_module("botocore.exceptions").ClientError:
-            return
+        with _driver_errors(region):
+            try:
+                answer = self._client(region).describe_spot_instance_requests(
+                    Filters=[{"Name": "instance-id", "Values": new}]
+                )
+            except import_module("botocore.exceptions").ClientError as error:
+                if error.response["Error"]["Code"] != NOT_PERMITTED:
+                    raise
+                return
         for request in answer["SpotInstanceRequests"]:
             status = request.get("Status", {})
             if str(status.get("Code")).startswith(TERMINATED) and "UpdateTime" in status:

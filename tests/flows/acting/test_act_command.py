@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import timedelta
 
@@ -23,11 +26,15 @@ from advice_kit import (
 )
 from command_kit import call
 
+from slackwater.flows.acting.contract import Instance
 from slackwater.flows.acting.drivers import DRIVERS, Place
-from slackwater.flows.acting.ledger import EvidenceEntry, LaunchLedger, ledger_file
+from slackwater.flows.acting.drivers.simulated import SimulatedDriver
+from slackwater.flows.acting.ledger import EvidenceEntry, InstancesChanged, LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.stopping import StopSignals
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
+from slackwater.flows.jobs.bill import cost_rows
 from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
@@ -206,17 +213,106 @@ def test_without_a_driver_nothing_is_acted_on(tmp_path):
     assert MARKET not in done.out
 
 
-def test_interrupted_it_tells_what_runs_on(tmp_path, monkeypatch):
-    def interrupt(pause):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["in a wait", "in a launch"])
+def test_interrupted_it_ends_its_look_and_tells_what_runs_on(tmp_path, monkeypatch, number, moment):
+    wait, bring, looks = StopSignals.wait, SimulatedDriver.bring, []
 
-    with new_store(tmp_path) as store:
-        add_job(store)
-    monkeypatch.setattr("slackwater.flows.acting.command._sleep", interrupt)
-    done = call("act", "--driver", "simulated", "--db", tmp_path / "w.duckdb")
-    assert done.code == 130
+    def interrupted_wait(signals, seconds):
+        looks.append(seconds)
+        assert len(looks) == 1
+        if moment == "in a wait":
+            signal.raise_signal(number)
+        return wait(signals, seconds)
+
+    def interrupted_launch(driver, order, now):
+        if moment == "in a launch":
+            signal.raise_signal(number)
+        return bring(driver, order, now)
+
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    monkeypatch.setattr(StopSignals, "wait", interrupted_wait)
+    monkeypatch.setattr(SimulatedDriver, "bring", interrupted_launch)
+    monkeypatch.setattr("slackwater.flows.clock.now", lambda: BEGIN)
+    before = signal.getsignal(number)
+    done = call("act", "--driver", "simulated", "--db", renter.db)
+    assert done.code == 128 + number
     assert "acting on every open job, a look every 30 s" in done.err
-    assert "Interrupted: no instance runs" in done.said
+    assert "on-demand instances run for 1 job; $0.00 paid so far" in done.said
+    assert "Interrupted: these instances run on" in done.said
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    code = (
+        "import signal; from slackwater.flows.acting.stopping import StopSignals\n"
+        "with StopSignals() as stop:\n"
+        "    signal.raise_signal(signal.SIGTERM); print(stop.exit_code, flush=True)\n"
+        "    signal.raise_signal(signal.SIGINT); print('goes on')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "143\n")
+    assert "a second signal ends it at once" in done.stderr
+
+
+def test_instances_that_run_on_after_the_deadline_are_in_the_bill(tmp_path):
+    """Nobody looks for half an hour after the deadline: the bill has what the ledger has."""
+    renter = Renter(tmp_path, deadline_in="2h", workload={"amount": 30, "unit": "instance_hours"})
+    for slot in range(4):
+        renter.turn(slot, "OD-only")
+        renter.act(slot)
+    (last,) = renter.act(4, minutes=31)["jobs"]
+    assert (last["on_demand"], last["why"], last["left_out"]) == (0, "the deadline has passed", [])
+    assert last["evidence_waits_since"] is None
+    with open_store(renter.db) as store:
+        billed = sum(row["paid_usd"] for row in cost_rows(store, "demo"))
+    assert billed == pytest.approx(last["paid_usd"], abs=0.005)
+    with LaunchLedger(ledger_file(renter.db), read_only=True) as ledger:
+        hours = sum(
+            (one.ended - one.since) / timedelta(hours=1) for one in ledger.job("demo").instances.values()
+        )
+    assert hours == pytest.approx(8 * 151 / 60)
+
+
+def test_evidence_that_the_warehouse_refuses_is_stated(tmp_path):
+    """The ledger has a job that the warehouse, made anew, does not know."""
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    renter.act(0)
+    at = BEGIN.to_pydatetime()
+    unknown = Instance(id="i-1", job="gone", key="k", market=MARKET, kind="spot", since=at)
+    with LaunchLedger(ledger_file(renter.db)) as ledger:
+        ledger.add(InstancesChanged(at=at, job="gone", key="k", instances=(unknown,), spot_left=1))
+        acting = Acting(
+            world=renter.world,
+            ledger=ledger,
+            driver_of=lambda _: renter.cloud,
+            limits=Limits(idle_slots=3, every=timedelta(seconds=30)),
+        )
+        acting.run_pass(at + timedelta(minutes=1))
+        assert "no job 'gone' in the warehouse" in ledger.job("gone").left_out[0]
+
+
+def test_a_grant_before_the_start_of_a_job_is_said_to_be_left_out(tmp_path):
+    renter = Renter(tmp_path)
+    renter.turn(0, "OD-only")
+    early = BEGIN.to_pydatetime() - timedelta(minutes=20)
+    own = Instance(id="i-1", job="demo", key="", market=MARKET, kind="on_demand", since=early)
+    with LaunchLedger(ledger_file(renter.db)) as ledger:
+        ledger.add(
+            InstancesChanged(at=BEGIN.to_pydatetime(), job="demo", key="", instances=(own,), spot_left=0)
+        )
+        acting = Acting(
+            world=renter.world,
+            ledger=ledger,
+            driver_of=lambda _: renter.cloud,
+            limits=Limits(idle_slots=3, every=timedelta(seconds=30)),
+        )
+        (done,) = acting.run_pass(BEGIN.to_pydatetime() + timedelta(minutes=1))
+    (why,) = done.left_out
+    assert why.startswith("granted 1 on-demand: a report of job 'demo'")
+    assert "after its start" in why
 
 
 #: Slot in which the market loses all its spot after 10 minutes.

@@ -110,6 +110,19 @@ def test_a_loss_has_the_time_of_its_spot_request_where_that_may_be_read(tmp_path
         stub.assert_no_pending_responses()
 
 
+def test_a_failed_call_for_the_time_of_a_loss_is_an_error_of_the_driver(tmp_path, monkeypatch):
+    """Throttled, the call is repeated by the next look: the loss is not dated by the look that could not ask."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    driver = make_driver(tmp_path)
+    listed = [ended_instance("i-1", spot=True)]
+    with Stubber(driver._client("us-east-1")) as stub:
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": listed}]})
+        stub.add_client_error("describe_spot_instance_requests", "RequestLimitExceeded")
+        with pytest.raises(DriverError, match="RequestLimitExceeded"):
+            driver.listed("job", [MARKET], START + timedelta(hours=1))
+
+
 class Slots:
     """Decisions at random for some jobs, a slot every five passes."""
 

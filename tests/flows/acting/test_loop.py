@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,7 +25,7 @@ from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
 from slackwater.optimization.world.simulation import Readings
-from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.errors import MarketError, StoreError
 
 EVERY = timedelta(minutes=1)
 
@@ -390,7 +391,7 @@ def target_at(minutes, launches, *, budget_usd=None):
         launches,
         START + timedelta(minutes=minutes),
         Limits(idle_slots=3, every=timedelta(minutes=30)),
-        spent_usd=0.0,
+        spent_usd=lambda: 0.0,
         usd_per_hour=lambda counts, market: {"west": 10.0, MARKET: 1.0}[market] * sum(counts.values()),
         last_start=lambda slot: None,
     )
@@ -415,7 +416,7 @@ def reports(setting):
     def record(new, now):
         for one in new:
             found.extend(evidence(one, now))
-        return True
+        return {}
 
     setting.world.record = record
     return found
@@ -478,7 +479,7 @@ def test_the_evidence_has_the_hours_of_the_instances_however_rare_the_looks(sett
     """Losses and grants between two looks count from their own time, also while the warehouse is locked or `act` restarts."""
     rng, found = np.random.default_rng(seed), reports(setting)
     free, minute = setting.world.record, 0.0
-    setting.world.record = lambda *args: bool(rng.random() < 0.6) and free(*args)
+    setting.world.record = lambda *args: free(*args) if rng.random() < 0.6 else None
     setting.world.revise = lambda job, launches, now: "no forecast"
     while minute < 330:
         on_demand, spot = int(rng.integers(0, 2)), int(rng.integers(0, 4))
@@ -518,10 +519,90 @@ def test_a_request_that_is_refused_is_evidence(setting):
 def test_evidence_waits_while_the_warehouse_is_locked(setting):
     found, locked = reports(setting), [True, False]
     free = setting.world.record
-    setting.world.record = lambda *args: False if locked.pop(0) else free(*args)
+    setting.world.record = lambda *args: None if locked.pop(0) else free(*args)
     setting.decide(spot=2)
-    setting.act(0)
+    assert setting.act(0).waits_since == START
     assert found == []
     setting.again()
-    setting.act(1)
+    assert setting.act(1).waits_since is None
     assert [one.note for one in found] == ["granted 2 spot"]
+
+
+def test_a_job_is_over_once_its_evidence_is_stored(setting):
+    setting.decide(on_demand=1)
+    setting.act(0)
+    free, setting.world.record = setting.world.record, lambda *args: None
+    stop = START + timedelta(minutes=1)
+    (stopped,) = setting.acting.stop(["job"], stop, "--down")
+    assert (stopped.held, stopped.waits_since, stopped.is_over) == ((), stop, False)
+    setting.world.finished.add("job")
+    assert not setting.act(400).is_over  # still looked at, after the deadline and without instances
+    setting.world.record = free
+    assert setting.acting.run_pass(START + timedelta(minutes=401)) == []
+    setting.acting.only = frozenset(["job"])
+    assert setting.act(402).is_over  # a job that was named has its summary
+
+
+def test_refused_evidence_is_stated_by_every_later_pass(setting):
+    why = "granted 2 spot: a report of job 'job' at 23:59; expected a time after its start"
+    setting.world.record = lambda found, now: {"job": [why]}
+    setting.decide(spot=2)
+    assert setting.act(0).left_out == (why,)
+    setting.world.record = lambda found, now: {}
+    setting.again()
+    assert setting.act(1).left_out == (why,)
+
+
+def test_a_warehouse_that_cannot_be_written_is_an_error_of_the_pass(setting):
+    def fail(found, now):
+        raise StoreError("the disk is full")
+
+    free, setting.world.record = setting.world.record, fail
+    setting.decide(spot=2)
+    result = setting.act(0)
+    assert (result.error, setting.held(0)) == ("evidence is not stored yet: the disk is full", (0, 2))
+    setting.world.record = free
+    assert setting.act(1).error == ""
+    assert setting.world.evidence
+
+
+def test_an_order_that_the_ledger_cannot_take_is_not_given(setting):
+    """The disk is full in the middle of a line: the ledger stays whole, and the next pass goes on."""
+    setting.decide(on_demand=1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (setting.file.stat().st_size + 40, limits[1]))
+    try:
+        result = setting.act(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "no order is given that the ledger does not have" in result.error
+    assert setting.held(0) == (0, 0)
+    setting.again()
+    assert (setting.act(1).error, setting.held(1)) == ("", (1, 0))
+
+
+def test_prices_that_cannot_be_read_leave_the_cost_unknown_and_stop_nothing_but_budgets(setting):
+    def fail(*args):
+        raise MarketError("market gone")
+
+    setting.world.prices = fail
+    setting.decide(on_demand=1, valid_until=START + timedelta(hours=7))
+    result = setting.act(0)
+    assert (result.paid_usd, result.note, setting.held(0)) == (None, "cost unknown: market gone", (1, 0))
+    assert setting.act(360).is_over  # the deadline
+    assert setting.held(360) == (0, 0)
+
+
+def test_an_error_of_a_job_does_not_keep_others_from_their_target(setting):
+    def fail(*args):
+        raise MarketError("market gone")
+
+    other = replace(setting.job, name="other", budget_usd=5.0)  # needs prices
+    setting.world.works["other"] = other
+    setting.world.decisions["other"] = make_decision(on_demand=1)
+    setting.decide(on_demand=1)
+    prices = setting.world.prices
+    setting.world.prices = lambda job, *args: fail() if job == "other" else prices(job, *args)
+    first, second = setting.acting.run_pass(START)
+    assert {first.job: first.error, second.job: second.error} == {"job": "", "other": "market gone"}
+    assert setting.held(0) == (1, 0)

@@ -14,6 +14,7 @@ from command_kit import call
 from slackwater.flows.acting.contract import Instance
 from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger, ledger_file
 from slackwater.flows.acting.progress import read_progress
+from slackwater.flows.acting.stopping import StopSignals
 from slackwater.flows.acting.trainer import PROGRESS_FILE, ProgressCallback
 from slackwater.flows.ledger.reports import reports_of
 from slackwater.warehouse.store.connection import open_store
@@ -207,13 +208,13 @@ def test_an_error_of_a_later_look_does_not_end_the_watch(renter, monkeypatch):
     looks = iter(["broken", "whole"])
     checkpoint(renter / "output", 100, minutes=20)
 
-    def sleep(_):
+    def wait(signals, seconds):
         if next(looks) == "broken":
             (renter / "output" / "checkpoint-100" / "trainer_state.json").write_text('{"global_step": "x"}')
         else:
             checkpoint(renter / "output", 400, minutes=200)
 
-    monkeypatch.setattr("slackwater.flows.acting.command._sleep", sleep)
+    monkeypatch.setattr(StopSignals, "wait", wait)
     monkeypatch.setattr("slackwater.flows.clock.now", lambda: BEGIN + pd.Timedelta(minutes=210))
     done = call("progress", "demo", "--watch", renter / "output", "--db", renter / "w.duckdb")
     assert done.code == 0
