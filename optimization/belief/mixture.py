@@ -112,18 +112,20 @@ class Mixture:
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states of the present and the next ``slots`` slots, shape (paths, 1 + slots).
 
-        Each path has an archetype and rows of its own, drawn anew where the market turns.
+        Each path has an archetype and rows of its own, others where the market turns.
         """
-        which = rng.permutation(_in_proportion(self.weight, paths, rng))
-        rows = self.rows[which] if self.is_certain else _drawn(self.strength[which], rng)
-        rank = rng.random((1 + slots, paths))
-        turns = rng.random((1 + slots, paths)) < _TURNS
-        # Other random numbers follow only if a path turns.
-        many = int(turns[1:].sum())
-        another = rng.choice(len(self.others), size=many, p=self.others.weight) if many else which[:0]
-        turned = _drawn(_strength(self.others)[another], rng)
-        first = np.cumsum(self.now.reshape(len(self.now), -1), axis=1)
-        return walk_states(which, first, rows, turned, turns, rank)
+        count = len(self.weight)
+        chains = np.where(rng.random((1 + slots, paths)) < _TURNS, count, -1)
+        turned = chains == count
+        chains[turned] += rng.choice(len(self.others), size=int(turned.sum()), p=self.others.weight)
+        chains[0] = rng.permutation(_in_proportion(self.weight, paths, rng))
+        return walk_states(
+            np.cumsum(self.now.reshape(count, -1), axis=1),
+            np.concatenate([self.strength, _strength(self.others)]),
+            np.repeat([1.0 - self.is_certain, 1.0], [count, len(self.others)]),
+            chains,
+            rng.random((1 + slots, paths)),
+        )
 
     def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
@@ -178,15 +180,10 @@ def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> n
     return np.minimum(np.searchsorted(np.cumsum(weight), at), len(weight) - 1)
 
 
-def _drawn(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return numbers in proportion to rows drawn from Dirichlet distributions, shape of ``strength``."""
-    return np.asarray(rng.standard_gamma(strength) + 1e-12)
-
-
 def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return rows drawn from Dirichlet distributions, shape of ``strength``."""
-    drawn = _drawn(strength, rng)
-    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True))
+    gamma = rng.standard_gamma(strength) + 1e-12
+    return np.asarray(gamma / gamma.sum(axis=-1, keepdims=True))
 
 
 def _log_likelihood(transitions: np.ndarray, alpha: np.ndarray) -> np.ndarray:

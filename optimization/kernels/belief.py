@@ -51,47 +51,43 @@ def request_steps(
 
 @kernel
 def walk_states(
-    which: np.ndarray,
-    first: np.ndarray,
-    rows: np.ndarray,
-    turned: np.ndarray,
-    turns: np.ndarray,
-    rank: np.ndarray,
+    first: np.ndarray, strength: np.ndarray, learned: np.ndarray, chains: np.ndarray, rank: np.ndarray
 ) -> np.ndarray:
-    """Return walks of the states of chains, shape (paths, 1 + slots).
+    """Return walks of the states of chains whose rows have Dirichlet distributions, shape (paths, 1 + slots).
 
-    ``first`` (A, ages * S) are the cumulated probabilities of the first age and state, the states of an age together, of
-    the chain ``which`` (paths,) of each path. ``rows`` (paths, ages, S, S) are in proportion to the transitions of each path
-    by age, ``turned`` (turned, ages, S, S) to those of the paths that turn, slot by slot. ``turns`` and ``rank`` have shape
-    (1 + slots, paths).
+    ``strength`` (A, ages, S, S) are the parameters of the rows by the age of the state. They grow by ``learned`` (A,) of each
+    transition on a path (Polya's urn): 1 is as if every path had rows of its own, 0 takes the mean rows. ``first`` (A, ages *
+    S) are the cumulated probabilities of the first age and state, the states of an age together. ``chains`` and ``rank`` have
+    shape (1 + slots, paths): the chain that a path begins with, and turns into later (-1: it stays).
     """
     many, paths = rank.shape
-    ages, states = rows.shape[1], rows.shape[2]
+    ages, states = strength.shape[1], strength.shape[2]
     found = np.empty((paths, many), dtype=np.int64)
-    chain, age = np.arange(paths), np.empty(paths, dtype=np.int64)
-    another = paths
+    seen = np.empty((ages, states, states))
     for p in range(paths):
-        label = 0
-        while label < ages * states - 1 and first[which[p], label] <= rank[0, p]:
+        chain, label = chains[0, p], 0
+        while label < ages * states - 1 and first[chain, label] <= rank[0, p]:
             label += 1
-        age[p], found[p, 0] = label // states, label % states
-    for k in range(1, many):
-        for p in range(paths):
-            if turns[k, p]:
-                chain[p] = another
-                another += 1
-            c, old, before = chain[p], age[p], found[p, k - 1]
-            total, upto, state = 0.0, 0.0, 0
+        age, before = label // states, label % states
+        found[p, 0] = before
+        seen[:] = 0.0
+        for k in range(1, many):
+            if chains[k, p] >= 0:
+                chain = chains[k, p]
+                seen[:] = 0.0
+            left = 0.0
             for j in range(states):
-                total += rows[c, old, before, j] if c < paths else turned[c - paths, old, before, j]
-            total *= rank[k, p]
+                left += strength[chain, age, before, j] + seen[age, before, j]
+            left *= rank[k, p]
+            state = 0
             while state < states - 1:
-                upto += rows[c, old, before, state] if c < paths else turned[c - paths, old, before, state]
-                if upto > total:
+                left -= strength[chain, age, before, state] + seen[age, before, state]
+                if left < 0.0:
                     break
                 state += 1
-            age[p] = min(old + 1, ages - 1) if state == before else 0
-            found[p, k] = state
+            seen[age, before, state] += learned[chain]
+            age = min(age + 1, ages - 1) if state == before else 0
+            before = found[p, k] = state
     return found
 
 

@@ -65,24 +65,35 @@ def test_paths_differ_by_market():
     assert (paths >= 46).mean() > 0.15
 
 
-def test_walks_are_those_of_the_rows_of_each_path():
-    """By the rows in any proportion, and by other rows from the slot on in which a path turns."""
-    rng, slots, paths = np.random.default_rng(7), 6, 500
-    rows, other = rng.gamma(1.0, size=(2, paths, AGES, 3, 3))
-    first = np.zeros((2, AGES * 3))
-    first[:, ALL:] = 1.0  # all paths begin in age 0, in state ALL
-    which, rank = rng.integers(0, 2, paths), rng.random((1 + slots, paths))
-    turns = np.zeros((1 + slots, paths), dtype=bool)
-    turns[4] = True
-    walks = walk_states(which, first, rows, other, turns, rank)
-    for p in range(paths):
-        age, state, found = 0, ALL, [ALL]
-        for k in range(1, 1 + slots):
-            row = (other if k >= 4 else rows)[p, age, state]
-            then = int(np.searchsorted(np.cumsum(row / row.sum()), rank[k, p], side="right"))
-            age, state = (min(age + 1, AGES - 1) if then == state else 0), then
-            found.append(state)
-        assert walks[p].tolist() == found
+@pytest.mark.parametrize("learned", [0.0, 1.0])
+def test_walks_are_those_of_rows_drawn_for_each_path(learned):
+    """Of drawn Dirichlet rows, or of the mean rows where nothing is learned: the first states together, and how often one stays."""
+    rng, slots, paths = np.random.default_rng(7), 6, 100_000
+    strength = rng.gamma(1.0, size=(AGES, 3, 3)) + 0.1
+    first = np.full((1, AGES * 3), 1.0)
+    first[0, :ALL] = 0.0  # age 0, state ALL
+    chains = np.full((1 + slots, paths), -1)
+    chains[0] = 0
+    walks = walk_states(first, strength[None], np.array([learned]), chains, rng.random((1 + slots, paths)))
+    rows = np.broadcast_to(strength, (paths, *strength.shape))
+    rows = rng.standard_gamma(rows) if learned else rows
+    rows = rows / rows.sum(axis=3, keepdims=True)
+    states, ages, drawn = np.full(paths, ALL), np.zeros(paths, dtype=int), [np.full(paths, ALL)]
+    for _ in range(slots):
+        upto = np.cumsum(rows[np.arange(paths), ages, states], axis=1)
+        then = np.minimum((rng.random((paths, 1)) >= upto).sum(axis=1), ALL)
+        ages, states = np.where(then == states, np.minimum(ages + 1, AGES - 1), 0), then
+        drawn.append(then)
+    expected = np.stack(drawn, axis=1)
+    together = [
+        np.bincount(own[:, 1:5] @ 3 ** np.arange(4), minlength=81) / paths for own in (walks, expected)
+    ]
+    np.testing.assert_allclose(*together, atol=0.01)
+    stays = [
+        np.bincount((np.diff(own, axis=1) == 0).sum(axis=1), minlength=slots + 1) / paths
+        for own in (walks, expected)
+    ]
+    np.testing.assert_allclose(*stays, atol=0.01)
 
 
 def test_a_drawn_market_has_certain_rows_until_it_turns():
