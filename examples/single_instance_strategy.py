@@ -6,7 +6,7 @@ The file needs NumPy only. Name it as the strategy file (docs/multi-region-simul
     kind = policy.act(elapsed_seconds=0, done_seconds=0, has_spot=True, held="none")   # "spot", "on_demand" or "none"
 
 Waiting and running spot need an overhead of slack after a gap without any work, a start of spot also the overhead that it pays
-(M4.3), so the deadline holds whatever becomes of spot. Below that, a table of backward induction (M4.6) expects to lose the work
+(M4.3), so the deadline holds even if all spot is lost. Below that, a table of backward induction (M4.6) expects to lose the work
 of the last gap before a loss, as these simulators count it, until a loss has kept it. Nothing is known of the market before the
 run.
 """

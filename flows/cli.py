@@ -80,7 +80,7 @@ COMMANDS: Final[dict[str, Command]] = {
 }
 #: Command groups: first word of the two-word commands -> help text ("": the docstring of the commands' module).
 GROUPS: Final[dict[str, str]] = {
-    "job": "Add, change, list and show jobs, and report what they did.",
+    "job": "Add, change, list and show jobs, and report their progress.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
     "fleet": "Plan jobs that compete for the same instances together.",
 }

@@ -335,9 +335,7 @@ class RetentionSettings(Section):
     accuracy_days: float = setting(
         60.0, "days of all measured errors; of older days the last measurement stays", ge=0, le=36_600
     )
-    fitted_days: float = setting(
-        14.0, "days of estimated forecasters; older ones are dropped", ge=0, le=36_600
-    )
+    fitted_days: float = setting(14.0, "days for which estimated forecasters are stored", ge=0, le=36_600)
 
 
 class AlarmSettings(Section):

@@ -43,7 +43,8 @@ _REMEDIES = {
     "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
     "is not a number": "a decimal point, no currency and no thousands separator: 8.52, not 8,52 or $8.52",
     "is not finite": "a number such as 8.52; leave the row out where there is no price",
-    "is negative": "a price of at least 0; leave the row out where there is no price",
+    "price_usd is negative": "a price of at least 0; leave the row out where there is no price",
+    "is negative": "a number of at least 0; leave the field empty where it is unknown",
     "is not a whole number": "a number of instances: 0, 1, 2, ...; leave the field empty where nothing was measured",
     "contains / or @": "replace the character: names of markets are provider/region/zone/instance_type@source",
     "cannot be printed": "remove the character: is the file in UTF-8?",
@@ -378,7 +379,7 @@ def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
         notes.append(f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}.")
     others = sorted({name for row in read for name in row["products"] if product_rank(name) is None})
     if others and any(_has_planned(row["products"]) for row in read):
-        notes.append(f"Kept, but not planned on: prices of {', '.join(others)}.")
+        notes.append(f"Stored, but not used for plans: prices of {', '.join(others)}.")
     return notes
 
 

@@ -43,7 +43,7 @@ def begun(db: Path) -> bool:
     """Return whether there is a warehouse; if not, say so: a schedule of a new folder may come before its first turn."""
     if db.exists() or has_wal(db):
         return True
-    say(f"no warehouse at {db} yet: the first turn makes it")
+    say(f"no warehouse at {db} yet: the first turn creates it")
     return False
 
 
@@ -80,11 +80,11 @@ if (console := _console()) is not None:  # it still has the standard error strea
 # ---
 # Parameters shared by all flows, with descriptions, and names of runs.
 
-Db = Annotated[Path, Field(description="The warehouse: a DuckDB file, made if it is not there.")]
+Db = Annotated[Path, Field(description="The warehouse: a DuckDB file, created if missing.")]
 Slot = Annotated[
     datetime | None,
     Field(
-        description="The slot, by a time in it (UTC unless it says otherwise); by default the slot that the run was scheduled for."
+        description="The slot, by a time in it (UTC unless it has an offset); by default the slot that the run was scheduled for."
     ),
 ]
 SettingsFile = Annotated[
@@ -219,7 +219,7 @@ def why_not_repeated(after: str, settings: Settings) -> str:
         return ""
     how = f"`slackwater backfill --from {time_name(slot)} --to {time_name(slot)}` makes it"
     if more[1:] == [AGAIN]:
-        return f"{word} {time_name(slot)} died twice and is not made a third time; {how}"
+        return f"{word} {time_name(slot)} died twice and is not run a third time; {how}"
     if slot_of(None, settings) != slot:
         return f"{word} {time_name(slot)} was missed: its run died, and its slot is over; {how}"
     return ""

@@ -194,12 +194,12 @@ class FittedAdapter:
     def __post_init__(self) -> None:
         if self.adapter not in _MADE:
             raise ForecastError(
-                f"a stored state of {self.adapter}", expected="a predictor made before it is read"
+                f"a stored state of {self.adapter}", expected="a predictor created before the fit is read"
             )
         if self.blob.size and not _MADE[self.adapter].pickled:
             raise ForecastError(
                 f"a stored state of {self.adapter} as bytes, which run code when they are read",
-                expected="a predictor made with pickled=True",
+                expected="a predictor created with pickled=True",
                 remedy="estimate again",
             )
 

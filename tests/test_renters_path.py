@@ -85,7 +85,7 @@ def check_plan(text):
     finish = NOW + timedelta(hours=WORK / MOST + LOST)
     assert finish.hour * 60 + finish.minute <= hour * 60 + minute < 24 * 60
     told = (
-        "0 % whatever becomes of spot, assuming that decisions are followed, the job saves at the notice of a loss "
+        "0 % even if all spot is lost, assuming that decisions are followed, the job saves at the notice of a loss "
         "and on-demand is granted at once"
     )
     assert told in text

@@ -849,8 +849,8 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _ChosenSer
     grid = _starting(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:
         raise MarketError(
-            f"{market.key}: no slot between the start and the end asked for",
-            expected="a start at or before the end and before what is known",
+            f"{market.key}: no slot between the requested start and end",
+            expected="a start at or before the end and before the newest observation",
         )
     return grid
 

@@ -229,7 +229,9 @@ def _verify(folder: Path, manifest: Manifest) -> None:
         if path.is_symlink() or not path.is_file():
             raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
         if file_hash(path) != expected.sha256:
-            raise InputError(f"{path} is not what was exported: its SHA-256 differs", remedy=EXPORT_AGAIN)
+            raise InputError(
+                f"{path} differs from the exported file: its SHA-256 is another", remedy=EXPORT_AGAIN
+            )
         rows = rows_of_file(path)
         if rows != expected.rows:
             raise InputError(f"{path} has {rows} rows", expected=f"{expected.rows}", remedy=EXPORT_AGAIN)
@@ -509,7 +511,7 @@ def compact(store: Store, *, keep: Retention = USUAL) -> CompactionResult:
         sync_folder(database.parent)
     except OSError as error:
         raise StoreError(
-            f"cannot compact {database}: {error.strerror}", remedy="make room beside the file"
+            f"cannot compact {database}: {error.strerror}", remedy="make room next to the file"
         ) from error
     finally:
         _discard(part)

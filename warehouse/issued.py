@@ -176,7 +176,7 @@ class FittedState:
     def __post_init__(self) -> None:
         if self.known_at < self.fitted_at:
             raise StoreError(
-                f"{self.predictor} of {self.panel} estimated at {self.fitted_at} on what was known at {self.known_at}",
+                f"{self.predictor} of {self.panel} estimated at {self.fitted_at} on the data known at {self.known_at}",
                 expected="a known_at at or after the fit time",
             )
 

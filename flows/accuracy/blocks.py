@@ -197,7 +197,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         "model": "model",
         "skill": Column(heading="skill there", format=percent),
     }
-    choices, chosen = rows_of(_of(found.choices, variable)), f"What was chosen, {found.by} by {found.by}"
+    choices, chosen = rows_of(_of(found.choices, variable)), f"Chosen models, {found.by} by {found.by}"
     title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),

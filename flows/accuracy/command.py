@@ -35,11 +35,12 @@ class AccuracyOptions:
     ] = None
     horizon: Annotated[int, option("Slots ahead, 1 to 96.")] = 12
     keep: Annotated[
-        Path | None, option("Keep forecasts here; a run that was stopped goes on from them.", metavar="DIR")
+        Path | None,
+        option("Folder for stored forecasts; a run that was stopped continues from them.", metavar="DIR"),
     ] = None
     workers: Annotated[int | None, option("Processes (default: one a core).", least=1, most=1024)] = None
     backtest: Annotated[
-        bool, option("Of a warehouse: forecast its series anew, instead of scoring what it holds.")
+        bool, option("Of a warehouse: forecast its series again, instead of scoring the stored forecasts.")
     ] = False
     leave_out: Annotated[
         str | None,

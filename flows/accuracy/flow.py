@@ -45,9 +45,11 @@ def accuracy_on_engine(course: BacktestPlan, *, notes: tuple[str, ...] = ()) -> 
 def accuracy_report(
     db: Db = DEFAULT_DB,
     *,
-    html: Annotated[Path | None, Field(description="Where the page goes; by default nowhere.")] = None,
+    html: Annotated[
+        Path | None, Field(description="File for the page; by default no page is written.")
+    ] = None,
     keep: Annotated[
-        Path | None, Field(description="Folder in which forecasts are kept; by default beside the warehouse.")
+        Path | None, Field(description="Folder for stored forecasts; by default next to the warehouse.")
     ] = None,
     settings: SettingsFile = None,
 ) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[
     if options.leave_out is not None and not anew:
         raise SettingsError(
             f"--leave-out {options.leave_out} of stored forecasts",
-            expected="forecasts of earlier halves, which are made anew",
+            expected="forecasts of earlier halves, which are computed again",
             remedy="add --backtest",
         )
     measured = read_measured(options, settings, session)
@@ -131,7 +131,7 @@ def _score_issued(
     course: BacktestPlan, measured: MeasuredSeries, options: AccuracyOptions, session: Session
 ) -> Accuracy:
     """Score the stored forecasts of a warehouse as issued."""
-    with session.market_data() as store, progress("scoring what was issued") as tell:
+    with session.market_data() as store, progress("scoring the issued forecasts") as tell:
         return accuracy_of_vintages(
             store,
             measured,

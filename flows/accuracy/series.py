@@ -255,7 +255,7 @@ def accuracy_of_vintages(
         raise MarketError(
             "the warehouse holds no forecasts of these series",
             expected="forecasts that turns have issued",
-            remedy="`slackwater run` or `slackwater backfill` makes them; --backtest forecasts the series anew",
+            remedy="`slackwater run` or `slackwater backfill` issues them; --backtest forecasts the series again",
         )
     total = sum(own.size > 0 for panel in origins for own in panel)
     tallies = _tallies(store, issued, lambda done: progress(done, total) if progress else None)

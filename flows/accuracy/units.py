@@ -247,7 +247,7 @@ def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
         try:
             return UnitScores(tallies=_tallies(read_blocks(path, unit, course.rolling), course))
         except DamagedStoreError:
-            note = f"{path.name} in {path.parent} was damaged and is made again"
+            note = f"{path.name} in {path.parent} was damaged and is computed again"
     with writer(path, course.rolling) as write:
         return UnitScores(tallies=_tallies(_write_each(unit, course, write), course), note=note)
 

@@ -20,16 +20,16 @@ TIMEOUT = 24 * 3600  # Time limit of a backfill in seconds; results of finished 
 
 @named_flow("backfill", run_name=run_name("backfill"), timeout_seconds=TIMEOUT)
 def backfill(
-    start: Annotated[datetime, Field(description="First slot, UTC unless it says otherwise.")],
+    start: Annotated[datetime, Field(description="First slot, UTC unless it has an offset.")],
     end: Annotated[datetime, Field(description="Last slot.")],
     db: Db = DEFAULT_DB,
     step_minutes: Annotated[
         int | None, Field(description="Minutes between slots; by default every slot.")
     ] = None,
     reprocess: Annotated[
-        Reprocess, Field(description="Stages that are made: never tried, never tried or failed, or all.")
+        Reprocess, Field(description="Stages to run: never tried, never tried or failed, or all.")
     ] = "missing",
-    backwards: Annotated[bool, Field(description="Whether the newest slots come first.")] = False,
+    backwards: Annotated[bool, Field(description="Whether the newest slots run first.")] = False,
     stages: Annotated[
         list[str] | None, Field(description="ingest, forecast, allocate or score; by default all.")
     ] = None,
@@ -63,6 +63,6 @@ def backfill(
         stage, reason = next(iter(first.reasons.items()))
         raise StoreError(
             f"{answer['failed']} stages of {len(outcomes)} slots failed, the first: {stage} at {first.plan.at}: {reason}",
-            remedy="the other slots are kept; mend the cause and run it again with reprocess = failed",
+            remedy="the other slots are stored; remove the cause and run it again with reprocess = failed",
         )
     return {"answer": answer, "slots": changed_slots(outcomes)}

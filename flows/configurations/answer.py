@@ -71,7 +71,7 @@ def configurations_report(answer: Mapping[str, Any]) -> Answer:
         notes=[
             f"{answer['left_out']} rows were left out of {answer['runs'] + answer['left_out']}: their token account "
             "is four times too high, and a quarter of it fits no neighbour.",
-            f"The model is kept in {answer['model']}.",
+            f"The model is stored in {answer['model']}.",
         ],
     )
 

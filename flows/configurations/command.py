@@ -15,7 +15,7 @@ def fit_configurations(
     ],
     /,
     *,
-    out: Annotated[Path, option("Where the fitted model goes.", metavar="FILE")] = Path("configurations.zip"),
+    out: Annotated[Path, option("File for the fitted model.", metavar="FILE")] = Path("configurations.zip"),
     seed: Annotated[int, option("Seed of every split and of the trees.", least=0, most=2**31 - 1)] = 7,
     fast: Annotated[bool, option("One split: a look in a minute, not a result.")] = False,
     output: Output = Output(),

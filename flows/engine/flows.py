@@ -245,7 +245,7 @@ def pipeline(
     at: Slot = None,
     data: Data = None,
     jobs: Annotated[list[JobRequest] | None, Field(description="Jobs to add first, as in job files.")] = None,
-    report: Annotated[Path, Field(description="Where the page of the turn goes.")] = Path(
+    report: Annotated[Path, Field(description="File for the page of the turn.")] = Path(
         "reports/report.html"
     ),
     settings: SettingsFile = None,
@@ -256,7 +256,7 @@ def pipeline(
     after: Annotated[
         str | None,
         Field(
-            description="Name of a run that died: its slot is made once more if it lasts, else it is said."
+            description="Name of a run that died: its slot is run once more if it has not ended, else the log states it."
         ),
     ] = None,
     every_minutes: Annotated[
@@ -304,7 +304,7 @@ def _already_run(db: Path, at: datetime | None, settings: Path | None) -> str:
     if not db.exists() or slot_of(now(), chosen) <= when:
         return ""
     with open_reader(db) as store:
-        return f"turn {time_name(when)} was made by a later one" if is_made(store, when) else ""
+        return f"turn {time_name(when)} was done by a later run" if is_made(store, when) else ""
 
 
 def _publish(db: Path, result: TurnResult, settings: Settings) -> None:

@@ -337,7 +337,7 @@ def _collect(
         raise InputError(
             f"feed {feed.name!r} was fetched at {last.at}, after {at}",
             expected="a later --at",
-            remedy="history is read with --since and --until; what a source said earlier cannot be asked again",
+            remedy="history is read with --since and --until; earlier answers of a source cannot be requested again",
         )
     same = last if last is not None and last.at == at else None
     if same is not None and same.status == "done" and span[0] is None and same.options == options:

@@ -187,7 +187,7 @@ def _day() -> Any:
 
 def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     if not jobs:
-        return "No decision has been made yet: instances that ran without one are not in the bill."
+        return "There is no decision yet: instances that ran without a decision are not in the bill."
     paid = sum(row["paid_usd"] for row in jobs)
     counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
     text = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
@@ -202,7 +202,7 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:
-        return f"{text} All of it by what was decided: nobody reported what ran."
+        return f"{text} All slots are billed as decided: no report states which instances ran."
     return text + (
         f" {decided} of {plural(slots, 'slot')} by what was decided, the others by reports."
         if decided

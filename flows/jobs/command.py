@@ -646,14 +646,14 @@ class GivenReport:
     ] = None
     granted: Annotated[
         int | None,
-        option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
+        option("Spot instances granted of those requested; 0: the request was refused.", metavar="N"),
     ] = None
     asked: Annotated[
-        int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
+        int | None, option("Spot instances requested (default: those decided for this slot).", metavar="N")
     ] = None
     lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None
     held_minutes: Annotated[
-        float | None, option("Minutes that the spot instances had been held until this time.", metavar="X")
+        float | None, option("Minutes for which the spot instances had run until this time.", metavar="X")
     ] = None
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = ""
     known_at: Annotated[

@@ -194,8 +194,8 @@ def document(decision: Mapping[str, Any]) -> dict[str, Any]:
         if value is None and name in DECISION and not DECISION[name].nullable
     ]:
         raise InputError(
-            f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",
-            expected="a decision that says all that its form promises",
+            f"the decision for job {row['job']!r} at {row['slot']} was issued by an older version: it has no {lacking[0]}",
+            expected="a decision with every key of its schema",
             remedy="`slackwater plan` decides afresh",
         )
     market = Market.parse(str(row["market"]))

@@ -156,7 +156,7 @@ def outlook(row: Mapping[str, Any]) -> list[str]:
     ...     print(sentence)
     If spot is lost before 08:30 UTC: run 2 on-demand at once.
     Expected finish 2026-11-27 06:00 UTC, deadline 2026-11-27 12:00 UTC.
-    Risk of missing it: 0 % whatever becomes of spot, assuming that on-demand is granted at once.
+    Risk of missing it: 0 % even if all spot is lost, assuming that on-demand is granted at once.
     """
     if row.get("shortfall"):
         return [f"The deadline {utc(row['deadline'])} is missed in any case."]
@@ -173,7 +173,7 @@ def _finish_and_risk(row: Mapping[str, Any]) -> list[str]:
     late = as_number(row.get("late_probability"))
     risk = "unknown" if late is None else percent(late)
     if row.get("guarded"):
-        risk += " whatever becomes of spot"
+        risk += " even if all spot is lost"
     if row.get("budget_note"):
         risk += ", without on-demand"
     assumed, _, _ = assumption(row).partition("; for cost and finish: ")

@@ -181,7 +181,7 @@ def check_report(
     if report.known_at < report.reported_at:
         raise JobError(
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
-            expected="a time at or after the one it is about",
+            expected="a time at or after the time of the report",
         )
     has_more = (
         report.measured
@@ -217,13 +217,13 @@ def _check_launch(report: Report) -> None:
     requested, granted, lost = report.asked, report.granted, report.lost
     if requested is not None and granted is None:
         raise JobError(
-            f"{requested} spot instances asked for by job {report.job!r}, and not how many were granted",
+            f"{requested} spot instances requested for job {report.job!r}, and not how many were granted",
             remedy="say so with --granted N; 0 if the request was refused",
         )
     if granted is not None and requested is None:
         raise JobError(
             f"{granted} spot instances granted to job {report.job!r}, and no spot was advised in this slot",
-            remedy="say how many were asked for with --asked N",
+            remedy="give the number requested with --asked N",
         )
     for key, value, least, most in (
         ("asked", requested, 1, MOST_INSTANCES),

@@ -62,8 +62,8 @@ def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
     if stored.deadline <= at:
         raise JobError(
             f"job {name!r} ended at {utc(stored.deadline)}, a change at {utc(at)}",
-            expected="a job whose deadline is to come",
-            remedy=f"give --at TIME if it was said before; else {another}",
+            expected="a job whose deadline is in the future",
+            remedy=f"give --at TIME if the change was made earlier; else {another}",
         )
     done = [report for report in reports_of(store, name, known_at=at) if report.ends]
     if done:

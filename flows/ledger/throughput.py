@@ -103,7 +103,7 @@ def measured_run(
     if report.finished:
         return "when it finished is not known, only that it had by then"
     if report.progress is None:
-        return "no progress was said"
+        return "no progress was reported"
     since = before.reported_at if before else stored.start
     done = report.progress - ((before.progress or 0.0) if before else 0.0)
     sizes = _sizes(stored, decided, stretch, since)
@@ -112,7 +112,7 @@ def measured_run(
         return (
             f"{sizes_text} instances were held in between"
             if sizes
-            else "nothing was said of the instances held"
+            else "the instances that ran were not reported"
         )
     instances = sizes.pop()
     if not 1 <= instances <= len(filled.tokens_per_second) or filled.tokens_per_second[instances - 1] <= 0:

@@ -542,7 +542,7 @@ def _forecast_text(row: dict[str, object], planner: str, stale: str) -> str:
     if row["others_fell_back"]:
         parts.append(f"also replaced by simpler models: {row['others_fell_back']}")
     if row["backfilled"]:
-        parts.append("made afterwards")
+        parts.append("run afterwards")
     return "; ".join(parts)
 
 

@@ -39,7 +39,9 @@ def require_running(turn: Turn, named: NamedJob) -> None:
     if job.deadline <= at:
         raise JobError(
             f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, named)}",
-            expected="a job whose deadline is to come" if named.is_stored else "a deadline to come",
+            expected="a job whose deadline is in the future"
+            if named.is_stored
+            else "a deadline in the future",
             remedy=f"`slackwater job show {shlex.quote(name)}` shows its decisions and outcome; --at TIME plans an earlier slot"
             if named.is_stored
             else "give the file another deadline, or an earlier time with --at",

@@ -25,7 +25,7 @@ class RentalRequest:
         option("GPUs of an instance of the market (default: by the catalogue).", metavar="N", least=1),
     ] = None
     restart_minutes: Annotated[
-        float, option("Lost by a job whenever a spot instance of it goes.", least=0, most=10_080)
+        float, option("Minutes that a job loses with each loss of a spot instance.", least=0, most=10_080)
     ] = 6.0
     model: Annotated[str | None, option("Forecaster behind the spot price (with --market).")] = None
     runs: Annotated[Path | None, option('Measured runs, for speedups of form "measured".', metavar="DIR")] = (

@@ -75,7 +75,7 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if answer["mixed"]:
         lines.append(
-            f"{answer['mixed']} mixes two widths: a job that arrives gets either by chance, as the table says."
+            f"{answer['mixed']} mixes two widths: each job gets one of them at random, with the probabilities in the table."
         )
     saved = answer["hours_saved_by_one_more_gpu"]
     what = (

@@ -220,7 +220,7 @@ def _measure_types(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str
             known = sorted(chosen[column].unique().tolist())[:8]
             raise JobError(
                 f"no measured run with {column} {value!r}",
-                expected=f"one of {', '.join(str(gpu) for gpu in known)} for what stands before it",
+                expected=f"one of {', '.join(str(gpu) for gpu in known)} with the values before it",
             )
         chosen = matching
     if part.torch_dtype is not None:
@@ -489,7 +489,7 @@ def _gpus_each(market: Market, stated: int | None) -> int:
     if found is None:
         raise SettingsError(
             f"how many GPUs an instance of {market.instance_type} has is not known",
-            expected="its number: what is rented is counted and priced in GPUs",
+            expected="its number of GPUs, in which rentals are counted and priced",
             remedy="give it with --gpus-per-instance N",
         )
     return found

@@ -29,7 +29,7 @@ def fill(
     ] = None,
     plans: Annotated[int, option("Configurations to plan on forecasts.", least=1, most=24)] = 6,
     run: Annotated[bool, option("Replay the chosen job to its deadline and score it; needs --at.")] = False,
-    out: Annotated[Path | None, option("Where the job file goes.", metavar="JOB.toml")] = None,
+    out: Annotated[Path | None, option("File for the job.", metavar="JOB.toml")] = None,
     session: Session = Session(),
 ) -> Answer:
     """Fill a fine-tuning request: GPUs, batch and market for the least cost or time that meets its deadline.

@@ -202,7 +202,7 @@ def configuration_model(
     raise InputError(
         "no configuration knowledge: neither --configurations nor measured runs below --data",
         expected=f"a fitted file, a folder with {RUNS}, or {CONFIGURATIONS_FILE} in the working folder",
-        remedy="`slackwater fit-configurations DATA` makes one",
+        remedy="`slackwater fit-configurations DATA` writes one",
     )
 
 

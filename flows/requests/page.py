@@ -103,7 +103,7 @@ def _refused_section(texts: Sequence[str]) -> Section:
 def _chosen_section(answer: Mapping[str, Any]) -> Section:
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
     return Section(
-        "What was chosen",
+        "Chosen configuration",
         [
             f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_words(chosen)} of "
             f"{plural(chosen['gpus_per_instance'], 'GPU')} on {chosen['market']}, batch {chosen['batch_size']}, "
@@ -207,7 +207,7 @@ def _replay_section(answer: Mapping[str, Any]) -> Section:
         else []
     )
     return Section(
-        "How it came out",
+        "Simulated outcome",
         [
             f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} were expected; "
             + _compared_words(score)
@@ -249,6 +249,6 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
         return [stacks(rows, colours, over=there, x=Axis(title="UTC"), y=y)]
 
     caption = (
-        "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top)."
+        "Blue: spot instances, orange: on-demand instances, line: available instances (cut off at the top)."
     )
-    return Figure(specs=draw, label="Instances held in every slot", captions=[caption], width=720)
+    return Figure(specs=draw, label="Instances in every slot", captions=[caption], width=720)

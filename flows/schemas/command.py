@@ -60,7 +60,7 @@ def schema(
 def init(
     *,
     out: Annotated[
-        Path | None, option("Where the file goes (default: the name that the option states).", metavar="FILE")
+        Path | None, option("File to write (default: the name that the option states).", metavar="FILE")
     ] = None,
     job: Annotated[bool, option("Write job.toml instead, a job file with every key.")] = False,
     request: Annotated[
@@ -70,7 +70,7 @@ def init(
     deployments: Annotated[
         bool,
         option(
-            "Write prefect.yaml instead, the deployments for `prefect deploy` into a work pool, and beside it automations.yaml."
+            "Write prefect.yaml instead, the deployments for `prefect deploy` into a work pool, and automations.yaml next to it."
         ),
     ] = False,
     output: Output = Output(),
@@ -100,10 +100,10 @@ def init(
         }
         value = {"deployments": str(path), "automations": str(automations_path)}
         lines = [
-            f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known, and then "
-            "`python -m slackwater.flows.engine.closing` makes them refuse unknown parameters.",
-            f"{automations_path}: what ends runs whose process has died, and makes their turn once more. "
-            f"`prefect automation create --from-file {automations_path}` makes it known.",
+            f"{path}: the deployments. `prefect deploy --all --no-prompt` creates them; then "
+            "`python -m slackwater.flows.engine.closing` lets them refuse unknown parameters.",
+            f"{automations_path}: automations that end runs whose process has died, and run their turn again. "
+            f"`prefect automation create --from-file {automations_path}` creates them.",
         ]
     else:
         path = out or Path(SETTINGS_FILE)

@@ -492,7 +492,9 @@ MEASURES: Final[dict[str, Column]] = {
     "brier": Column(heading="Brier", format=fixed_decimals(3), words="Of “at least n”, mean over n."),
     "coverage_80": Column(heading="in 80 %", format=percent, words="Observed values inside."),
     "coverage_90": Column(heading="in 90 %", format=percent, words="Observed values inside."),
-    "fallback_share": Column(heading="fallback", format=percent, words="Forecasts made by a simpler model."),
+    "fallback_share": Column(
+        heading="fallback", format=percent, words="Forecasts issued by a simpler model."
+    ),
 }
 
 

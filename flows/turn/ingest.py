@@ -32,7 +32,7 @@ def counts_of(name: str, done: Appended) -> Counts:
 def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
     """Print how many values were set aside and rows rejected, with the most frequent reasons; nothing if none was."""
     for reason, count in done.set_aside.items():
-        say(f"{count:,} values of {name} set aside: {reason}; their rows are kept")
+        say(f"{count:,} values of {name} set aside: {reason}; their rows stay stored")
     if done.rejected:
         most = [f"{count:,} {reason}" for reason, count in list(done.reasons.items())[:MOST_REASONS]]
         more = (

@@ -286,7 +286,7 @@ def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         later = _first_later(turn, turn.at, suits)
         raise later or JobError(
             f"job {request.name!r} names no market, and none is followed that fits it",
-            expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
+            expected="market, where it runs (its home, if it may move), or markets, among which it may move",
             remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
         )
     (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]

@@ -225,7 +225,7 @@ def require_markets(work: Work) -> None:
         raise MarketError(
             "no market has enough history at this time",
             expected="at least one market with a day of counts on the slot grid",
-            remedy="`slackwater markets` shows what is there; choose another --at",
+            remedy="`slackwater markets` lists the markets; choose another --at",
         )
 
 

@@ -175,9 +175,7 @@ def _error(snapshots: Snapshots, request: Request, error: Exception) -> Response
             title, code = "This cannot be shown", 400 if isinstance(error, InputError) else 500
     else:
         title = "This went wrong"
-        found = (
-            f"This page could not be made ({type(error).__name__}); it is a mistake of the program, not yours"
-        )
+        found = f"This page could not be rendered ({type(error).__name__}); it is a mistake of the program, not yours"
         remedy = "report it with what the server printed"
     headers = _FRESH | ({"retry-after": "5"} if code == 503 else {})
     if request.url.path.startswith(("/api", "/metrics")):

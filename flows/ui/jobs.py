@@ -51,7 +51,7 @@ TOP_OUTCOMES: Final = 10  # Outcomes of a job that are shown unfolded
 STATES: Final = {
     "running": "its slots are being decided",
     "waiting": "it has not begun",
-    "finished": "its work is done or it was withdrawn, its deadline is still to come",
+    "finished": "its work is done or it was withdrawn, its deadline is in the future",
     "set aside": "an example, no longer planned since there is a job of yours",
     "ended": "its deadline has passed",
 }
@@ -349,7 +349,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         specs=[above, below],
         label=f"Progress and instances of job {data['job']['job']}",
         captions=[
-            f"{caption} Filled is what was held, an outline what is decided for the slot at hand, where the dotted line stands."
+            f"{caption} Filled: instances that ran. Outline: instances decided for the present slot (dotted line)."
         ],
     )
 

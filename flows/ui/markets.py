@@ -258,7 +258,7 @@ def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
     if not known:
         return ""
     inside = sum(row["q10"] - 1e-9 <= row["came"] <= row["q90"] + 1e-9 for row in known)
-    return f"{inside} of {plural(len(known), 'slot')} that came lay in the 80 % band"
+    return f"{inside} of {plural(len(known), 'slot')} so far lie in the 80 % band"
 
 
 def market_figure(data: Mapping[str, Any], view: MarketView) -> Figure | None:

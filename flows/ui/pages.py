@@ -89,7 +89,7 @@ def _finding(level: str, text: str, link: str, remedy: str = "") -> dict[str, st
 def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return the problems of the newest turn: none yet, late, failed, or unfinished."""
     if reading.at is None:
-        return [_finding("look", "No turn has been made yet.", "/runs", "`slackwater run` makes one.")]
+        return [_finding("look", "There is no turn yet.", "/runs", "`slackwater run` runs a turn.")]
     found = []
     age = reading.now - reading.at
     if age >= LATE_SLOTS * reading.step:
@@ -100,7 +100,7 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
                 f"The newest turn is {duration(age.floor('min'))} old; a slot is {duration(reading.step)}, "
                 "so its decisions are out of date.",
                 "/runs",
-                "`slackwater run` makes the turn of the present slot; `slackwater serve` keeps making them.",
+                "`slackwater run` runs the turn of the present slot, `slackwater serve` a turn in every slot.",
             )
         )
     live = [run for run in runs if LIVE in run["made"]] or runs
@@ -113,7 +113,7 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
                 "look",
                 f"Run {newest['run']} has no {' and no '.join(newest['missing'])} stage yet.",
                 "/runs",
-                "It is at work, or was stopped: the same run again does what is missing.",
+                "It is running, or was stopped: the same run again completes it.",
             )
         )
     if newest:
@@ -367,7 +367,7 @@ def _job(reading: Reading, query: Query) -> UiPage:
 VIEWS: Final = (
     PageView(
         name="glance", template="glance.html", menu="/",
-        about="Is all well, what must be held in the next slot, which job is in danger.",
+        about="Verdict, instances to run in the next slot, jobs at risk.",
         read=lambda reading, query: UiPage(data=glance_data(reading)), timed=True,
     ),
     PageView(
@@ -389,7 +389,7 @@ VIEWS: Final = (
     ),
     PageView(
         name="market", template="market.html", menu="/markets",
-        about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
+        about="One market, ?key=provider/region/zone/type@source, with a forecast (?model=, ?issued=) and the observations.",
         read=_market,
     ),
     PageView(

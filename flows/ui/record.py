@@ -59,7 +59,7 @@ def accuracy(reading: Reading, at: pd.Timestamp | None) -> UiPage:
         "pooled": errors_of(table),
         "accuracy": accuracy_rows(market_errors(table)),
     }
-    none = "No forecast has been measured yet: the slots they speak of have not passed, or no turn was made (`slackwater run`)."
+    none = "No forecast has been measured yet: the predicted slots are in the future, or there is no turn yet (`slackwater run`)."
     about = f"Forecasts of the {RECENT.days} days up to {utc(when)}, compared with the observations."
     answer = Answer(
         title="Forecast accuracy",

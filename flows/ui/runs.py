@@ -42,7 +42,7 @@ def completeness(reading: Reading) -> UiPage:
         "stretches": [],
     }
     if reading.at is None:
-        text = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
+        text = "Nothing to map yet: there is no turn and no market. `slackwater run` runs the first turn."
         return page_of_answer(Answer(title="Completeness", value=none, blocks=[text]), empty=True)
     answer = status_answer(found := status_of(reading.store, reading.settings, at=reference_time(reading)))
     return page_of_answer(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))

@@ -200,11 +200,13 @@ class ValidityModel:
         odds = self.classifier.memory.log_odds(parts)
         trees = self.classifier.p_valid(configurations)
         return [
-            self._one(c, parts=parts, row=i, need=float(need[i]), odds=float(odds[i]), trees=float(trees[i]))
+            self._judge(
+                c, parts=parts, row=i, need=float(need[i]), odds=float(odds[i]), trees=float(trees[i])
+            )
             for i, c in enumerate(configurations)
         ]
 
-    def _one(
+    def _judge(
         self, c: Configuration, *, parts: MemoryParts, row: int, need: float, odds: float, trees: float
     ) -> Validity:
         rule = broken_rule(c)
@@ -271,7 +273,7 @@ def broken_rule(c: Configuration) -> str:
     if shape.learned_positions and shape.max_tokens is not None and c.tokens_per_sample > shape.max_tokens:
         return f"{c.model_name} has a table of {shape.max_tokens} positions, {c.tokens_per_sample} tokens per sample do not fit"
     if c.method == "gptq-lora" and c.dtype != "float16":
-        return f"gptq-lora runs in float16 only, {c.dtype} was asked for"
+        return f"gptq-lora runs in float16 only, {c.dtype} was requested"
     if c.dtype == "bfloat16" and not device.bfloat16:
         return f"{c.gpu_model} has no bfloat16"
     return ""

@@ -755,9 +755,10 @@ def outlook_or_last_value(
     return replace(given, distribution=None) if many.any() else given
 
 
-def with_distribution(given: Outlook, states: int) -> Outlook:
+def with_distribution(outlook: Outlook, states: int) -> Outlook:
     """Add to an outlook an approximate distribution from its quantiles, with equal mass at each level."""
-    return replace(given, distribution=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
+    distribution = indicator(np.floor(outlook.quantiles + 0.5), states).mean(axis=2)
+    return replace(outlook, distribution=distribution)
 
 
 def lightgbm_predictor() -> ByVariable:

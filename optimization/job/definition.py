@@ -108,7 +108,7 @@ class RateTable:
             return 0.0
         if n > len(self.rates):
             raise JobError(
-                f"throughput table ends at {len(self.rates)} instances, asked for {n}", remedy="lower n_max"
+                f"throughput table ends at {len(self.rates)} instances, requested: {n}", remedy="lower n_max"
             )
         return self.rates[n - 1]
 

@@ -425,7 +425,7 @@ class JobRequest(InputModel):
             pattern_parts(text)
         if self.on_demand is False and self.on_demand_usd is not None:
             raise JobError(
-                f"job {self.name!r}: on_demand_usd beside on_demand = false",
+                f"job {self.name!r}: on_demand_usd together with on_demand = false",
                 expected="one of them: a price, or that nothing is sold on demand",
             )
         if self.gpu_type is not None:
@@ -476,7 +476,7 @@ class JobRequest(InputModel):
         if deadline <= start:
             raise JobError(
                 f"job {self.name!r}: deadline {_minute(deadline)} is not after its start {_minute(start)}",
-                expected="a deadline to come",
+                expected="a deadline in the future",
                 remedy="state a later deadline, or an earlier time with --at",
             )
         _check_span(deadline - start, f"job {self.name!r}")
@@ -638,7 +638,7 @@ def _check_span(span: pd.Timedelta, who: str) -> None:
         raise JobError(
             f"{who}: its deadline is {span / pd.Timedelta(days=1):,.0f} days after its start",
             expected=f"at most {LONGEST.days} days",
-            remedy="plan a longer job in parts, each from the checkpoint of the one before",
+            remedy="plan a longer job in parts, each from the checkpoint of the previous part",
         )
 
 
@@ -807,7 +807,7 @@ def check_change(before: JobRequest, after: JobRequest) -> None:
         if old is not None and new is not None and new < old:
             raise JobError(
                 f"job {before.name!r}: {key} = {new}",
-                expected=f"at least the {old} of now: the work done so far is reckoned by what was held",
+                expected=f"at least the {old} of now: the work done so far is computed from the instances that ran",
                 remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
             )
     check_bounds(after)

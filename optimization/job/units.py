@@ -285,7 +285,7 @@ def work_market_of(request: JobRequest, markets: Sequence[Market]) -> Market:
     if not found:
         raise JobError(
             f"{who}, and each instance type it may run on has a throughput of its own",
-            expected="one type without an entry in throughput_on: its hours are counted, and throughput is of it",
+            expected="one candidate type without an entry in throughput_on, which `throughput` describes and work is counted on",
             remedy='leave that type out of throughput_on, or state the work in tokens (unit = "tokens")',
         )
     amounts = {market.instance_type: work_amount(request, market, 1.0) for market in found}

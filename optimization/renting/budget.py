@@ -324,7 +324,7 @@ def _used_up(kind: JobType, mixture: Mixture, widest: int) -> str:
 def _prices(types: Sequence[JobType], prices: Sequence[float] | None) -> list[float]:
     paid = [1.0] * len(types) if prices is None else [float(price) for price in prices]
     if len(paid) != len(types) or not all(0.0 < price < math.inf for price in paid):
-        raise SettingsError(f"prices {paid}", expected=f"{len(types)} positive ones, one a type")
+        raise SettingsError(f"prices {paid}", expected=f"{len(types)} positive prices, one for each type")
     return paid
 
 

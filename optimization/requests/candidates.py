@@ -343,7 +343,7 @@ class OnDemand:
 def filled_of(request: JobRequest) -> FilledConfiguration:
     """Return the configuration of a filled job; raises `JobError` if it has none."""
     if request.configuration is None:
-        raise JobError(f"job {request.name!r} was not filled", expected="a job made by `slackwater fill`")
+        raise JobError(f"job {request.name!r} was not filled", expected="a job written by `slackwater fill`")
     return request.configuration
 
 
@@ -524,7 +524,7 @@ def moving_terms(terms: Terms) -> MovingTerms:
 def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:
     widest = next((width for width in reversed(widths) if not width.runs), None)
     what = f"{offer.key}, batch {terms.batch_size}, {terms.torch_dtype}"
-    return f"{what}: {widest.reason if widest else 'the number of GPUs asked for is not reached'}"
+    return f"{what}: {widest.reason if widest else 'the requested number of GPUs is not reached'}"
 
 
 def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int | None) -> str:
@@ -542,7 +542,7 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
     if not asked and terms and number_gpus is not None:
         largest = max(term.batch_size for term in terms)
         return (
-            f"{number_gpus} GPUs were asked for, and a batch of {largest} has a sample for {largest} at most"
+            f"{number_gpus} GPUs were requested, and a batch of {largest} has a sample for {largest} at most"
         )
     near: list[tuple[float, float, str]] = []
     for configuration in asked:
@@ -568,4 +568,4 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
     reasons: Mapping[str, None] = dict.fromkeys(
         knowledge.validity(configuration).reason for configuration in asked
     )
-    return "; ".join(list(reasons)[:3]) or "no number of GPUs asked for is a whole number of instances"
+    return "; ".join(list(reasons)[:3]) or "no requested number of GPUs is a whole number of instances"

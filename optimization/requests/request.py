@@ -104,9 +104,7 @@ def complete_request(request: TuningRequest) -> CompletedRequest:
         assumed.append(f'method = "{method}": not given')
     if request.tokens_per_sample is None:
         why = (
-            "the work in tokens stays what was asked"
-            if request.tokens
-            else "every sample counts as that long"
+            "the work in tokens stays as requested" if request.tokens else "every sample counts as that long"
         )
         assumed.append(f"tokens_per_sample = {length}: not given; {why}")
     overhead = DEFAULT_OVERHEAD_MINUTES if request.overhead_minutes is None else request.overhead_minutes

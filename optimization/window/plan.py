@@ -408,7 +408,7 @@ def validate_expected(problem: HorizonProblem) -> None:
     if table.value_usd[-1].max() > job.value * (1.0 + VALUE_ROUNDING):
         raise JobError(
             f"job {job.name!r}: expected to go of {table.value_usd[-1].max()} USD",
-            expected=f"at most the job's value of {job.value} USD, which a finished job is worth",
+            expected=f"at most {job.value} USD, the value of a finished job",
         )
 
 

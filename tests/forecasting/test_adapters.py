@@ -103,7 +103,7 @@ def test_bytes_are_not_read_unless_the_caller_allows_it():
     from_sklearn(Ridge(), name="opted")
     with pytest.raises(ForecastError, match="run code when they are read"):
         restore_model(text)
-    with pytest.raises(ForecastError, match="made before it is read"):
+    with pytest.raises(ForecastError, match="created before the fit is read"):
         restore_model(_of_nobody(panel))
 
 

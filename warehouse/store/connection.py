@@ -178,7 +178,7 @@ def publish_copy(database: Path, source: int, *, copied: Path | None = None) -> 
 def _no_room(database: Path, error: OSError) -> StoreError:
     return StoreError(
         f"no snapshot of {database} for readers: {error.strerror}",
-        remedy="what was written is kept, readers see the state before it; make room and run any writing command "
+        remedy="the written rows are stored, readers see the state before them; make room and run any writing command "
         f"again, or set {SNAPSHOTS_VARIABLE}=off",
     )
 
@@ -237,7 +237,7 @@ def publish_at_close(lock: WriterLock) -> None:
         raise StoreError(
             f"warehouse {lock.database} could not be brought up to date from its log",
             expected="room on the disk",
-            remedy="what was written is kept in the log, readers see the state before it; make room and run any writing "
+            remedy="the written rows are in the log, readers see the state before them; make room and run any writing "
             "command again",
         )
     _publish_changes(lock)
@@ -870,7 +870,7 @@ def open_reader(path: Path | str) -> Store:
                 raise
             continue  # replaced by a newer snapshot between listing and opening
         return Store(connection, name=str(path), read_only=True, snapshot=snapshot)
-    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")
+    raise StoreError(f"warehouse {database}: snapshots are replaced too fast", remedy="try again")
 
 
 def renew_reader(store: Store, path: Path | str) -> Store:

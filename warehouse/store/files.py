@@ -149,7 +149,7 @@ def store_error(name: str, text: str, *, kind: str) -> StoreError:
             "which rewrites it for all from 1.5 on",
         )
     if any(mark in text for mark in _FULL):
-        return StoreError(f"warehouse {name}: {text}", remedy="free disk space beside the file")
+        return StoreError(f"warehouse {name}: {text}", remedy="free disk space next to the file")
     if kind == "SerializationException" or any(mark in text for mark in _DAMAGE):
         return DamagedStoreError(f"warehouse {name} is damaged or no warehouse: {text}", remedy=_RESTORE)
     if kind == "OutOfMemoryException":
@@ -175,11 +175,11 @@ def check_place(path: Path, *, read_only: bool) -> None:
         raise DamagedStoreError(
             f"warehouse {path} is missing, but its log {wal_path(path).name} is there",
             expected="both, or neither",
-            remedy="put the file back beside its log, or move the log away to begin anew",
+            remedy="put the file back next to its log, or move the log away to begin with an empty warehouse",
         )
     if read_only:
         raise StoreError(
-            f"no warehouse at {path}", remedy="`slackwater ingest` or `slackwater run` makes one"
+            f"no warehouse at {path}", remedy="`slackwater ingest` or `slackwater run` creates one"
         )
 
 
@@ -731,7 +731,7 @@ def check_log(lock: WriterLock) -> None:
     fcntl.lockf(source, fcntl.LOCK_UN)
     raise DamagedStoreError(
         f"warehouse {lock.database} has a log ({wal_path(lock.database).name}) that its last writer did not leave",
-        expected="no log after a writer that came to its end",
+        expected="no log after a writer that has finished",
         remedy="move the log away if it belongs to another file; if another DuckDB program was stopped while it wrote, "
         "open and close the warehouse with that program",
     )

@@ -54,7 +54,7 @@ def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
     if tables:
         raise DamagedStoreError(
             f"a DuckDB database with the tables {', '.join(sorted(tables)[:5])}",
-            expected="a warehouse made by slackwater",
+            expected="a warehouse created by slackwater",
             remedy="name another file",
         )
     return []
@@ -242,7 +242,7 @@ def back_up(database: Path, source: int, *, step: str) -> Path:
             part.unlink()
         raise StoreError(
             f"no backup of {database} before its schema is brought up to date: {error.strerror}",
-            remedy="make room beside the file; nothing was changed",
+            remedy="make room next to the file; nothing was changed",
         ) from error
     return target
 

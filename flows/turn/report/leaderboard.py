@@ -195,7 +195,7 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
         most = str(lost.idxmax())
         notes.append(
             f"Wrong forecasts cost {best['policy']} {lost.get(best['policy'], 0.0):.3f} of the on-demand-only cost a job, "
-            f"and {most} most, {lost[most]:.3f}, beside what it makes of perfect forecasts."
+            f"and {most} most, {lost[most]:.3f}, compared with perfect forecasts."
         )
     rounds, learner = pool.rounds, pool.learner
     utilities = rounds.full(learner)
@@ -308,8 +308,8 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return Figure(
         specs=draw, label="Cost of a job by policy", title="Cost of a job, USD", width=620,
         captions=[
-            f"Further left is better; squares are baselines.{line}{comparison} The axis does not start at 0; the number of a "
-            "policy beyond it stands at its edge."
+            f"Further left is better; squares are baselines.{line}{comparison} The axis does not start at 0; the figure of a "
+            "policy beyond its end is written at the edge."
         ],
     )  # fmt: skip
 

@@ -133,7 +133,7 @@ def undecided_notes(store: Store, at: pd.Timestamp) -> list[str]:
         {"at": at},
     )
     return [
-        f"Job {name} was over before any turn decided it (deadline {utc(deadline)}): it is replayed, and nothing was held for it."
+        f"Job {name} was over before any turn decided it (deadline {utc(deadline)}): it is replayed, and no instances ran for it."
         for name, deadline in rows
     ]
 
@@ -146,7 +146,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     if runs.empty:
         raise InputError(
             f"no run {'at ' + at.isoformat() if at is not None else 'in this warehouse'}",
-            remedy="`slackwater run` makes one",
+            remedy="`slackwater run` runs one",
         )
     run, when = str(runs["run"].iloc[-1]), pd.Timestamp(runs["logical_at"].iloc[-1])
     turn = Turn(store=store, at=when, settings=settings, run_id=run, own_end=True)
@@ -266,7 +266,7 @@ def markets_section(
     panels: Sequence[MarketPanel], decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp
 ) -> Section:
     """Return the section with the charts of the markets, those with a decision first."""
-    heading = "Markets: what was observed, what is forecast"
+    heading = "Markets: observations and forecasts"
     if not panels:
         return Section(heading, ["No market is followed yet; ingest a history to see one."], "markets")
     held = [

@@ -228,7 +228,7 @@ def routes_section(routes: Sequence[JobRoute]) -> Section:
         rows = _route_rows(route)
         table = [Table("", rows[:ROUTE_ROWS], ROUTE_COLUMNS, cards=True)]
         more = rows[ROUTE_ROWS:]
-        fold = [Fold("What was before", [Table("", more, ROUTE_COLUMNS, cards=True)])] if more else []
+        fold = [Fold("Previous decisions", [Table("", more, ROUTE_COLUMNS, cards=True)])] if more else []
         blocks.append(Section(route.job, [route_figure(route), *table, *fold]))
     return Section("Markets of multi-market jobs", blocks, "routes")
 

@@ -45,7 +45,7 @@ def test_the_answer_tells_what_was_read_what_was_not_and_what_to_type(folder):
     assert "price_usd is a placeholder, not a price" in said
     assert "more pages follow" in said
     assert "only Windows; jobs run on Linux): aws/us-east-1/us-east-1c/p4d.24xlarge" in said
-    assert "Kept, but not planned on: prices of Windows" in said
+    assert "Stored, but not used for plans: prices of Windows" in said
     assert "prices only: availability is unknown" in said
     assert said.rstrip().endswith("Next: `slackwater markets --for JOB.toml` or `slackwater plan JOB.toml`")
     again = call("ingest", "aws", "h.json").said

@@ -118,7 +118,7 @@ REFUSED = (
     ({"deadline": at(2.9)}, 2, "leaves no whole slot"),
     ({"deadline": at(-3)}, 0, "leaves no whole slot"),
     ({"deadline": at(5000)}, 2, "days after its start"),
-    ({"deadline": at(30)}, 12, "ended at .*expected a job whose deadline is to come"),
+    ({"deadline": at(30)}, 12, "ended at .*expected a job whose deadline is in the future"),
     ({"deadline": at(30)}, -1, "was added at .*expected a time at or after"),
     ({"n_min": 2}, 2, r"n_min = 2, where the job has 1; expected a change of deadline, workload.amount"),
     ({"n_max": 4}, 2, "n_max = 4; expected at least the 8 of now"),

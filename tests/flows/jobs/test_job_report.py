@@ -111,7 +111,7 @@ REFUSED = (
     (report(boot_minutes=-1.0), "boot_minutes of -1"),
     (report(restart_minutes=float("nan")), "restart_minutes of nan"),
     (report(asked=4), "say so with --granted N"),
-    (report(granted=4), "say how many were asked for with --asked N"),
+    (report(granted=4), "give the number requested with --asked N"),
     (report(asked=4, granted=5), "granted = 5 .* expected 0 to 4"),
     (report(asked=0, granted=0), "asked = 0"),
     (report(lost=0), "lost = 0"),

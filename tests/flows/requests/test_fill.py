@@ -328,7 +328,7 @@ def test_no_market_of_a_known_gpu(store, model):
 def test_no_valid_configuration_says_how_much_memory_lacks(store, model):
     with pytest.raises(JobError, match=r", \d+(\.\d)? GB too much") as told:
         fill(turn_at(store), asked(model="llama3.1-70b", method="full", number_gpus=2, batch_size=8), model)
-    assert "nearest are 2 x NVIDIA-H100-SXM5-80GB" in str(told.value), "no other number was asked for"
+    assert "nearest are 2 x NVIDIA-H100-SXM5-80GB" in str(told.value), "no other number was requested"
     assert "80.0 GB" in str(told.value)
 
 
@@ -353,7 +353,7 @@ def test_what_is_estimated_to_fit_but_hardly_runs_is_not_called_too_much(store, 
 def test_more_gpus_than_samples_is_what_is_said(store, model):
     with pytest.raises(JobError, match="no valid configuration") as told:
         fill(turn_at(store), asked(number_gpus=4, batch_size=2), model)
-    assert "4 GPUs were asked for, and a batch of 2 has a sample for 2 at most" in str(told.value)
+    assert "4 GPUs were requested, and a batch of 2 has a sample for 2 at most" in str(told.value)
 
 
 def test_a_deadline_out_of_reach_says_by_how_much(store, model):

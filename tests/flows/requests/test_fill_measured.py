@@ -103,9 +103,9 @@ def test_a_change_of_size_costs_its_overhead(later, minutes):
     [
         ({"progress": 1e6, "spot": 3}, {"progress": 2e6, "spot": 4}, "3 and 4 instances"),
         ({"progress": 1e6, "spot": 3}, {"finished": True}, "finished"),
-        ({"progress": 1e6, "spot": 3}, {"spot": 3}, "no progress was said"),
+        ({"progress": 1e6, "spot": 3}, {"spot": 3}, "no progress was reported"),
         ({"progress": 1e6, "spot": 3}, {"progress": 1e6, "spot": 3}, "no progress was made"),
-        ({"progress": 1e6}, {"progress": 2e6}, "nothing was said of the instances"),
+        ({"progress": 1e6}, {"progress": 2e6}, "the instances that ran were not reported"),
         ({"progress": 1e6, "spot": 1}, {"progress": 2e6, "spot": 1}, "nothing was predicted for 1"),
         ({"progress": 1e6, "spot": 0}, {"progress": 2e6, "spot": 0}, "nothing was predicted for 0"),
     ],

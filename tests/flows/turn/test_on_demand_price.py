@@ -145,7 +145,7 @@ def test_markets_show_the_price_that_plans_use(place):
     [
         ("on_demand_usd = 0.0", "on_demand_usd"),
         ('on_demand_usd = { "p4d.24xlarge" = 20.0 }', "provider/region/zone/instance_type"),
-        ("on_demand_usd = 20.0\non_demand = false", "on_demand_usd beside on_demand = false"),
+        ("on_demand_usd = 20.0\non_demand = false", "on_demand_usd together with on_demand = false"),
     ],
 )
 def test_terms_that_mean_nothing_are_refused(place, terms, why):

@@ -1,4 +1,4 @@
-"""Prices without counts, nodes of 8 GPUs: the deadline is met whatever becomes of spot; cost and risk assume measured markets."""
+"""Prices without counts, nodes of 8 GPUs: the deadline is met even if all spot is lost; cost and risk assume measured markets."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
     told = (
-        "deadline 2026-11-27 06:00 UTC. Risk of missing it: 0 % whatever becomes of spot, assuming that "
+        "deadline 2026-11-27 06:00 UTC. Risk of missing it: 0 % even if all spot is lost, assuming that "
         "decisions are followed, the job saves at the notice of a loss and on-demand is granted"
     )
     assert told in text
@@ -76,7 +76,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert found is not None, text
     expected = [row["expected_cost_usd"], low, high]
     assert [int(usd) for usd in found.groups()] == pytest.approx(expected, abs=0.6)
-    rest = text.replace("0 % whatever becomes of spot, assuming that", "").replace("(0 %)", "")
+    rest = text.replace("0 % even if all spot is lost, assuming that", "").replace("(0 %)", "")
     assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
 
 

@@ -473,7 +473,7 @@ def test_past_vintages_are_shown_against_what_came(client, made):
     shown = before["forecast"][0]["count"]
     assert (shown["q10"], shown["q50"], shown["q90"]) == stored
     page = client.get("/market", params={"key": MARKET, "issued": AT.isoformat()}).text
-    assert "1 slot that came lay in the 80 % band" in page
+    assert "1 slot so far lie in the 80 % band" in page
     assert 'rel="next"' in page
 
 

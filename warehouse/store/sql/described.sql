@@ -143,7 +143,7 @@ COMMENT ON COLUMN job_decisions.shortfall IS 'Warning that the job cannot finish
 COMMENT ON COLUMN job_decisions.stale IS 'Warning that the market''s newest observation is too old, with its age; null if it is recent.';
 COMMENT ON COLUMN job_decisions.contradicted IS 'Warning that another source contradicts the source in use, and by how much; null without contradiction (M1.5).';
 COMMENT ON COLUMN job_decisions.assuming IS 'What cost, finish and risk assume; null if even on-demand alone misses the deadline.';
-COMMENT ON COLUMN job_decisions.guarded IS 'Whether the deadline is met whatever becomes of spot, as long as on-demand is granted as assumed (M12.7); null in decisions stored before this was computed.';
+COMMENT ON COLUMN job_decisions.guarded IS 'Whether the deadline is met even if all spot is lost, as long as on-demand is granted as assumed (M12.7); null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.standby_on_demand IS 'On-demand instances to run at once, in all, if all spot instances are lost before slot_end; null without spot.';
 COMMENT ON COLUMN job_decisions.standby_spot IS 'Spot instances to run at once in standby_market if all spot instances are lost before slot_end; null without spot.';
 COMMENT ON COLUMN job_decisions.standby_market IS 'Market in which to run at once if all spot instances are lost before slot_end; null without spot.';
