@@ -190,6 +190,32 @@ def test_every_module_of_the_wheel_is_imported_under_its_own_name(installed, fol
     assert int(run(installed / "python", "-c", program, cwd=folder)) > 250
 
 
+@pytest.mark.slow  # downloads the libraries, some hundred megabytes
+@pytest.mark.parametrize("tool", ["uv tool", "pipx"])
+def test_the_wheel_is_installed_as_a_program_of_its_own_as_the_page_says(wheel, folder, tool):
+    page = (ROOT / "docs" / "how-to-run-it.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^{tool} install .*?(?= +#|$)", page, flags=re.MULTILINE)
+    (folder / "dist").mkdir()
+    shutil.copy(wheel, folder / "dist")
+    venv.create(folder / "tools", with_pip=True)
+    program = tool.split()[0]
+    got = subprocess.run(
+        [folder / "tools/bin/pip", "install", "--quiet", program], capture_output=True, check=False
+    )
+    if got.returncode:
+        pytest.skip(f"no registry of packages has {program}")
+    paths = os.pathsep.join([str(folder / "tools/bin"), str(folder / ".local/bin"), os.environ["PATH"]])
+    alone = {"HOME": str(folder), "PATH": paths}
+    run("sh", "-c", line, cwd=folder, seconds=1800, **alone)
+    assert re.fullmatch(r"\d+\.\d+.*\n", run("slackwater", "--version", cwd=folder, **alone))
+    settings = 'simulated_days = 4.0\nmax_markets = 2\nplanner = "seasonal_naive"\nmodels = ["last_value", "seasonal_naive"]\n'
+    (folder / "slackwater.toml").write_text(settings)
+    answer = json.loads(
+        run("slackwater", "run", "--at", "2026-03-10T06:00:00Z", "--json", cwd=folder, **alone)
+    )
+    assert answer["decisions"]
+
+
 @pytest.mark.slow
 @pytest.mark.engine
 def test_a_turn_a_plan_and_a_backfill_run_in_such_a_folder(installed, folder):

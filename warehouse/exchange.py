@@ -143,9 +143,11 @@ def write_views(
 ) -> None:
     """Write views as Parquet, each in a folder of its name; with a time column, in a folder ``day=2026-01-31`` for each day (UTC).
 
+    A view without rows has a file of its columns.
     ``since`` leaves out rows of earlier times of the views with a time column.
     """
     import pyarrow.dataset
+    import pyarrow.parquet
 
     for name, time in views.items():
         day = f", strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%d') AS day" if time else ""
@@ -161,6 +163,9 @@ def write_views(
                 max_partitions=_MOST_DAYS,
                 file_options=pyarrow.dataset.ParquetFileFormat().make_write_options(compression="zstd"),
             )
+            if not any((folder / name).rglob("*.parquet")):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+                pyarrow.parquet.write_table(reader.schema.empty_table(), folder / name / "part-0.parquet")
     for path in sorted(folder.rglob("*")):
         (sync_folder if path.is_dir() else sync_file)(path)
 

@@ -94,6 +94,7 @@ def act(
             driver_of=drivers.of,
             limits=Limits(idle_slots=idle_slots, every=pause),
             only=frozenset(jobs),
+            clock=clock,
         )
         if down:
             passes = _stop(acting, list(jobs) or list(ledger.jobs), clock, dry_run, signals)

@@ -104,13 +104,18 @@ class JobPass:
 
 @dataclass(slots=True, kw_only=True)
 class Acting:
-    """One actor on a warehouse: its world, its ledger, and the driver of each job (None: nobody acts on the job)."""
+    """One actor on a warehouse: its world, its ledger, and the driver of each job (None: nobody acts on the job).
+
+    ``clock`` returns the time after a call of a driver, which may take minutes; None: in simulated time
+    calls take none.
+    """
 
     world: World
     ledger: LaunchLedger
     driver_of: Callable[[str], Driver | None]
     limits: Limits
     only: frozenset[str] = frozenset()
+    clock: Callable[[], datetime] | None = None
     _in_force: dict[str, str] = field(default_factory=dict)  # key of the newest decision by job
 
     def run_pass(self, now: datetime, *, dry: bool = False) -> list[JobPass]:
@@ -126,16 +131,20 @@ class Acting:
             driver = self.driver_of(job.name)
             if driver is None or (self.only and job.name not in self.only):
                 continue
-            done = self._try(job, driver, now, dry, waits=not dry)
+            done = self._try(job, driver, self._later(now), dry, waits=not dry)
             if done is None:
                 lost.append((job, driver))
             else:
                 passes[job.name] = done
         for job, driver in lost:  # after all others, which do not wait for their decisions
-            note = self._revise(job, now)
-            if (again := self._try(job, driver, now, dry)) is not None:
+            note = self._revise(job, self._later(now))
+            if (again := self._try(job, driver, self._later(now), dry)) is not None:
                 passes[job.name] = replace(again, note=note or again.note)
-        return self._recorded(list(passes.values()), now, dry)
+        return self._recorded(list(passes.values()), self._later(now), dry)
+
+    def _later(self, now: datetime) -> datetime:
+        """Return the present time in a pass that began at ``now``."""
+        return now if self.clock is None else max(now, self.clock())
 
     def _recorded(self, passes: Sequence[JobPass], now: datetime, dry: bool) -> list[JobPass]:
         """Store the evidence of passes, and return them with the evidence that waits or is left out."""
@@ -249,7 +258,7 @@ class Acting:
                 found.append(self._bring(job, driver, target, now, dry))
             except SlackwaterError as error:
                 found.append(self._note_failure(job, driver, now, error))
-        return self._recorded(found, now, dry)
+        return self._recorded(found, self._later(now), dry)
 
     def adopt(self, now: datetime) -> list[JobPass]:
         """Add instances that are listed and not in the ledger to it, and leave them as they are."""
@@ -264,7 +273,7 @@ class Acting:
                 found.append(self._result(job, driver, self._as_held(job.name, why), now))
             except SlackwaterError as error:
                 found.append(self._note_failure(job, driver, now, error))
-        return self._recorded(found, now, False)
+        return self._recorded(found, self._later(now), False)
 
     def _as_held(self, job: str, why: str) -> Target:
         launches = self.ledger.job(job)
@@ -306,6 +315,7 @@ class Acting:
         if not markets:
             return
         listed = driver.listed(job.name, markets, now)
+        now = self._later(now)
         changed = changes(launches, listed, now, driver.settle_seconds)
         if changed:
             key = _key_in_force(job, launches, changed)
@@ -327,6 +337,7 @@ class Acting:
             commands = tuple(driver.commands(order, launches.held))
         elif needed:
             self._call(driver, order, target, now)
+            now = self._later(now)
             self._observe(job, driver, now)
         result = self._result(job, driver, target, now)
         return replace(result, order=order if needed else None, commands=commands)
@@ -357,6 +368,7 @@ class Acting:
         """Store the order, call the driver, and store the outcome."""
         self.ledger.add(OrderEntry(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
         brought = driver.bring(order, now)
+        now = self._later(now)
         launches = self.ledger.job(order.job)
         if new := tuple(instance for instance in brought.launched if instance.id not in launches.instances):
             left = count_by_kind([*launches.held, *new])["spot"]

@@ -307,8 +307,27 @@ def _already_run(db: Path, at: datetime | None, settings: Path | None) -> str:
         return f"turn {time_name(when)} was done by a later run" if is_made(store, when) else ""
 
 
+#: Tables of a turn in Prefect: by key the part of the turn's answer, and the columns that fit a page.
+TABLES_OF_A_TURN: dict[str, tuple[str, tuple[str, ...]]] = {
+    "decisions": (
+        "decisions",
+        ("job", "market", "on_demand", "spot", "slot_end", "expected_cost_usd", "saved_share", "late_probability"),
+    ),
+    "leaderboard": (
+        "leaderboard",
+        ("policy", "jobs", "mean_cost_usd", "saved_share", "on_time", "given_up", "gap_to_hindsight", "weight"),
+    ),
+    "accuracy": (
+        "forecast_errors",
+        ("variable", "model", "step", "n", "mae", "mae_last", "skill_pinball", "verdict"),
+    ),
+}  # fmt: skip
+#: Most rows of such a table.
+MOST_ROWS = 50
+
+
 def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
-    """Publish a turn as Prefect artifacts: a text with the decisions and forecast errors, and its tables of at most 50 rows."""
+    """Publish a turn as Prefect artifacts: a text with the decisions and forecast errors, and its tables for a reader of pages."""
     answer: dict[str, Any] = dict(result.answer())
     decisions = answer["decisions"]
     create_markdown_artifact(
@@ -316,8 +335,10 @@ def _publish(db: Path, result: TurnResult, settings: Settings) -> None:
         markdown=markdown_of([*decided_blocks(decisions), *turn_blocks(answer, planner=settings.planner)]),
         description=f"turn at {utc(result.at)} UTC",
     )
-    for key in ("decisions", "leaderboard", "accuracy"):
-        if answer[key]:
+    for key, (part, columns) in TABLES_OF_A_TURN.items():
+        if rows := answer[part]:
+            shown = [{column: row[column] for column in columns} for row in rows[:MOST_ROWS]]
+            more = f", {MOST_ROWS} of {len(rows)} rows" if len(rows) > MOST_ROWS else ""
             create_table_artifact(
-                table=answer[key][:50], key=artifact_key(db, key), description=f"{key} of {result.run_id}"
+                table=shown, key=artifact_key(db, key), description=f"{key} of {result.run_id}{more}"
             )

@@ -465,6 +465,34 @@ def test_a_launch_later_than_its_pass_is_evidence_once_that_the_warehouse_takes(
     assert all((one.held_minutes or 0.0) >= 0.0 for one in found)
 
 
+def test_calls_that_take_time_are_dated_after_them(setting):
+    """Launched and stopped within calls of half a minute, instances are paid from and to the time that their driver states."""
+
+    class Slow:
+        def __init__(self, driver):
+            self.driver, self.now = driver, START
+
+        def __getattr__(self, name):
+            return getattr(self.driver, name)
+
+        def bring(self, order, now):
+            self.now = now + timedelta(seconds=30)
+            return self.driver.bring(order, self.now)
+
+    found = reports(setting)
+    setting.driver = slow = Slow(setting.cloud)
+    setting.acting.clock = lambda: slow.now
+    setting.decide(on_demand=2)
+    setting.act(0)
+    slow.now = START + timedelta(minutes=10)
+    setting.decide(on_demand=0)
+    setting.act(10)
+    assert [f"{one.reported_at:%H:%M:%S} {one.note}" for one in found] == [
+        "00:00:30 granted 2 on-demand", "00:10:30 stopped 2 on-demand",
+    ]  # fmt: skip
+    assert hours_of(found, "on_demand", START + timedelta(hours=1)) == pytest.approx(2 * 10 / 60)
+
+
 def hours_of(found, kind, end):
     """Return the instance hours of a kind that reports state, each until the next."""
     edges = [one.reported_at for one in found] + [end]

@@ -1,5 +1,6 @@
 """The same turn on the real engine: equal results, artifacts, typed parameters, single flows, and batches of replays."""
 
+import json
 import os
 import threading
 from datetime import UTC
@@ -230,6 +231,13 @@ def test_a_turn_leaves_artifacts_with_the_name_of_its_warehouse(on_engine):
     assert decisions.type == "table"
     job = answer["decisions"][0]["job"]
     assert job in str(decisions.data)
+    skill = Artifact.get(artifact_key(db, "accuracy"))
+    assert {row["step"] for row in json.loads(skill.data)} == {
+        row["step"] for row in answer["forecast_errors"]
+    }
+    for table in (decisions, skill):
+        assert [len(row) for row in json.loads(table.data)] == [8] * len(json.loads(table.data))
+    assert all(row["n"] > 0 for row in json.loads(skill.data))
     text = Artifact.get(artifact_key(db, "turn"))
     assert text is not None
     assert text.type == "markdown"

@@ -9,6 +9,7 @@ from itertools import chain
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from storekit import (
@@ -630,6 +631,21 @@ def test_a_reader_can_export_while_a_writer_works(tmp_path):
 def test_days_are_times(store, tmp_path):
     fill(store)
     assert export_store(store, tmp_path / "out", since=T0 + DAY).tables["price"].rows == 6
+
+
+@pytest.mark.parametrize("since", [None, T0 + pd.Timedelta("9D")])
+def test_a_view_without_rows_has_a_file_of_its_columns(store, tmp_path, since):
+    """A glob of a tool that finds no file is an error, not an empty table."""
+    fill(store)
+    store.execute("CREATE VIEW prices AS SELECT observed_at, price_usd FROM price")
+    store.execute("CREATE VIEW series_names AS SELECT sid FROM series WHERE false")
+    export_store(store, tmp_path / "out", views={"prices": "observed_at", "series_names": ""}, since=since)
+    for name, columns, rows in (
+        ("prices", ["observed_at", "price_usd", "day"], 0 if since else 30),
+        ("series_names", ["sid"], 0),
+    ):
+        table = pa.dataset.dataset(tmp_path / "out" / "views" / name, partitioning="hive").to_table()
+        assert (table.column_names, table.num_rows) == (columns, rows)
 
 
 def test_work_of_an_older_folder_keeps_its_meaning(store, tmp_path):
