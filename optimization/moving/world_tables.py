@@ -438,10 +438,7 @@ def make_world_tables(
         2 * slots * len(grid.counts.count) * len(grid.prices.level_usd) * len(grid.sizes) for grid in grids
     )
     most = max(FEWEST_POINTS, min(MOST_POINTS, cells // per_point))
-    step, points = min(
-        (work_grid(run, grid.gain, most=most) for run, grid in zip(job.runs, grids, strict=True)),
-        key=lambda found: found[0],
-    )
+    step, points = min((work_grid(run, hours, most) for run in job.runs), key=lambda found: found[0])
     points = max(points, math.ceil(job.job.workload / step) + 2)
     grids = [replace(grid, step=step, points=points) for grid in grids]
     games = [

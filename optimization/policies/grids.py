@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from slackwater.optimization.kernels.holding import HeldJob
 from slackwater.optimization.kernels.induction import Choices, Game
 from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
+from slackwater.optimization.policies.pace import MOST_RECENT
 from slackwater.optimization.window.plan import sizes
 
 #: Maximal number of grid points of the work left with steps finer than a slot of one instance.
@@ -50,17 +52,22 @@ def table_grid(job: Job, belief: Belief, *, holdings: int = 1, taken: int = 0) -
     slots, slot_hours = job.deadline_slots - belief.slot, belief.slot_hours
     counts, chain = belief.for_size(job.n_max, slots, taken)
     prices = belief.prices.per_slot(slot_hours)
-    held = sizes(job)
-    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
-    hourly = rates(job.throughput, job.n_max)
-    gain = hourly[chosen] * slot_hours
+    chosen, gain, choices = job_sizes(job, slot_hours)
     cells = holdings * slots * len(counts.count) * len(prices.level_usd) * len(chosen)
-    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
-    nearest = np.abs(chosen[None, :] - held[:, None]).argmin(axis=1)
-    choices = Choices(held, hourly[held] * slot_hours, nearest)
+    step, points = work_grid(job, slot_hours, max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
     return TableGrid(
         counts=counts, chain=chain, prices=prices, sizes=chosen, gain=gain, choices=choices, step=step, points=points
     )  # fmt: skip
+
+
+@lru_cache(maxsize=MOST_RECENT)
+def job_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray, Choices]:
+    """Return the sizes of the tables of a job, their work in a slot, and the choices; cached, since every slot has tables."""
+    held = sizes(job)
+    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
+    gain = rates(job.throughput, job.n_max) * slot_hours
+    nearest = np.abs(chosen[None, :] - held[:, None]).argmin(axis=1)
+    return chosen, gain[chosen], Choices(held, gain[held], nearest)
 
 
 def spread_sizes(held: np.ndarray) -> np.ndarray:
@@ -79,14 +86,16 @@ def band(job: Job, game: Game | HeldJob) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(low, 0, high - 2), high
 
 
-def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
-    """Return (step, points) of the grid of work left.
+@lru_cache(maxsize=MOST_RECENT)
+def work_grid(job: Job, slot_hours: float, most: int) -> tuple[float, int]:
+    """Return (step, points) of the grid of work left, of at most ``most`` points.
 
     The grid runs from 0 to the workload plus the work that a restart longer than a slot can owe.
     The step is a whole fraction of the work of an additional instance, so that a constant size
     leads from grid point to grid point, and the limit of the work that can be finished in time is a
     grid point.
     """
+    gain = job_sizes(job, slot_hours)[1]
     owed = max(-least_efficiency(job.restart, n) for n in range(1, job.n_max + 1))
     reach = job.workload + max(0.0, owed) * float(gain.max())
     unit = float(np.diff(gain[1:]).min()) if len(gain) > 2 else float(gain[1])

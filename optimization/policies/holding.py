@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +18,33 @@ from slackwater.optimization.policies.pace import WORK_TOLERANCE
 from slackwater.optimization.window.plan import Allocation
 
 
+class WorkLeft(NamedTuple):
+    """Work left of a job with the share ``share`` of ``slot`` to go, and the part of it that is ``unsaved``.
+
+    Its instances work after ``pending`` slots.
+    """
+
+    slot: int
+    rest: float
+    unsaved: float
+    share: float
+    pending: float
+
+    @classmethod
+    def of(cls, view: View, running: Running) -> WorkLeft:
+        """Return the work left at the decision of ``view``."""
+        done = view.progress.done
+        rest, unsaved = view.job.workload - done, max(0.0, done - running.saved)
+        return cls(view.slot, rest, unsaved, 1.0 - view.elapsed, running.pending_hours / view.slot_hours)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTables:
     """Expected values after the choice of each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
     ``after`` has shape (slots, S, K, holdings, points), as returned by `kernels.holding.induct_held`.
-    ``counts`` and ``prices`` map a count and a price (per slot) to their states.
+    ``counts`` and ``prices`` map a count and a price (per slot) to their states. ``reach`` are the points with values
+    (first, end) at the start of each slot and at the deadline, shapes (T + 1,); None: all.
     """
 
     job: Job
@@ -31,6 +53,15 @@ class HeldTables:
     prices: PriceChain
     after: np.ndarray
     choices: Choices
+    reach: tuple[np.ndarray, np.ndarray] | None = None
+
+    def covers(self, left: WorkLeft | None) -> bool:
+        """Return whether the tables have the values of all that may become of this work left (None: of any)."""
+        if self.reach is None or left is None:
+            return self.reach is None
+        (low, high), after = self.reach, left.slot - self.game.slot + 1
+        first, end = points_after(self.game, left)
+        return bool(low[after] <= first and end <= high[after])
 
     def target(self, view: View, running: Running) -> Allocation:
         """Return the target of highest value in the slot of ``view``."""
@@ -128,6 +159,27 @@ def held_game(
     )
 
 
+def points_after(game: HeldJob, left: WorkLeft) -> tuple[int, int]:
+    """Return the points (first, end) of the work that may be left after a slot."""
+    gain = float(game.gain.max())
+    lost = max(left.pending, float(game.fresh.max()) + game.wait)
+    least, most = left.rest - left.share * gain, left.rest + left.unsaved + lost * gain
+    return max(0, math.floor(least / game.step)), math.ceil(most / game.step) + 2
+
+
+def reached(game: HeldJob, left: WorkLeft) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points (first, end) that values of a job with this work left depend on, at the start of each slot of ``game``.
+
+    A slot's work leads from a point to two of the next slot unless it is a whole number of steps, so that the range grows by
+    whole steps. A restart longer than a slot adds work.
+    """
+    steps = float(game.gain.max()) / game.step
+    first, end = points_after(game, left)
+    later = np.maximum(0, game.slot + np.arange(game.chain.shape[0] + 1) - left.slot - 1)
+    added = math.ceil(max(0.0, float(game.fresh.max()) + game.wait - 1.0) * steps)
+    return np.maximum(0, first - later * math.ceil(steps)), end + later * added
+
+
 def make_held_tables(
     job: Job,
     times: InstanceTimes,
@@ -137,23 +189,31 @@ def make_held_tables(
     guarded: bool,
     gap: float,
     ahead: bool = True,
+    left: WorkLeft | None = None,
 ) -> HeldTables:
     """Compute the value tables by backward induction from the deadline to the slot of ``belief``.
 
     ``keep`` is the number of slots to store, from the slot of the belief on, ``gap`` the slots until
     the next decision at the latest. Tables of a ``guarded`` job cover only the work that it can have
     left while on-demand still meets the deadline; unless it is ``ahead``, at least what a job begun
-    at slot 0 has left.
+    at slot 0 has left. Those of a job with the work ``left`` cover only what this may become (None: any).
     """
     slots, grid = job.deadline_slots - belief.slot, table_grid(job, belief, holdings=2)
     game = held_game(job, times, belief, grid, guarded=guarded, gap=gap)
-    everywhere = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
-    low, high = band(job, game) if guarded else everywhere
+    low, high = np.zeros(slots + 1, np.int64), np.full(slots + 1, grid.points)
+    if guarded:
+        begun, high = band(job, game)
+        low = low if ahead else begun
+    reach = None if left is None else reached(game, left)
+    if reach is not None:
+        high = np.maximum(2, np.minimum(high, reach[1]))
+        low = np.minimum(np.maximum(low, reach[0]), high - 2)
     return HeldTables(
         job=job,
         game=game,
         counts=grid.counts,
         prices=grid.prices,
-        after=induct_held(game, min(keep, slots), np.zeros_like(low) if ahead else low, high),
+        after=induct_held(game, min(keep, slots), low, high),
         choices=grid.choices,
+        reach=reach,
     )

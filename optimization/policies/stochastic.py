@@ -25,7 +25,7 @@ from slackwater.optimization.kernels.induction import (
 from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, PriceChain
 from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
 from slackwater.optimization.policies.grids import band, table_grid
-from slackwater.optimization.policies.holding import HeldTables, in_time, make_held_tables
+from slackwater.optimization.policies.holding import HeldTables, WorkLeft, in_time, make_held_tables
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     LETS_GO,
@@ -243,9 +243,10 @@ class Stochastic:
         if not view.observed and in_reach:
             return Allocation(held, 0) if held >= view.job.n_min else HOLD_NOTHING
         running_guarded = running._replace(guarded=running.guarded and in_reach)
-        return held_tables_in_force(view, self.forgetting, running_guarded, done).target(
-            view, running_guarded
+        tables = held_tables_in_force(
+            view, self.forgetting, running_guarded, done, WorkLeft.of(view, running_guarded)
         )
+        return tables.target(view, running_guarded)
 
     def decide_together(self, state: None, view: View, paths: Paths) -> tuple[np.ndarray, np.ndarray] | None:
         """Decide many paths at once with shared tables (M4.12).
@@ -293,24 +294,32 @@ def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: boo
     return tables
 
 
-def held_tables_in_force(view: View, forgetting: Forgetting, running: Running, done: float) -> HeldTables:
-    """Return the tables in the world for the slot of ``view`` (M4.12), computed at first use; ``done`` is the most work done."""
+def held_tables_in_force(
+    view: View, forgetting: Forgetting, running: Running, done: float, left: WorkLeft | None = None
+) -> HeldTables:
+    """Return the tables in the world for the slot of ``view`` (M4.12); ``done`` is the most work done.
+
+    They are computed at first use, in a look-ahead for any work left, else for what may become of ``left`` (None: any).
+    Tables that do not cover it are computed again for any work left.
+    """
     belief, keep = belief_in_force(view, forgetting, 0)
     gap = running.gap_hours / view.slot_hours
     ahead = is_ahead(view, done)
     key = ("held", belief, keep, running.guarded, gap, ahead)
-    tables = view.tables.get(key)
-    if not isinstance(tables, HeldTables):
-        job = view.job
-        tables = view.tables[key] = make_held_tables(
-            job,
-            times_of(job, view.slot_hours),
-            belief,
-            keep=keep,
-            guarded=running.guarded,
-            gap=gap,
-            ahead=ahead,
-        )
+    known = view.tables.get(key)
+    if isinstance(known, HeldTables) and known.covers(left):
+        return known
+    anywhere = known is not None or view.market_beliefs().is_ahead(view.slot)
+    tables = view.tables[key] = make_held_tables(
+        view.job,
+        times_of(view.job, view.slot_hours),
+        belief,
+        keep=keep,
+        guarded=running.guarded,
+        gap=gap,
+        ahead=ahead,
+        left=None if anywhere else left,
+    )
     return tables
 
 
