@@ -67,6 +67,9 @@ _REMEDIES = {
     "is above the capacity": "the capacity is the largest count that the probe can return",
     "gap_seconds": "the seconds between two readings, such as 600",
     "is none of": "one of these words",
+    "fee of a capacity block": "a spot price? Ask again for the whole records, with ProductDescription",
+    "of earlier rows of this type": "another machine needs another name, such as H100_x4; rows of one file get it by "
+    "themselves",
     "currency is not USD": "convert the prices to USD, and state USD as the currency",
     "valid_": "the price was not in force at its time",
     "is before observed_at": "nothing is known before it is observed: are the two times exchanged?",

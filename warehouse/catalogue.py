@@ -97,6 +97,8 @@ _PROVIDER_NAMES = {
     "amazon ec2": "aws",
     "amazon web services": "aws",
     "aws ec2": "aws",
+    "digital ocean": "digitalocean",
+    "do": "digitalocean",
     "ec2": "aws",
     "gce": "gcp",
     "google": "gcp",
@@ -151,6 +153,16 @@ def gpus_of(instance_type: str) -> frozenset[int]:
     ([8], [])
     """
     return frozenset(row.gpus for row in catalogue() if row.instance_type == instance_type and row.gpus)
+
+
+@lru_cache(maxsize=4096)
+def sellers_of(instance_type: str) -> frozenset[str]:
+    """Return the providers of an instance type by the catalogue; empty for an unlisted type.
+
+    >>> sorted(sellers_of("p4d.24xlarge")), sorted(sellers_of("box"))
+    (['aws'], [])
+    """
+    return frozenset(row.provider for row in catalogue() if row.instance_type == instance_type)
 
 
 def is_named(wanted: str, name: str) -> bool:

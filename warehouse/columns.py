@@ -22,8 +22,9 @@ from slackwater.warehouse.documents import read_data
 Kind = Literal["price", "availability"]
 Type = Literal["text", "time", "number", "whole", "flag", "word"]
 #: ``identity``: identifies a series; ``compared``: two rows differ if they state different values, and null
-#: differs from nothing; ``described``: never makes two rows differ; ``judged``: checked and not stored.
-Role = Literal["identity", "time", "value", "compared", "described", "judged", "place"]
+#: differs from nothing; ``described``: never makes two rows differ; ``judged``: checked and not stored;
+#: ``machine``: describes the instances of a type.
+Role = Literal["identity", "machine", "time", "value", "compared", "described", "judged", "place"]
 STORED: Final[tuple[Role, ...]] = ("value", "compared", "described")
 BOTH: Final[tuple[Kind, ...]] = ("price", "availability")
 
@@ -55,7 +56,8 @@ class Check:
     abridged text found, {found} the text as found of another row of the batch (`incoming`), {empty} and
     {absent} are true for a missing value (absent: or NaN),
     {zoneless} for a time without a zone, {COLUMN} is the cast value of another stored column, and
-    {latest}, {ahead}, {times} and {share} are the limits of `slackwater.warehouse.observations.Bounds`.
+    {latest}, {ahead}, {times} and {share} are the limits of `slackwater.warehouse.observations.Bounds`; {stored} is the value
+    of earlier rows of the type (role ``machine``).
     ``parameter`` may use the same.
 
     The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,7 @@ from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import (
     UNKNOWN_RANK,
     OnDemandTerms,
+    catalogue,
     highest_likely_price,
     list_price,
     lowest_list_price,
@@ -72,6 +73,8 @@ _SHOWN = 80  # Maximum number of characters of the original text shown in a reas
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
+#: Columns that describe the machine of a type, stored per type (table machines) and checked against it.
+MACHINE = tuple(column.name for column in COLUMNS if column.role == "machine")
 #: Columns that are checked but not stored.
 JUDGED = tuple(column.name for column in COLUMNS if column.role == "judged")
 _MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
@@ -162,7 +165,8 @@ def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = Tru
         texts[-1] = f"coalesce({found.text('product')}, 'unspecified') AS product"
     else:
         texts.append("'' AS product")
-    columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
+    machine = [f"{found.cast(column)} AS {column.name}" for column in columns_of(variable.kind, "machine")]
+    columns = [f"coalesce({found.text('file')}, '') AS file", *texts, *machine]
     tests = _tests(found, columns_of(variable.kind, "identity"), USUAL)
     return (
         f"SELECT *, {_case(tests, with_reason=with_reason)} AS reason "
@@ -302,7 +306,7 @@ def _dense(code: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _place_columns(schema: pa.Schema) -> list[str]:
-    return [name for name in ("file", *IDENTITY) if name in schema.names]
+    return [name for name in ("file", *IDENTITY, *MACHINE) if name in schema.names]
 
 
 def _case(tests: Sequence[tuple[str, str]], *, with_reason: bool = True) -> str:
@@ -499,8 +503,10 @@ class Stage:
         #: Number of discarded values of usable rows, by kind of reason.
         self.set_aside: Counter[str] = Counter()
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
+        machine = " DOUBLE, ".join(MACHINE)
         store.execute(
-            f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
+            f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR, "
+            f"{machine} DOUBLE)"
         )
         store.execute(
             "CREATE OR REPLACE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, "
@@ -539,10 +545,7 @@ class Stage:
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
         store, table = self._store, batch.table
-        unsaid = [
-            name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)
-        ]
-        table = shortened_names(table.drop_columns(unsaid))
+        table = shortened_names(table.drop_columns(_empty_columns(table, (*JUDGED, *MACHINE))))
         schema = table.schema
         pid, places = numbered_places(table)
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
@@ -550,7 +553,8 @@ class Stage:
         with store.registered("found_places", places), store.registered("incoming", table):
             self._place(variable, schema, with_reason=False)
             store.execute(
-                f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind FROM places WHERE reason IS NULL",
+                f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind, {', '.join(MACHINE)} "
+                "FROM places WHERE reason IS NULL",
                 {"kind": variable.kind},
             )
             ((usable,),) = store.execute(
@@ -572,14 +576,56 @@ class Stage:
         self._places += places.num_rows
 
     def _place(self, variable: Variable, schema: pa.Schema, *, with_reason: bool) -> None:
-        """Create ``places``: the series of a batch with their numbers, their reasons (`places_sql`) and list prices."""
+        """Create ``places``: the series of a batch with their numbers, names, reasons (`places_sql`) and list prices."""
         self._store.execute(
             f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, "
             f"NULL::DOUBLE AS lowest_listed_usd, pid + {self._places} AS tsid "
             f"FROM ({places_sql(variable, schema, with_reason=with_reason)})"
         )
+        self._spell_as_known()
+        self._reject_other_machines(schema, with_reason=with_reason)
         if variable is PRICE:
             self._list_prices()
+
+    def _spell_as_known(self) -> None:
+        """Write names that differ from known ones in capitals only as those (M1.1).
+
+        The names stored come first, then those of the catalogue, of this import, and of this batch.
+        """
+        columns = [name for name in IDENTITY if name not in ("source", "product")]
+        names = ", ".join(columns)
+        with self._store.registered("listed_names", _catalogue_names()):
+            for name in columns:
+                self._store.execute(
+                    f"UPDATE places SET {name} = known.name FROM ("
+                    f"SELECT lower(provider) AS cloud, lower({name}) AS folded, list({name}) FILTER (WHERE rank = 0) AS stored, "
+                    f"max({{'rank': -rank, 'name': {name}}}).name AS name FROM (SELECT {names}, 0 AS rank FROM markets "
+                    f"UNION ALL SELECT {names}, 1 FROM listed_names UNION ALL SELECT {names}, 2 FROM staged_series "
+                    f"UNION ALL SELECT {names}, 3 FROM places) WHERE {name} IS NOT NULL GROUP BY ALL) AS known "
+                    f"WHERE lower(places.provider) = known.cloud AND lower(places.{name}) = known.folded "
+                    f"AND places.{name} <> known.name AND NOT coalesce(list_contains(known.stored, places.{name}), FALSE)"
+                )
+
+    def _reject_other_machines(self, schema: pa.Schema, *, with_reason: bool) -> None:
+        """Reject places whose rows state another machine than the earlier rows of the type (M1.2)."""
+        found = _ColumnSql(schema)
+        for column in COLUMNS:
+            if column.role != "machine" or column.name not in schema.names:
+                continue
+            (check,) = column.checks
+            given = {
+                **found.parts(column),
+                "value": f"places.{column.name}",
+                "stored": f"known.{column.name}",
+            }
+            parameter = check.parameter.format(**given)
+            reason = f"{{'code': '{code_of(column, check)}', 'found': {found.abridged_text(column.name)}, 'more': {parameter}}}"
+            reason = reason if with_reason else "''"
+            self._store.execute(
+                f"UPDATE places SET reason = {reason} FROM machines AS known "
+                "WHERE places.reason IS NULL AND places.provider = known.provider "
+                f"AND places.instance_type = known.instance_type AND {check.test.format(**given)}"
+            )
 
     def _count_set_aside(self, schema: pa.Schema, column: Column, check: Check) -> None:
         """Count the invalid values of a column: only they are set aside, the rest of their rows is stored."""
@@ -612,6 +658,19 @@ class Stage:
             )
 
 
+@cache
+def _catalogue_names() -> pa.Table:
+    """Return provider, region, zone (none) and instance type of the catalogue's rows."""
+    rows = [
+        {"provider": row.provider, "region": region, "zone": None, "instance_type": row.instance_type}
+        for row in catalogue()
+        for region in row.regions
+    ]
+    return pa.Table.from_pylist(
+        rows, schema=pa.schema([(name, pa.string()) for name in IDENTITY if name in rows[0]])
+    )
+
+
 def _combine_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Combine batches to about `STAGED_BYTES`, to reduce the work per batch."""
     held: list[Batch] = []
@@ -628,6 +687,11 @@ def _combine_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
         yield _concatenate(held)
 
 
+def _empty_columns(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """Return the named columns that have no value."""
+    return [name for name in names if name in table.column_names and table[name].null_count == len(table)]
+
+
 def _concatenate(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
@@ -637,9 +701,10 @@ def _concatenate(batches: Sequence[Batch]) -> Batch:
 def _hash_batches(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
     """Yield the batches and add their content to a digest."""
     for batch in batches:
+        table = batch.table.drop_columns(_empty_columns(batch.table, MACHINE))
         digest.update(batch.kind.encode())
-        digest.update(str(batch.table.schema.remove_metadata()).encode())
-        for chunk in batch.table.to_batches():
+        digest.update(str(table.schema.remove_metadata()).encode())
+        for chunk in table.to_batches():
             digest.update(memoryview(chunk.serialize()))
         yield batch
 
@@ -670,6 +735,27 @@ def keep_series(store: Store) -> None:
         "ANTI JOIN series USING (mid, source, kind, product)"
     )
     _find_series(store)
+
+
+def keep_machines(store: Store) -> None:
+    """Store the machines that the staged series state, for types without a stored one."""
+    key = "provider, instance_type"
+    stated = ", ".join(f"max({name}) AS {name}" for name in MACHINE)
+    store.execute(
+        f"CREATE OR REPLACE TEMP TABLE stated AS SELECT {key}, {stated} FROM staged_series "
+        f"WHERE coalesce({', '.join(MACHINE)}) IS NOT NULL GROUP BY ALL"
+    )
+    filled = ", ".join(f"{name} = coalesce(known.{name}, stated.{name})" for name in MACHINE)
+    lacking = " OR ".join(f"known.{name} IS NULL" for name in MACHINE)
+    store.execute(
+        f"UPDATE machines AS known SET {filled} FROM stated WHERE known.provider = stated.provider "
+        f"AND known.instance_type = stated.instance_type AND ({lacking})"
+    )
+    columns = f"{key}, {', '.join(MACHINE)}"
+    store.execute(
+        f"INSERT INTO machines ({columns}) SELECT {columns} FROM stated ANTI JOIN machines USING ({key})"
+    )
+    store.execute("DROP TABLE temp.stated")
 
 
 def _find_series(store: Store) -> None:
@@ -1246,6 +1332,7 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
     """Merge the staged rows and record the import; requires a transaction."""
     (batch,) = store.execute("SELECT coalesce(max(batch), 0) + 1 FROM imports")[0]
     keep_series(store)
+    keep_machines(store)
     added = repeated = 0
     for variable in (PRICE, AVAILABILITY):
         merged = merge(store, variable, batch)

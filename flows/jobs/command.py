@@ -416,6 +416,7 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
+    from slackwater.flows.clock import now
     from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
     from slackwater.warehouse.errors import JobError
@@ -423,7 +424,8 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     with session.reading() as store:
         jobs = stored_jobs(store, known_at=session.time)
         unreadable = unreadable_jobs(store, known_at=session.time)
-        rows = [listed.row() for listed in list_jobs(store, jobs, at=session.time, known_at=session.time)]
+        listed = list_jobs(store, jobs, at=session.time or now(), known_at=session.time)
+    rows = [job.row() for job in listed]
     known = len(rows)
     rows = [
         row for row in rows if all_fit(patterns, [str(row["job"]), str(row["market"]), str(row["state"])])
@@ -462,13 +464,15 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
     """Return a sort key: running, open and waiting jobs by risk, then deadline; then ended jobs, newest first."""
-    place = (
-        ("running", "open", "waiting").index(row["state"])
-        if row["state"] in ("running", "open", "waiting")
-        else 3
-    )
+    order = ("running", "waiting")
+    place = order.index(row["state"]) if row["state"] in order else len(order)
     seconds = row["deadline"].timestamp()
-    return place, -(row["late_probability"] or 0.0), -seconds if place == 3 else seconds, str(row["job"])
+    return (
+        place,
+        -(row["late_probability"] or 0.0),
+        -seconds if place == len(order) else seconds,
+        str(row["job"]),
+    )
 
 
 def show(

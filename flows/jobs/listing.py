@@ -18,10 +18,10 @@ from slackwater.warehouse.store.connection import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
-    """A job at ``at`` (None: no time is given) with its decisions by slot, each with its ``run``, and its reports."""
+    """A job at ``at`` with its decisions by slot, each with its ``run``, and its reports."""
 
     job: StoredJob
-    at: pd.Timestamp | None
+    at: pd.Timestamp
     decisions: Sequence[dict[str, Any]]
     reports: Sequence[Report]
     is_scored: bool
@@ -32,24 +32,24 @@ class ListedJob:
         return self.job.request.name
 
     @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed, or the job was scored."""
+        return self.is_scored or self.job.deadline <= self.at
+
+    @property
     def state(self) -> str:
-        """One of scored, finished, withdrawn, ended, running, waiting; "open" if ``at`` is None."""
-        if self.is_scored:
-            return "scored"
+        """One of finished, withdrawn, ended (past the deadline without a report of its end), running, waiting."""
         for report in self.reports:
-            if report.ends and (self.at is None or report.reported_at <= self.at):
+            if report.ends and report.reported_at <= self.at:
                 return "finished" if report.finished else "withdrawn"
-        if self.at is None:
-            return "open"
-        if self.job.deadline <= self.at:
+        if self.is_over:
             return "ended"
         return "running" if self.job.start <= self.at else "waiting"
 
     @property
     def ending(self) -> Ending | None:
         """Outcome of the job, None before its end."""
-        has_ended = self.is_scored or (self.at is not None and self.job.deadline <= self.at)
-        if not has_ended and not any(report.withdrawn for report in self.reports):
+        if not self.is_over and not any(report.withdrawn for report in self.reports):
             return None
         return ending_of(self.job, self.decisions, self.reports)
 
@@ -65,13 +65,14 @@ class ListedJob:
             **request_words(request, self.job.step / pd.Timedelta(hours=1)),
             "origin": self.job.origin,
             "state": self.state,
+            "scored": self.is_scored,
             "late_probability": newest.get("late_probability"),
             "ending": None if ending is None else ending.words(),
         }
 
 
 def list_jobs(
-    store: Store, jobs: Sequence[StoredJob], *, at: pd.Timestamp | None, known_at: pd.Timestamp | None = None
+    store: Store, jobs: Sequence[StoredJob], *, at: pd.Timestamp, known_at: pd.Timestamp | None = None
 ) -> list[ListedJob]:
     """Return stored jobs at ``at`` with the reports known at ``known_at`` (None: all), in the given order."""
     names = [job.request.name for job in jobs]

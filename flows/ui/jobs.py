@@ -51,7 +51,8 @@ TOP_OUTCOMES: Final = 10  # Outcomes of a job that are shown unfolded
 STATES: Final = {
     "running": "its slots are being decided",
     "waiting": "it has not begun",
-    "finished": "its work is done or it was withdrawn, its deadline is in the future",
+    "finished": "its work is done, its deadline is in the future",
+    "withdrawn": "its owner ended it before its work was done, its deadline is in the future",
     "set aside": "an example, no longer planned since there is a job of yours",
     "ended": "its deadline has passed",
 }
@@ -69,21 +70,19 @@ PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "cost_usd", "f
 
 
 def state_of(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> str:
-    """Return the state of a job (a key of `STATES`) at the time of the newest turn."""
-    if is_over(reading, listed.job):
+    """Return the state of a job (a key of `STATES`): that of ``job list``, with work done by the decisions."""
+    if listed.is_over:
         return "ended"
-    if listed.state in ("finished", "withdrawn"):
-        return "finished"
-    if reading.at is None or listed.job.start > reading.at:
-        return "waiting"
+    if listed.state != "running":
+        return listed.state
     if isinstance(standing, Mapping) and standing["finished_at"]:
         return "finished"
     return "set aside" if listed.job.origin == "example" and reading.has_own_jobs else "running"
 
 
 def is_over(reading: Reading, job: StoredJob) -> bool:
-    """Return whether the deadline of a job has passed at the newest turn."""
-    return reading.at is not None and job.deadline <= reading.at
+    """Return whether the deadline of a job has passed."""
+    return job.deadline <= reading.present
 
 
 def jobs_data(
@@ -123,7 +122,7 @@ def _late(row: Mapping[str, Any]) -> float:
 
 def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, Any]]:
     """Return the rows of ``job list`` with progress, decided instances, and the best policy once a job is scored (``best``)."""
-    listed = list_jobs(reading.store, stored, at=reading.at)
+    listed = list_jobs(reading.store, stored, at=reading.present)
     found = standings(reading, listed)
     best = _best_policies(reading, [job.name for job in listed])
     return [job_row(reading, job, found.get(job.name)) | {"best": best.get(job.name)} for job in listed]
@@ -132,7 +131,7 @@ def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, An
 def _outcome(listed: ListedJob) -> str | None:
     """Return the outcome of a job after its deadline (an item of `ENDINGS`), None before."""
     ending = listed.ending
-    if ending is None or listed.at is None or listed.job.deadline > listed.at:
+    if ending is None or not listed.is_over:
         return None
     words = {"finished": "on time", "unknown": "not known", "replayed": "replayed only"}
     return words.get(ending.state, ending.state)
@@ -210,7 +209,7 @@ def _due(reading: Reading) -> pd.Timestamp | None:
 def job_data(reading: Reading, name: str) -> dict[str, Any]:
     """Return the row, past slots, decisions, reports and outcomes of a job; raises `JobError` for an unknown name."""
     job = find_job(reading.store, name)
-    (listed,) = list_jobs(reading.store, [job], at=reading.at)
+    (listed,) = list_jobs(reading.store, [job], at=reading.present)
     standing = standings(reading, [listed]).get(name)
     decisions = listed.decisions
     return {

@@ -28,7 +28,7 @@ from slackwater.flows.show.formats import (
 from slackwater.flows.show.page import show_filters, vega_config
 from slackwater.flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from slackwater.flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
-from slackwater.flows.ui.reading import Reading, UiPage
+from slackwater.flows.ui.reading import RECORD_AGE, Reading, UiPage
 from slackwater.flows.ui.record import accuracy, policies
 from slackwater.flows.ui.runs import alarm_rows, completeness, run_rows, runs_data
 from slackwater.warehouse.errors import InputError, MarketError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 #: Runs on the front page, and the age of the newest turn, in slots, from which it is reported as late.
 SHOWN_RUNS: Final = 12
 LATE_SLOTS: Final = 2
-RECORD_AGE: Final = pd.Timedelta(days=30)  # An older turn is an archived record, not a stopped pipeline
 
 
 def glance_data(reading: Reading) -> dict[str, Any]:
@@ -372,7 +371,7 @@ VIEWS: Final = (
     ),
     PageView(
         name="jobs", template="jobs.html", menu="/jobs",
-        about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|ended, ?page=N.",
+        about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|withdrawn|ended, ?page=N.",
         read=lambda reading, query: UiPage(data=_jobs(reading, query)), timed=True,
     ),
     PageView(

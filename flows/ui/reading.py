@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from slackwater.warehouse.store.connection import Store, open_reader
 
 #: Number of cached pages; all are dropped when the warehouse changes.
 KEPT_PAGES = 128
+RECORD_AGE: Final = pd.Timedelta(days=30)  # An older turn is an archived record, not a stopped pipeline
 T = TypeVar("T")
 
 
@@ -33,6 +34,13 @@ class Reading:
     now: pd.Timestamp
     at: pd.Timestamp | None
     run: str | None
+
+    @property
+    def present(self) -> pd.Timestamp:
+        """Time at which jobs have a state: the server's, or that of the newest turn of an archived record."""
+        if self.at is None or self.now - self.at <= RECORD_AGE:
+            return self.now
+        return self.at
 
     @property
     def turn(self) -> Turn:

@@ -226,14 +226,19 @@ def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batc
 
 
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}  # Unit of a time since 1970 -> units in a second
+#: Numbers from here on are milliseconds since 1970 (of 1973), below it seconds (before the year 5138).
+MILLISECONDS = 1e11
 
 
 def iso_of_epoch(value: object, unit: str) -> str | None:
-    """Return a time since 1970 in a unit of `PER_SECOND` as ISO 8601; other values as text, for the store to reject."""
+    """Return a time since 1970 in a unit of `PER_SECOND` as ISO 8601; values of another unit as text, for the store to reject."""
     if value is None:
         return None
     try:
-        return datetime.fromtimestamp(parsed_number(str(value)) / PER_SECOND[unit], UTC).isoformat()
+        number = parsed_number(str(value))
+        if (number >= MILLISECONDS) != (unit == "epoch_ms"):
+            return str(value)
+        return datetime.fromtimestamp(number / PER_SECOND[unit], UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return str(value)
 

@@ -135,6 +135,15 @@ def _is_of_spot(column: str, word: str) -> bool:
     return _OF_SPOT[column].fullmatch(word) is not None
 
 
+def is_other_currency(word: str) -> bool:
+    """Return whether a word is a currency other than US dollars, or a part of a dollar.
+
+    >>> is_other_currency("EUR"), is_other_currency("cents"), is_other_currency("USD"), is_other_currency("spot")
+    (True, True, False, False)
+    """
+    return _CURRENCY.fullmatch(word) is not None and not _is_of_spot("currency", word)
+
+
 def other_fields(fields: Mapping[str, str]) -> dict[str, str]:
     """Return column of ours -> text of the unread fields of a row (plain name -> text) that is no spot price.
 
@@ -176,14 +185,17 @@ def is_text_type(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean))
 
 
-def other_zones(table: Mapping[str, Any], times: pa.Array) -> list[str | None]:
-    """Return the zone that another column names for times that state none, None for times in UTC."""
+def other_zones(table: Mapping[str, Any], times: pa.Array, heading_zone: str = "") -> list[str | None]:
+    """Return the zone that another column, or the heading of the times, names for times that state none, None for UTC."""
     name = next((name for name in table if plain_name(name) in ZONES), None)
     typed = not is_text_type(times.type)
-    if name is None or (typed and not (pa.types.is_timestamp(times.type) and times.type.tz is None)):
+    if (name is None and not heading_zone) or (
+        typed and not (pa.types.is_timestamp(times.type) and times.type.tz is None)
+    ):
         return [None] * len(times)
     is_open = times.is_valid() if typed else pc.match_substring_regex(times.cast(pa.string()), _NO_ZONE)
-    zones = ["" if zone is None else str(zone) for zone in table[name].to_pylist()]
+    named = [heading_zone] * len(times) if name is None else table[name].to_pylist()
+    zones = ["" if zone is None else str(zone) for zone in named]
     return [
         zone if lacks_zone and not is_utc(zone) else None
         for lacks_zone, zone in zip(is_open.to_pylist(), zones, strict=True)

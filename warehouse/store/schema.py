@@ -293,6 +293,7 @@ _BATCHES = (
 TABLES: Mapping[str, TableRule] = {
     "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),
     "series": TableRule(key=("mid", "source", "kind", "product"), id="sid", needs=("markets",)),
+    "machines": TableRule(key=("provider", "instance_type")),
     "imports": TableRule(key=("fingerprint",), id="batch", since=_BATCHES),
     "price": _OBSERVED,
     "availability": _OBSERVED,

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pandas as pd
 import pytest
 from command_kit import call, printed
 from test_units_commands import END, JOB, history
@@ -53,10 +54,11 @@ def test_one_name_is_for_one_file(folder):
 
 def test_jobs_stand_by_urgency_and_can_be_named_by_patterns(folder):
     db = folder[0] / "w.duckdb"
-    rows = call("job", "list", "--db", db, "--json").value["jobs"]
+    at = ("--at", END.isoformat())
+    rows = call("job", "list", "--db", db, *at, "--json").value["jobs"]
     assert [row["job"] for row in rows] == ["soon", "late"]
     for pattern, names in (("late", ["late"]), ("us-east-1b", ["soon", "late"]), ("l?te", ["late"])):
-        rows = call("job", "list", pattern, "--db", db, "--json").value["jobs"]
+        rows = call("job", "list", pattern, "--db", db, *at, "--json").value["jobs"]
         assert [row["job"] for row in rows] == names
     assert "none of 2 jobs matches nix" in call("job", "list", "nix", "--db", db).err
     ended = call("job", "list", "--db", db, "--at", "2026-11-27T12:00Z", "--json").value["jobs"]
@@ -92,7 +94,20 @@ def test_a_job_that_was_missed_is_loud(folder):
     assert all(row["ending"].startswith("missed: 0 % done at its deadline") for row in rows)
     assert "MISSED: soon: missed: 0 % done at its deadline" in " ".join(call(*asked).out.split())
     # Before its deadline a job has no ending.
-    assert {row["ending"] for row in call("job", "list", "--db", db, "--json").value["jobs"]} == {None}
+    before = call("job", "list", "--db", db, "--at", END.isoformat(), "--json").value["jobs"]
+    assert {row["ending"] for row in before} == {None}
+
+
+def test_without_a_time_a_job_has_the_state_of_the_present(folder, monkeypatch):
+    for at, states in (
+        ("2026-11-26T12:00Z", {"running"}),
+        ("2026-12-31T00:00Z", {"ended"}),
+        ("2026-11-01T00:00Z", {"waiting"}),
+    ):
+        monkeypatch.setattr("slackwater.flows.clock.now", lambda at=at: pd.Timestamp(at))
+        rows = call("job", "list", "--db", folder[0] / "w.duckdb", "--json").value["jobs"]
+        assert {row["state"] for row in rows} == states
+        assert {row["scored"] for row in rows} == {False}
 
 
 def test_running_jobs_stand_by_their_risk_of_missing_the_deadline(folder, tmp_path):
@@ -105,6 +120,7 @@ def test_running_jobs_stand_by_their_risk_of_missing_the_deadline(folder, tmp_pa
                 "INSERT INTO decisions (job, slot, on_demand, spot, policy, details) VALUES ($job, $slot, 0, 1, 'UP', $held)",
                 {"job": name, "slot": END, "held": json.dumps(held)},
             )
-    rows = call("job", "list", "--db", db, "--json").value["jobs"]
+    at = ("--at", END.isoformat())
+    rows = call("job", "list", "--db", db, *at, "--json").value["jobs"]
     assert [(row["job"], row["late_probability"]) for row in rows] == [("late", 0.4), ("soon", 0.02)]
-    assert "40 %" in call("job", "list", "--db", db).out
+    assert "40 %" in call("job", "list", "--db", db, *at).out

@@ -58,7 +58,7 @@ def fill_anew(store, *, source, hours):
     append(
         store, prices(*(price_row(T0 + k * HOUR, 1.0 + k % 5, k, source=source) for k in hours)), source="t"
     )
-    append(store, counts(*(count_row(T0 + k * HOUR, k % 16, k, source=source) for k in hours)), source="t",
+    append(store, counts(*(count_row(T0 + k * HOUR, k % 16, k, source=source, gpus=1, gpu_memory=16) for k in hours)), source="t",
            assumptions=("a word",), imported_at=T0)  # fmt: skip
     append(
         store,

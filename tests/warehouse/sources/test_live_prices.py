@@ -536,3 +536,18 @@ def test_http_unread_fields_that_state_another_way_to_buy_or_unit():
     assert stated == [("h100", None, None), ("h100", "on-demand", None), ("l4", None, "per GPU")]
     assert [found_row["unit"] for found_row in scaled] == [None] * 3
     assert [(found_row["price_usd"], found_row["mode"]) for found_row in chosen] == [("4.0", None)]
+
+
+@pytest.mark.parametrize(
+    ("field", "stated"),
+    [("usd_per_month", ("per month", None)), ("priceCents", (None, "cents")), ("pricePerHour", (None, None))],
+)
+def test_http_fields_whose_names_state_another_unit(field, stated):
+    rows = [row("h100", 2.0) | {"cost": {field: 2.0}}]
+    with serve(lambda seen: Reply({"data": {"items": rows}})) as server:
+        options = http_options(server)
+        options["columns"] = options["columns"] | {"price_usd": f"cost.{field}"}
+        (found,) = rows_of(items("http", options), "price")
+        (scaled,) = rows_of(items("http", options | {"scale": {"price_usd": "0.5"}}), "price")
+    assert (found["unit"], found["currency"]) == stated
+    assert (scaled["unit"], scaled["currency"]) == (None, None)

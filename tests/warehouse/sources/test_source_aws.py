@@ -161,6 +161,26 @@ def test_a_number_that_is_not_named_as_the_spot_price_is_no_price(tmp_path):
         price_rows(path)
 
 
+FEE = ["us-east-1a", "p4d.24xlarge", "283.20", "2026-03-01T11:30:00+00:00"]
+
+
+@pytest.mark.parametrize("write_list", [
+    lambda fields: "\t".join(fields) + "\n", lambda fields: ",".join(fields) + "\n", lambda fields: json.dumps([fields]),
+])  # fmt: skip
+def test_a_fee_of_days_in_a_list_without_names_is_no_price(tmp_path, write_list):
+    with pytest.raises(SourceFileError, match="fee of a capacity block"):
+        price_rows(write(tmp_path / "fee", write_list(FEE)))
+    hourly = [text.replace("283.20", "11.80") for text in FEE]
+    assert price_rows(write(tmp_path / "hourly", write_list(hourly)))[0][0][-1] == "11.80"
+
+
+def test_a_spot_price_far_above_on_demand_is_one_where_it_is_named(tmp_path):
+    named = dict(zip(["AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp"], FEE, strict=True))
+    assert price_rows(write(tmp_path / "a", json.dumps([named])))[0][0][-1] == "283.20"
+    whole = [*FEE[:2], "Linux/UNIX", *FEE[2:]]
+    assert price_rows(write(tmp_path / "b", "\t".join(whole) + "\n"))[0][0][-1] == "283.20"
+
+
 def test_what_query_leaves_out_is_stated(tmp_path):
     text = "us-east-1a\t0.9180\t2021-05-30T20:47:31.000Z\n"
     path = write(tmp_path / "text", text)

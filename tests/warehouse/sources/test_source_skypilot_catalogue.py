@@ -36,6 +36,27 @@ def test_a_catalogue_without_time_or_provider_is_refused_with_the_option(tmp_pat
     assert len(read(SkyPilotCatalogue(), dated)["price"]) == 1
 
 
+@pytest.mark.parametrize("name", ["do/prices_2026-07-30.csv", "do/not/vms.csv", "what_to_do_2026-07-30.csv"])
+def test_a_common_word_names_no_provider(tmp_path, name):
+    with pytest.raises(SourceFileError, match="no provider in the catalogue"):
+        read(SkyPilotCatalogue(), write(tmp_path / name, HEAD + LINE), **AT)
+
+
+def test_a_line_of_another_provider_than_the_folder_is_refused_with_the_option(tmp_path):
+    for folder in ("do", "vast", "gcp-and-lambda"):
+        path = write(tmp_path / folder / ("vms.csv" if folder == "do" else "lambda.csv"), HEAD + LINE)
+        with pytest.raises(SourceFileError, match=r"p4d.24xlarge in us-east-1a.*--set provider=aws"):
+            read(SkyPilotCatalogue(), path, **AT)
+        assert read(SkyPilotCatalogue(), path, provider="aws", **AT)["price"]["provider"].tolist() == ["aws"]
+
+
+def test_digitalocean_has_one_name(tmp_path):
+    line = LINE.replace("p4d.24xlarge", "gpu-h100x1-80gb").replace("us-east-1,us-east-1a", "nyc2,")
+    with open_store(":memory:") as store:
+        ingest(store, "skypilot-catalogue", write(tmp_path / "do" / "vms.csv", HEAD + line), **AT)
+        assert store.execute("SELECT provider FROM markets") == [("digitalocean",)]
+
+
 def test_zeros_are_no_prices_and_gpus_alone_are_no_instance(tmp_path):
     text = (
         HEAD

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from slackwater.warehouse.catalogue import UNSPECIFIED
+from slackwater.warehouse.amounts import is_number, parsed_number
+from slackwater.warehouse.catalogue import UNSPECIFIED, highest_likely_price
 from slackwater.warehouse.columns import COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
+    MILLISECONDS,
     NOT_UTF8,
     Batch,
     Kind,
@@ -77,10 +79,11 @@ _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
 _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
 #: Milliseconds in .NET's form, or seconds or milliseconds.
 _EPOCH_FORM = re.compile(r"^(?:/Date\((\d{12,14})[+-]?\d*\)/|(\d{10}(?:\d{3})?(?:\.\d+)?))$")
-#: Numbers from here on are milliseconds since 1970.
-_MILLISECONDS = 1e11
 #: Names of times of requests and instances.
 _OTHER_TIME = re.compile(r"creat|launch|valid|expir|updat")
+#: Multiple of on-demand from which a number without a name is taken for a fee: capacity blocks cost a third of on-demand or
+#: more, for a day or longer.
+_FEE = 5.0
 _PRICE_FORM = re.compile(r"^\d*\.?\d+$")
 _TYPE_FORM = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
 _PRODUCTS = tuple(
@@ -254,7 +257,7 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     )
     if "observed_at" in found:
         found["observed_at"] = _time_text(found["observed_at"])
-    return _row(line, repr(record), found, options)
+    return _row(line, repr(record), found, options, named=True)
 
 
 def _added_columns(plain: Iterable[str]) -> dict[str, str]:
@@ -285,11 +288,13 @@ def _time_text(text: str) -> str:
     if match is None:
         return text
     since = float(match[1] or match[2])
-    return datetime.fromtimestamp(since / 1000 if since >= _MILLISECONDS else since, UTC).isoformat()
+    return datetime.fromtimestamp(since / 1000 if since >= MILLISECONDS else since, UTC).isoformat()
 
 
-def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> tuple[Kind, Row]:
-    """Return the price row of a record's fields, or a rejection."""
+def _row(
+    line: int, raw: str, found: Mapping[str, str], options: AwsOptions, *, named: bool = False
+) -> tuple[Kind, Row]:
+    """Return the price row of a record's fields, or a rejection; ``named``: a field name says that it is the spot price."""
     for column, name in _RECORD.items():
         if column not in found and column != "product" and getattr(options, column, None) is None:
             remedy = "; state it with --set instance_type=NAME" if column == "instance_type" else ""
@@ -297,7 +302,15 @@ def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> 
     region = region_in(found["zone"])
     if region is None:
         return rejection(line, raw, _unknown_zone(found["zone"]))
+    if not named and "product" not in found and _is_fee(found):
+        return rejection(line, raw, because("price.fee", found["price_usd"], f"{_FEE:g}"))
     return "price", {"currency": currency_of(region), **found, "region": region, "line": line}
+
+
+def _is_fee(found: Mapping[str, str]) -> bool:
+    """Return whether a number without a name is far above on-demand, as the fee of a capacity block for its days is."""
+    usd = parsed_number(found["price_usd"]) if is_number(found["price_usd"]) else 0.0
+    return usd > _FEE * highest_likely_price("aws", found.get("instance_type", ""))
 
 
 def _unknown_zone(zone: str) -> StatedReason:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from slackwater.warehouse.amounts import parsed_number
+from slackwater.warehouse.catalogue import sellers_of
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
@@ -23,7 +24,13 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import FileSource, column_names_text, csv_chunks, head
+from slackwater.warehouse.sources.files.reading import (
+    FileSource,
+    column_names_text,
+    csv_chunks,
+    head,
+    region_of,
+)
 from slackwater.warehouse.sources.unread import other_columns, plain_name
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
@@ -36,6 +43,9 @@ _PROVIDERS = frozenset((
     "lium", "mithril", "nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp",
     "seeweb", "shadeform", "simplepod", "spheron", "vast", "verda", "yotta",
 ))  # fmt: skip
+#: Folder names that are common words too: they count where the catalogue's own file is, `do/vms.csv`.
+_COMMON_WORDS = frozenset(("do",))
+_OWN_FILE = "vms.csv"
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 #: Zone of a row without a zone.
 _WHOLE_REGION = "all"
@@ -105,7 +115,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
             "observed_at": options.observed_at or _date_in(path),
             "file": str(path),
         }
-        return pack(self._rows(path, constants), constants)
+        return pack(self._rows(path, constants, is_stated=options.provider is not None), constants)
 
     def assumed(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[str]:
         """Yield a note on the time, which no line states."""
@@ -113,7 +123,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
         if at is not None:
             yield f"catalogue taken as true at {at.isoformat()}"
 
-    def _rows(self, path: Path, constants: Mapping[str, Any]) -> Iterator[tuple[Kind, Row]]:
+    def _rows(
+        self, path: Path, constants: Mapping[str, Any], *, is_stated: bool
+    ) -> Iterator[tuple[Kind, Row]]:
         several = self._several_memories(path)
         lacking = {"provider": "--set provider=aws", "observed_at": "--at 2026-07-30T00:00Z"}
         for name, option in lacking.items():
@@ -128,6 +140,8 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
             if not name:
                 yield rejection(line, ",".join(filter(None, fields.values())), because("record.no_instance"))
                 continue
+            if not is_stated:
+                _check_provider(path, constants["provider"], fields)
             memory = _memory(fields)
             yield (
                 "price",
@@ -178,12 +192,27 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
 
 
 def _provider_in(path: Path) -> str | None:
-    """Return the provider named by a word of the file name or by a folder name, nearest first."""
+    """Return the provider named by the catalogue's own folder, a word of the file name or a folder name, nearest first."""
+    own = [path.parent.name.lower()] if path.name.lower() == _OWN_FILE else []
     words = (
         *re.split(r"[^a-z0-9]+", path.name.lower()),
         *(part.lower() for part in reversed(path.parts[:-1])),
     )
-    return next((word for word in words if word in _PROVIDERS), None)
+    found = (word for word in words if word not in _COMMON_WORDS)
+    return next((word for word in (*own, *found) if word in _PROVIDERS), None)
+
+
+def _check_provider(path: Path, provider: str, fields: Mapping[str, str]) -> None:
+    """Raise `SourceFileError` if a line has a zone or a type of another provider than the names of file and folder say."""
+    place = region_of(fields.get("AvailabilityZone", "").strip())
+    sellers = sellers_of(fields["InstanceType"].strip())
+    other = place[0] if place else next(iter(sorted(sellers)), provider)
+    if other != provider and provider not in sellers:
+        where = fields.get("AvailabilityZone") or fields["Region"]
+        found = f"{fields['InstanceType']} in {where}, which is no machine of {provider!r}"
+        raise SourceFileError(
+            path, 1, found, remedy=f"state the provider: `ingest ... --set provider={other}`"
+        )
 
 
 def _date_in(path: Path) -> datetime | None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
 from slackwater.warehouse.amounts import is_number
-from slackwater.warehouse.catalogue import gpus_of, provider_names
+from slackwater.warehouse.catalogue import gpus_of, named_gpus, provider_names
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
@@ -40,6 +40,7 @@ from slackwater.warehouse.sources.files.reading import (
     header_of,
     region_of,
 )
+from slackwater.warehouse.sources.headings import PER_GPU, currency_of, price_unit, time_of, zone_of
 from slackwater.warehouse.sources.unread import (
     distinct_texts,
     is_flag,
@@ -51,14 +52,7 @@ from slackwater.warehouse.sources.unread import (
 
 _KEY = ("provider", "region", "zone", "instance_type")
 #: Canonical column -> names recognised without a map, the tidy name first; compared after `plain_name`.
-NAMES: dict[str, tuple[str, ...]] = {
-    **{column.name: column.names for column in COLUMNS if column.names},
-    "gpu_memory": (
-        "gpu_memory", "gpu_memory_gib", "gpu_memory_gb", "gpu_mem", "gpu_mem_gb", "gpu_ram", "gpu_ram_gb", "vram", "vram_gb",
-        "vram_gib",
-    ),
-    "gpus": ("gpus", "gpu_count", "num_gpus", "n_gpus", "number_of_gpus", "accelerator_count"),
-}  # fmt: skip
+NAMES: dict[str, tuple[str, ...]] = {column.name: column.names for column in COLUMNS if column.names}
 #: Additional names accepted in a map, where the user states their meaning.
 _IN_A_MAP = {"price": "price_usd", "spot": "price_usd", "count": "available", "type": "instance_type"}
 #: Names of a price that do not state which price it is.
@@ -164,6 +158,11 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
     if options.source or "source" not in columns:
         columns.pop("source", None)
         stated["source"] = options.source or Tabular.name
+    gap = columns.get("gap_seconds", "")
+    if time_of(gap) not in ("", "second"):
+        raise _option_error(
+            path, f"column {gap!r} is not in seconds", "convert it to seconds, and name it gap_seconds"
+        )
     forms = tuple(form for form, value in _VALUE.items() if value in columns)
     if not forms:
         bare = [name for name in names if plain_name(name) in map(plain_name, _BARE_PRICES)]
@@ -391,11 +390,11 @@ def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[st
 
 def _parts_of(table: Mapping[str, Any], layout: Layout) -> list[tuple[str, str, str]]:
     """Return instance type, GPU memory in GB and number of GPUs of every row; "" where not stated."""
-    rows = len(table[layout.columns["instance_type"]])
+    rows = len(next(iter(table.values())))
     names, memories, gpus = (
         ["" if value is None else str(value).strip() for value in table[layout.columns[ours]].to_pylist()]
         if ours in layout.columns
-        else [""] * rows
+        else [str(layout.stated.get(ours, ""))] * rows
         for ours in ("instance_type", "gpu_memory", "gpus")
     )
     return list(zip(names, map(_gigabytes, memories), map(_whole, gpus), strict=True))
@@ -418,8 +417,12 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
     """Yield the rows, and rejected rows for ambiguous instance types, zones without a known region, and times of other zones."""
     table, layout = _with_other_values(dict(table), layout)
     reasons = _refused(table, layout)
+    parts = _parts_of(table, layout) if layout.distinguishing and "instance_type" in layout.columns else []
+    for ours, part_of in (("gpu_memory", 1), ("gpus", 2)):
+        if parts and ours in layout.columns:
+            table[f"\0{ours}"] = pa.array([part[part_of] or None for part in parts], pa.string())
+            layout = replace(layout, columns={**layout.columns, ours: f"\0{ours}"})
     if layout.names:
-        parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
         lack = " or ".join(layout.distinguishing)
@@ -457,8 +460,12 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
 
 
 def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str, Any], Layout]:
-    """Add the columns that values of unread columns state for rows that are no spot prices (`other_columns`)."""
+    """Add the columns that headings, and values of unread columns, state for rows that are no spot prices (`other_columns`)."""
     columns = dict(layout.columns)
+    prices = [columns[ours] for ours in ("price_usd", "on_demand_usd") if ours in columns]
+    for ours, texts in _by_heading(table, layout, prices).items():
+        columns.setdefault(ours, f"\0{ours}")
+        table.setdefault(f"\0{ours}", texts)
     name = columns.get("on_demand_usd", "")
     if plain_name(name) == "ondemand" and is_flag(distinct_texts(table[name])):
         del columns["on_demand_usd"]  # whether a row is sold on demand
@@ -469,12 +476,38 @@ def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str,
     return table, replace(layout, columns=columns)
 
 
+def _by_heading(table: Mapping[str, Any], layout: Layout, prices: Iterable[str]) -> dict[str, pa.Array]:
+    """Return unit and currency of every row, as the headings of its prices state them; null for an instance-hour in USD.
+
+    A price per GPU is that of an instance with one GPU.
+    """
+    found: dict[str, pa.Array] = {}
+    for heading in prices:
+        if currency := currency_of(heading):
+            found["currency"] = _repeat(currency, len(table[heading]))
+        unit = price_unit(heading)
+        if unit == PER_GPU:
+            single = [_gpus(*part) == 1 for part in _parts_of(table, layout)]
+            found["unit"] = pa.array([None if is_single else unit for is_single in single], pa.string())
+        elif unit:
+            found["unit"] = _repeat(unit, len(table[heading]))
+    return found
+
+
+def _gpus(instance_type: str, _memory: str, stated: str) -> float | None:
+    """Return the GPUs of an instance: stated, else of the catalogue, else of its name; None if unknown or not one number."""
+    if is_number(stated):
+        return float(stated)
+    listed = gpus_of(instance_type)
+    return min(listed) if len(listed) == 1 else named_gpus(instance_type)
+
+
 def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
     """Return why a row cannot be used: its time is in another zone, or its GPUs are not those of its type; else None."""
     reasons: list[str | None] = [None] * len(next(iter(table.values())))
     times = table.get(layout.columns.get("observed_at", ""))
     if times is not None and layout.time == "iso":
-        zones = other_zones(table, times)
+        zones = other_zones(table, times, zone_of(layout.columns["observed_at"]))
         reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
     if "gpus" in layout.columns and "instance_type" in layout.columns:
         parts = _parts_of(table, layout)
@@ -577,7 +610,9 @@ def _texts(column: pa.Array) -> list[str | None]:
 def _raw(table: Mapping[str, pa.Array], row: int) -> str:
     """Return a row as text, with bytes that are not UTF-8 as surrogates."""
     words = []
-    for column in table.values():
+    for name, column in table.items():
+        if name.startswith("\0"):
+            continue  # added by us
         cell = column.slice(row, 1)
         try:
             words.append(str(cell[0].as_py()))

@@ -33,6 +33,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
+from slackwater.warehouse.sources.headings import currency_of, price_unit
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -657,6 +658,7 @@ def _row(
             values[name] = _filled_text(field, parts)
         else:
             values[name] = _plain(parts[field])
+    values |= _by_headings(options)
     try:
         for name, factor in options.scale.items():
             values[name] = _scale_price(values[name], factor, _factor(entry, factor, options))
@@ -668,6 +670,18 @@ def _row(
     if "observed_at" in values and options.time in PER_SECOND:
         values["observed_at"] = iso_of_epoch(values["observed_at"], options.time)
     return options.kind, values
+
+
+def _by_headings(options: HttpOptions) -> dict[str, str]:
+    """Return unit and currency that the names of fields of prices without a factor state, if not USD per instance-hour."""
+    found: dict[str, str] = {}
+    for name in ("price_usd", "on_demand_usd"):
+        field = options.columns.get(name, "=")
+        if name not in options.scale and not field.startswith("="):
+            heading = field.rpartition(".")[2]
+            found |= {"unit": price_unit(heading) or found.get("unit", "")}
+            found |= {"currency": currency_of(heading) or found.get("currency", "")}
+    return {column: text for column, text in found.items() if text and column not in options.columns}
 
 
 def _filled_text(text: str, parts: Mapping[str, Any]) -> str:

@@ -642,6 +642,12 @@ COMMENT ON COLUMN assumptions.market IS 'provider/region/zone/instance_type: the
 COMMENT ON COLUMN assumptions.source IS 'Source of the observations of the market.';
 COMMENT ON COLUMN assumptions.text IS 'The assumption, a sentence.';
 
+COMMENT ON TABLE machines IS 'Machines of the instance types, as far as rows state them: rows of a type with another machine are rejected (M1.2).';
+COMMENT ON COLUMN machines.provider IS 'Cloud provider.';
+COMMENT ON COLUMN machines.instance_type IS 'Type of the instances.';
+COMMENT ON COLUMN machines.gpus IS 'GPUs of an instance; null if not given.';
+COMMENT ON COLUMN machines.gpu_memory IS 'Memory of a GPU, GB; null if not given.';
+
 COMMENT ON TABLE vintages IS 'Issued forecasts (M6.1): a row per market, model and slot, never overwritten.';
 COMMENT ON COLUMN vintages.vid IS 'Key of the vintage, in this file only: joins `vintages`.';
 COMMENT ON COLUMN vintages.market IS 'provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results.';

@@ -1,0 +1,85 @@
+"""Headings of mapped columns that state another unit than their column of ours has (M1.2)."""
+
+import pandas as pd
+import pytest
+from source_files import read, write
+
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.sources.files.tabular import Tabular
+from slackwater.warehouse.store.connection import open_store
+
+HEAD = "provider,region,zone,instance_type,timestamp"
+LINE = "acme,eu,a,{kind},2026-03-01T00:00:00Z,16.0\n"
+
+
+def added(folder, heading, kind="h100-node", ours="price"):
+    path = write(folder / "p.csv", f'{HEAD},"{heading}"\n' + LINE.format(kind=kind))
+    with open_store(":memory:") as store:
+        done = ingest(store, "tabular", path, map={ours: heading})
+    return done.added, list(done.reasons)
+
+
+@pytest.mark.parametrize(("heading", "reason"), [
+    ("spot_price_per_month", "unit"), ("monthly_price", "unit"), ("usd_per_day", "unit"), ("Cost/min", "unit"),
+    ("price_per_1000h", "unit"), ("usd_per_gpu_hour", "unit"), ("GPU price", "unit"), ("$/vCPU-h", "unit"),
+    ("spot_cents", "currency"), ("price_eur", "currency"), ("Spot price (€)", "currency"), ("share_%", "currency"),
+])  # fmt: skip
+def test_a_price_of_another_unit_by_its_heading_is_set_aside(tmp_path, heading, reason):
+    words = {"unit": "unit is not per instance and hour", "currency": "currency is not USD"}
+    assert added(tmp_path, heading) == (0, [words[reason]])
+
+
+@pytest.mark.parametrize("heading", [
+    "usd_per_instance_hour", "Spot Price (USD/hr)", "min_bid", "dph", "gpu_instance_price", "SpotPricePerHour", "c",
+    "avg_hourly_of_the_month",
+])  # fmt: skip
+def test_a_heading_without_another_unit_is_taken(tmp_path, heading):
+    assert added(tmp_path, heading) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "usable"), [("H100_x1", 1), ("p5.4xlarge", 1), ("H100_x8", 0), ("p4d.24xlarge", 0)]
+)
+def test_a_price_per_gpu_is_that_of_an_instance_with_one(tmp_path, kind, usable):
+    assert added(tmp_path, "usd_per_gpu_hour", kind)[0] == usable
+
+
+def test_a_gap_in_minutes_is_no_gap_in_seconds(tmp_path):
+    text = f"{HEAD},available,gap_minutes\n" + LINE.format(kind="x").replace("16.0", "3,10")
+    path = write(tmp_path / "a.csv", text)
+    with pytest.raises(SourceFileError, match="'gap_minutes' is not in seconds"):
+        read(Tabular(), path, map={"gap_seconds": "gap_minutes"})
+
+
+@pytest.mark.parametrize(
+    ("heading", "usable"), [("time (UTC)", True), ("time (PST)", False), ("local_time", False)]
+)
+def test_times_of_a_zone_in_their_heading_are_not_utc(tmp_path, heading, usable):
+    text = f"{HEAD},spot_price\n".replace("timestamp", heading) + LINE.format(kind="x").replace("00Z", "00")
+    found = read(Tabular(), write(tmp_path / "a.csv", text + text.splitlines()[1].replace("00,", "00+01:00,") + "\n"),
+                 map={"timestamp": heading})  # fmt: skip
+    assert len(found["price"]) == 1 + usable
+
+
+@pytest.mark.parametrize(("unit", "text"), [("epoch_ms", "1772323200"), ("epoch_s", "1772323200000")])
+def test_times_since_1970_of_another_unit_than_stated_are_set_aside(tmp_path, unit, text):
+    lines = [
+        LINE.format(kind="x").replace("2026-03-01T00:00:00Z", value)
+        for value in (text, "1772323200", "1772323200000")
+    ]
+    path = write(tmp_path / "a.csv", f"{HEAD},spot_price\n" + "".join(lines[:1]))
+    good = write(tmp_path / "b.csv", f"{HEAD},spot_price\n" + "".join(lines))
+    with open_store(":memory:") as store:
+        assert list(ingest(store, "tabular", path, time=unit).reasons) == ["observed_at is not a time"]
+        assert ingest(store, "tabular", good, time=unit).added == 1
+        assert store.execute("SELECT epoch(observed_at) FROM price") == [(1772323200.0,)]
+
+
+def test_a_file_of_parquet_is_read_by_its_headings_too(tmp_path):
+    path = tmp_path / "p.parquet"
+    line = dict(
+        zip([*HEAD.split(","), "usd_per_month"], LINE.format(kind="x").strip().split(","), strict=True)
+    )
+    pd.DataFrame([line]).to_parquet(path)
+    assert read(Tabular(), path, map={"price": "usd_per_month"})["price"]["unit"].tolist() == ["per month"]
