@@ -73,7 +73,7 @@ _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
 #: Columns that are checked but not stored.
-JUDGED = tuple(column.name for column in COLUMNS if column.role == "judged")
+CHECKED_ONLY = tuple(column.name for column in COLUMNS if column.role == "judged")
 _MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
@@ -274,9 +274,9 @@ def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     for column in columns.columns:
         indices, size = _codes(column)
         if kinds * size >= _MOST_CODES:
-            code, kinds = _dense(code)
+            code, kinds = _renumber(code)
         code, kinds = code * size + indices, kinds * size
-    pid, kinds = _dense(code)
+    pid, kinds = _renumber(code)
     first = np.empty(kinds, dtype=np.int64)
     first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
     places = [column.take(pa.array(first)) for column in columns.columns]
@@ -295,7 +295,7 @@ def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
 
 
-def _dense(code: np.ndarray) -> tuple[np.ndarray, int]:
+def _renumber(code: np.ndarray) -> tuple[np.ndarray, int]:
     """Renumber the codes as 0, 1, ... in order of appearance; return them with their number."""
     encoded = pa.array(code).dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
@@ -540,7 +540,9 @@ class Stage:
         variable = PRICE if batch.kind == "price" else AVAILABILITY
         store, table = self._store, batch.table
         unsaid = [
-            name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)
+            name
+            for name in CHECKED_ONLY
+            if name in table.column_names and table[name].null_count == len(table)
         ]
         table = shortened_names(table.drop_columns(unsaid))
         schema = table.schema
@@ -1397,7 +1399,9 @@ def _list_at_times(store: Store, first_us: int, last_us: int, step_us: int) -> p
     statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
     frame: pd.DataFrame = store.arrow(statement, bounds).to_pandas()
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
-    frame["missing"] = [_lacks(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))]
+    frame["missing"] = [
+        _missing_variables(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))
+    ]
     return frame
 
 
@@ -1457,7 +1461,7 @@ def _listed_on_demand(
     return listed.usd, OnDemandOrigin(kind="catalogue", words=listed.words)
 
 
-def _lacks(row: Mapping[str, Any]) -> str:
+def _missing_variables(row: Mapping[str, Any]) -> str:
     """Return the missing variables of a listing row; prices of products not used for planning do not count."""
     other = [name for name in str(row["products"]).split("; ") if name]
     price = f"Linux price ({unplanned_words(other)})" if other else "price"
