@@ -18,7 +18,7 @@ import pandas as pd
 import psutil
 
 from benchmarks.turn import AT, tidy_markets
-from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, slots_between
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.stages import whole_turn
@@ -85,7 +85,7 @@ def run() -> dict[str, Any]:
             outcomes = backfill(
                 Backfill(
                     db=db,
-                    stretch=stretch_of(slots[0], slots[-1], slot=STEP),
+                    slot_range=slots_between(slots[0], slots[-1], slot=STEP),
                     settings=settings,
                     data=folder,
                     say=lambda text: told.append(text),

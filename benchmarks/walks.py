@@ -33,7 +33,7 @@ from numba.core.dispatcher import Dispatcher
 from benchmarks import replay as one_job
 from benchmarks.forecasting import COUNT_SOURCES, histories
 from benchmarks.turn import AT, tidy_markets
-from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, slots_between
 from slackwater.flows.cli import PROGRAM
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn, run_id_of
@@ -99,7 +99,10 @@ def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
     with traced("backfilled slot"):
         backfill(
             Backfill(
-                db=scratch / "w.duckdb", stretch=stretch_of(AT, AT, slot=STEP), settings=SETTINGS, workers=1
+                db=scratch / "w.duckdb",
+                slot_range=slots_between(AT, AT, slot=STEP),
+                settings=SETTINGS,
+                workers=1,
             )
         )
 

@@ -50,7 +50,7 @@ MARKET_COLUMNS: dict[str, Column | str] = {
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
-COUNTED = ("added", "repeated", "rejected")
+COUNT_COLUMNS = ("added", "repeated", "rejected")
 MOST_CONTRADICTED = 10  # Contradictions between sources that are listed; the others are counted
 
 
@@ -245,7 +245,7 @@ def import_(
         Table(
             f"Imported from {folder}",
             rows,
-            {"table": "table", **{name: Column(heading=name, format=whole) for name in COUNTED}},
+            {"table": "table", **{name: Column(heading=name, format=whole) for name in COUNT_COLUMNS}},
         )
     ]
     if reasons:

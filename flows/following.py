@@ -125,7 +125,7 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[FollowedM
     rows = [
         row for row in listing.market_rows() if row["has_counts"] and not why_unusable(row, listing, step)
     ]
-    rows.sort(key=_informative)
+    rows.sort(key=_ranking_key)
     left = dict(KINDS)
     first: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []
@@ -219,7 +219,7 @@ def counted_or_priced(
     )
 
 
-def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
+def _ranking_key(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     """Return a sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
     kind = _kind_of(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,22 @@ ALLOWED = "SLACKWATER_ALLOWED_PATHS"
 PAGES, PAGE_ENDINGS = ("html", "report"), (".html", ".htm")
 
 
-def allow_paths(paths: Iterable[Path], environment: MutableMapping[str, str] = os.environ) -> None:
+def allow_paths(paths: Iterable[Path]) -> None:
     """Add the paths given to a command to `ALLOWED`, for the runs started by this process and its children."""
-    known = [folder for folder in environment.get(ALLOWED, "").split(os.pathsep) if folder]
-    environment[ALLOWED] = os.pathsep.join([*known, *(str(path.absolute()) for path in paths)])
+    os.environ[ALLOWED] = os.pathsep.join([*_allowed(), *(str(path.absolute()) for path in paths)])
 
 
-def require_inside(parameters: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> None:
+def _allowed() -> list[str]:
+    return [folder for folder in os.environ.get(ALLOWED, "").split(os.pathsep) if folder]
+
+
+def require_inside(parameters: Mapping[str, Any]) -> None:
     """Raise `SettingsError` for a path parameter outside the working folder and `ALLOWED`, or a page with a wrong ending.
 
     The working folder of a deployment's runs is the folder in which the deployment was created. Symbolic links are
     resolved.
     """
-    places = [
-        Path.cwd(),
-        *(Path(folder) for folder in environment.get(ALLOWED, "").split(os.pathsep) if folder),
-    ]
+    places = [Path.cwd(), *map(Path, _allowed())]
     for name, path in parameters.items():
         if not isinstance(path, Path):
             continue

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def begun(db: Path) -> bool:
+def has_warehouse(db: Path) -> bool:
     """Return whether there is a warehouse; if not, say so: a schedule of a new folder may come before its first turn."""
     if db.exists() or has_wal(db):
         return True
@@ -197,12 +197,12 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
                 times = [utc_time(_time(given["at"]) if given.get("at") else scheduled_time())]
         except (SlackwaterError, ValueError):  # the flow raises the same error and reports it
             return word
-        return " ".join([word, *map(time_name, times), *([AGAIN] if given.get("after") else [])])
+        return " ".join([word, *map(time_name, times), *([REPLACEMENT] if given.get("after") else [])])
 
     return name
 
 
-AGAIN = "again"  # Last word in the name of a run that replaces a crashed run
+REPLACEMENT = "again"  # Last word in the name of a run that replaces a crashed run
 
 
 def why_not_repeated(after: str, settings: Settings) -> str:
@@ -218,7 +218,7 @@ def why_not_repeated(after: str, settings: Settings) -> str:
     if slot is None:
         return ""
     how = f"`slackwater backfill --from {time_name(slot)} --to {time_name(slot)}` makes it"
-    if more[1:] == [AGAIN]:
+    if more[1:] == [REPLACEMENT]:
         return f"{word} {time_name(slot)} died twice and is not run a third time; {how}"
     if slot_of(None, settings) != slot:
         return f"{word} {time_name(slot)} was missed: its run died, and its slot is over; {how}"

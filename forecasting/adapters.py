@@ -130,13 +130,13 @@ def from_sklearn(model: Any, *, name: str, lags: int = 12, pickled: bool = False
 
 
 #: Predictors made in this process, by name: their stored states hold no model object.
-_MADE: dict[str, AdaptedPredictor] = {}
+_ADAPTED: dict[str, AdaptedPredictor] = {}
 
 
 def remember_predictor(name: str, library: Library, pickled: bool) -> AdaptedPredictor:
     """Return the predictor and remember it, so that its stored states can be read."""
-    _MADE[name] = AdaptedPredictor(name=name, library=library, pickled=pickled)
-    return _MADE[name]
+    _ADAPTED[name] = AdaptedPredictor(name=name, library=library, pickled=pickled)
+    return _ADAPTED[name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +192,11 @@ class FittedAdapter:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.adapter not in _MADE:
+        if self.adapter not in _ADAPTED:
             raise ForecastError(
                 f"a stored state of {self.adapter}", expected="a predictor created before the fit is read"
             )
-        if self.blob.size and not _MADE[self.adapter].pickled:
+        if self.blob.size and not _ADAPTED[self.adapter].pickled:
             raise ForecastError(
                 f"a stored state of {self.adapter} as bytes, which run code when they are read",
                 expected="a predictor created with pickled=True",
@@ -210,7 +210,7 @@ class FittedAdapter:
 
     @property
     def _library(self) -> Library:
-        return _MADE[self.adapter].library
+        return _ADAPTED[self.adapter].library
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast a series from its values up to each origin; last value forecasts a market that was not estimated."""

@@ -169,13 +169,13 @@ class Cohort:
         begun = tuple(series for series in known if len(series)) or tuple(known[:1])
         return predictor.fit(Panel(series=begun))
 
-    def basis(self, predictor: Predictor, at: int, fitted: FittedPredictor | None = None) -> Basis:
-        """Return the inputs of forecasts from the fit at slot ``at``; the model is estimated unless ``fitted`` is given."""
+    def basis(self, predictor: Predictor, at: int) -> Basis:
+        """Return the inputs of forecasts from the fit at slot ``at``."""
         return Basis(
             predictor=predictor.name,
             at=at,
             start=self.start(at),
-            fitted=self.estimate(predictor, at) if fitted is None else fitted,
+            fitted=self.estimate(predictor, at),
             peers=self.peers(at) if predictor.pooled else (),
         )
 

@@ -188,13 +188,13 @@ def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> t
     used_series = {
         kind: mine
         for kind in ("price", "availability")
-        if (mine := pick_product(_fresh(known, kind, used, grid))) is not None
+        if (mine := pick_product(_current_series(known, kind, used, grid))) is not None
     }
     sentences = []
     for source in sorted({series.source for series in known} - {used}):
         apart = []
         for kind, mine in used_series.items():
-            other = pick_product(_fresh(known, kind, source, grid))
+            other = pick_product(_current_series(known, kind, source, grid))
             if other is not None and _contradict(mine, other):
                 apart.append((_value_words(mine), _value_words(other)))
         if apart:
@@ -229,7 +229,9 @@ def contradicting_sources(
     return sentences
 
 
-def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid) -> list[KnownSeries]:
+def _current_series(
+    known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid
+) -> list[KnownSeries]:
     """Return the series of a source whose newest value is not stale at the grid's last slot."""
     return [
         series
@@ -428,7 +430,7 @@ class Reader:
     def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, wherever their grids begin."""
         unread = self._not_known(markets)
-        for group in _alike(unread, lambda request: (request[1].known_at, request[1].price_age())):
+        for group in _group_requests(unread, lambda request: (request[1].known_at, request[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
 
     def _not_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> list[tuple[Market, SlotGrid]]:
@@ -443,7 +445,7 @@ class Reader:
     def fetch_paths(self, requests: Iterable[SeriesRequest]) -> None:
         """Read several series on their grids."""
         unread = [request for request in dict.fromkeys(requests) if request not in self._paths]
-        for group in _alike(
+        for group in _group_requests(
             unread, lambda request: (request.series.kind, request.grid.step_us, request.grid.known_at)
         ):
             self._paths |= zip(group, grid_paths(self.store, group), strict=True)
@@ -464,7 +466,9 @@ class Reader:
         return self._on_demand[key]
 
 
-def _alike(requests: Iterable[_Request], key: Callable[[_Request], Hashable]) -> list[list[_Request]]:
+def _group_requests(
+    requests: Iterable[_Request], key: Callable[[_Request], Hashable]
+) -> list[list[_Request]]:
     """Group requests that a single statement can answer."""
     groups: dict[Hashable, list[_Request]] = {}
     for request in requests:
@@ -537,7 +541,7 @@ def find_on_demand(
         return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
     if prices is not None and prices.on_demand_usd is not None:
         return OnDemand(usd=prices.on_demand_usd, origin=OBSERVED)
-    elsewhere = _elsewhere(reader, market, grid, trust)
+    elsewhere = _price_elsewhere(reader, market, grid, trust)
     if elsewhere is not None:
         usd, place = elsewhere
         words = f"on-demand price {usd:g} USD taken from {place}"
@@ -576,7 +580,7 @@ def _stand_in(
     )
 
 
-def _elsewhere(
+def _price_elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
     """Return the best on-demand price of the type elsewhere, and its place: same region, same zone, trust, newest."""
@@ -806,7 +810,7 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenS
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
         _require_counts(request.market, counts)
-        grid = _starting(grid, counts)
+        grid = _with_start(grid, counts)
     required_source = request.source or (counts.source if counts is not None else None)
     price = pick_series(known, "price", grid, preferred=required_source, trust=trust)
     return _ChosenSeries(known=known, counts=counts, price=price)
@@ -823,7 +827,7 @@ def _require_counts(market: Market, series: KnownSeries) -> None:
         )
 
 
-def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
+def _with_start(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     """Return the grid, starting at the first slot at which the series has a value if no start was requested."""
     if grid.first_us is not None:
         return grid
@@ -846,7 +850,7 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _ChosenSer
             f"{market.key} has no count and no price at {_minute(grid.last_us)}",
             expected="a range that ends later",
         )
-    grid = _starting(grid, first)
+    grid = _with_start(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:
         raise MarketError(
             f"{market.key}: no slot between the requested start and end",
@@ -1086,7 +1090,7 @@ class MovingReader(Reader):
         fitting = [request for request in unread if self._may_cut(request)]
         self._fetch_long(fitting)
         for request in fitting:
-            begin, path = self._long[_line(request)]
+            begin, path = self._long[_path_key(request)]
             first = _first_us(request)
             a, b = (
                 (slot - begin) // request.grid.step_us
@@ -1111,28 +1115,28 @@ class MovingReader(Reader):
         """Read the long paths that are missing or do not begin early enough."""
         wanted: dict[tuple[int, int, int, int, int, int], SeriesRequest] = {}
         for request in requests:
-            line, first = _line(request), _first_us(request)
-            if line in self._long and self._long[line][0] <= first:
+            key, first = _path_key(request), _first_us(request)
+            if key in self._long and self._long[key][0] <= first:
                 continue
             step = request.grid.step_us
             early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
-            if line in wanted:
-                early = min(early, _first_us(wanted[line]))
+            if key in wanted:
+                early = min(early, _first_us(wanted[key]))
             last_us = microseconds(self._span.last, "last")
             end = last_us - (last_us - first) % step
             grid = replace(
                 request.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last")
             )
-            wanted[line] = replace(request, grid=grid)
+            wanted[key] = replace(request, grid=grid)
         groups: dict[tuple[str, int], list[SeriesRequest]] = {}
         for request in wanted.values():
             groups.setdefault((request.series.kind, request.grid.step_us), []).append(request)
         for group in groups.values():
             for request, path in zip(group, grid_paths(self.store, group), strict=True):
-                self._long[_line(request)] = (_first_us(request), path)
+                self._long[_path_key(request)] = (_first_us(request), path)
 
 
-def _line(request: SeriesRequest) -> tuple[int, int, int, int, int, int]:
+def _path_key(request: SeriesRequest) -> tuple[int, int, int, int, int, int]:
     """Return the cache key of a long path: series, step, phase of the grid, age, and the probe that confirms a price."""
     step = request.grid.step_us
     probe = request.probe

@@ -45,7 +45,7 @@ def write_rows(
     if not incoming.num_rows:
         return AddedRows(added=0, repeated=0)
     _check_columns(store, table, incoming.column_names, key)
-    fresh = _fresh(store, table, incoming, key)
+    fresh = _new_rows(store, table, incoming, key)
     if fresh.num_rows:
         names = ", ".join(fresh.column_names)
         with store.transaction(), store.registered("incoming", fresh):
@@ -53,7 +53,7 @@ def write_rows(
     return AddedRows(added=fresh.num_rows, repeated=incoming.num_rows - fresh.num_rows)
 
 
-def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
+def _new_rows(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the rows whose key is neither stored nor that of an earlier row, in their order."""
     # Only keys are sorted and joined: with whole rows, wide tables would be in memory several times. Stored
     # rows are filtered by the range of the first key column, so that a table of millions is not loaded for a

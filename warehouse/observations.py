@@ -76,7 +76,7 @@ _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
 #: Columns that describe the machine of a type, stored per type (table machines) and checked against it.
 MACHINE = tuple(column.name for column in COLUMNS if column.role == "machine")
 #: Columns that are checked but not stored.
-JUDGED = tuple(column.name for column in COLUMNS if column.role == "judged")
+CHECKED_ONLY = tuple(column.name for column in COLUMNS if column.role == "judged")
 _MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
@@ -278,9 +278,9 @@ def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     for column in columns.columns:
         indices, size = _codes(column)
         if kinds * size >= _MOST_CODES:
-            code, kinds = _dense(code)
+            code, kinds = _renumber(code)
         code, kinds = code * size + indices, kinds * size
-    pid, kinds = _dense(code)
+    pid, kinds = _renumber(code)
     first = np.empty(kinds, dtype=np.int64)
     first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
     places = [column.take(pa.array(first)) for column in columns.columns]
@@ -299,7 +299,7 @@ def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
 
 
-def _dense(code: np.ndarray) -> tuple[np.ndarray, int]:
+def _renumber(code: np.ndarray) -> tuple[np.ndarray, int]:
     """Renumber the codes as 0, 1, ... in order of appearance; return them with their number."""
     encoded = pa.array(code).dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
@@ -545,7 +545,7 @@ class Stage:
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
         store, table = self._store, batch.table
-        table = shortened_names(table.drop_columns(_empty_columns(table, (*JUDGED, *MACHINE))))
+        table = shortened_names(table.drop_columns(_empty_columns(table, (*CHECKED_ONLY, *MACHINE))))
         schema = table.schema
         pid, places = numbered_places(table)
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
@@ -1484,7 +1484,9 @@ def _list_at_times(store: Store, first_us: int, last_us: int, step_us: int) -> p
     statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
     frame: pd.DataFrame = store.arrow(statement, bounds).to_pandas()
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
-    frame["missing"] = [_lacks(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))]
+    frame["missing"] = [
+        _missing_variables(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))
+    ]
     return frame
 
 
@@ -1544,7 +1546,7 @@ def _listed_on_demand(
     return listed.usd, OnDemandOrigin(kind="catalogue", words=listed.words)
 
 
-def _lacks(row: Mapping[str, Any]) -> str:
+def _missing_variables(row: Mapping[str, Any]) -> str:
     """Return the missing variables of a listing row; prices of products not used for planning do not count."""
     other = [name for name in str(row["products"]).split("; ") if name]
     price = f"Linux price ({unplanned_words(other)})" if other else "price"

@@ -90,7 +90,7 @@ def scores_of(accuracy: Accuracy) -> list[Scores]:
     found = []
     for variable in UNITS:
         scores, pooled, daily = (
-            _of(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
+            _of_variable(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
         )
         if scores.empty:
             continue
@@ -107,14 +107,14 @@ def scores_of(accuracy: Accuracy) -> list[Scores]:
                 pooled=pooled,
                 markets=markets.join(_predictable(scores), on="market"),
                 daily=by_day.assign(loss=by_day["loss"] / by_day["n"]),
-                reliability=_of(accuracy.reliability, variable),
+                reliability=_of_variable(accuracy.reliability, variable),
                 note=f"Pooled over {plural(scores['market'].nunique(), 'market')}.",
             )
         )
     return found
 
 
-def _of(table: pd.DataFrame, variable: str) -> pd.DataFrame:
+def _of_variable(table: pd.DataFrame, variable: str) -> pd.DataFrame:
     return table[table["variable"] == variable] if len(table) else table
 
 
@@ -141,7 +141,7 @@ def _predictable(scores: pd.DataFrame) -> pd.Series:
 
 def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Block]:
     """Return the table of the default by class of markets; none without classes."""
-    own = _of(classes, variable)
+    own = _of_variable(classes, variable)
     own = own[own["model"] == default] if len(own) else own
     if own.empty:
         return []
@@ -166,7 +166,7 @@ def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Blo
 
 def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
     """Return the skill of models chosen without a market's own zone (or source), by class; none if not measured."""
-    if found is None or (table := _of(found.classes, variable)).empty:
+    if found is None or (table := _of_variable(found.classes, variable)).empty:
         return []
     rows = []
     for (kind, choice), own in table.groupby(["class", "choice"], sort=False):
@@ -177,7 +177,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
             {"class": kind, "choice": choice, "model": each[0]["model"]}
             | {key: most(each, key) for key in ("markets", "n", "blocks")}
             | {f"step_{row['step']}": describe_comparison({**row, "days": row["blocks"]}) for row in each}
-            | {"worst": MISSING if worst is None else _worst(worst)}
+            | {"worst": MISSING if worst is None else _worst_market_text(worst)}
         )
     steps = shown_steps(table["step"].tolist())
     columns: dict[str, Column | str] = {
@@ -197,7 +197,10 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         "model": "model",
         "skill": Column(heading="skill there", format=percent),
     }
-    choices, chosen = rows_of(_of(found.choices, variable)), f"Chosen models, {found.by} by {found.by}"
+    choices, chosen = (
+        rows_of(_of_variable(found.choices, variable)),
+        f"Chosen models, {found.by} by {found.by}",
+    )
     title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
@@ -205,14 +208,14 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
     ]
 
 
-def _worst(row: Mapping[str, Any]) -> str:
+def _worst_market_text(row: Mapping[str, Any]) -> str:
     low, high = (float(row[key]) for key in ("worst_low", "worst_high"))
     return f"{percent(row['worst_skill_pinball'])} at {row['step']} ({interval_words(low, high, '.0%')}), {row['worst_market']}"
 
 
 def fallback_tables(reasons: pd.DataFrame, variable: str) -> list[Block]:
     """Return the folded table of reasons for which a simpler model answered; none without any."""
-    own = _of(reasons, variable)
+    own = _of_variable(reasons, variable)
     if own.empty:
         return []
     sums = own.groupby(["model", "reason"], as_index=False).agg(n=("n", "sum"), markets=("market", "nunique"))
@@ -261,7 +264,7 @@ DRIFT: Final[dict[str, Column | str]] = {
 
 
 def _background_tables(background: Background, variable: str) -> list[Block]:
-    series, drift = (_of(table, variable) for table in (background.predictability, background.drift))
+    series, drift = (_of_variable(table, variable) for table in (background.predictability, background.drift))
     blocks: list[Block] = []
     if len(series):
         rows = rows_of(series.sort_values("market"))

@@ -13,7 +13,7 @@ from slackwater.flows.accuracy.report import answer_blocks, answer_of, backgroun
 from slackwater.flows.accuracy.units import BacktestPlan, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, say
 from slackwater.flows.engine.flows import RUNNER, tasks_of
-from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name
+from slackwater.flows.runs import Db, SettingsFile, artifact_key, has_warehouse, named_flow, run_name
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.show.page import write_page
@@ -59,7 +59,7 @@ def accuracy_report(
     Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run computes only
     new forecasts. Before the first turn the answer is empty.
     """
-    if not begun(db):
+    if not has_warehouse(db):
         return {}
     options, session = AccuracyOptions(), Session(db=db, settings=settings)
     chosen = session.config

@@ -160,7 +160,7 @@ def _series_of_row(
     for variable in wanted:
         series = _observed_part(series_of(history, variable))
         series = series if priced else replace(series, on_demand_usd=float("nan"))
-        reason = _untestable(series, history, late)
+        reason = _why_untestable(series, history, late)
         if reason:
             left_out.add(row, variable, reason)
         else:
@@ -209,7 +209,7 @@ def _observed_part(series: Series) -> Series:
     return series.part(int(seen[0]), int(seen[-1]) + 1) if seen.size else series.part(0, 0)
 
 
-def _untestable(series: Series, history: History, late: int) -> str:
+def _why_untestable(series: Series, history: History, late: int) -> str:
     """Return why a series cannot be tested, "" if it can."""
     if series.variable == "price" and any(words.startswith(HELD_CONSTANT) for words in history.assumptions):
         return "the price was read once and is held constant by assumption"

@@ -56,84 +56,84 @@ def backfill(
     """
     import pandas as pd
 
-    from slackwater.flows.backfill.run import stretch_of
+    from slackwater.flows.backfill.run import slots_between
     from slackwater.flows.clock import parse_time
 
-    stretch = stretch_of(
+    slot_range = slots_between(
         parse_time(start, "--from"), parse_time(end, "--to"),
         slot=pd.Timedelta(minutes=session.config.step_minutes),
         step=parsed_duration(step, "--step") if step else None,
         stages=tuple(stages or ()), reprocess=reprocess, backwards=backwards,
     )  # fmt: skip
     if dry_run:
-        return _plan(stretch, session)
+        return _plan(slot_range, session)
     from slackwater.warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
-    value = _as_flow(stretch, session) if has_extra("serve") else _directly(stretch, session)
+    value = _as_flow(slot_range, session) if has_extra("serve") else _directly(slot_range, session)
     return Answer(
         title="Backfill", value=value, blocks=_outcome_blocks(value), exit_code=3 if value["failed"] else 0
     )
 
 
-def _as_flow(stretch: SlotRange, session: Session) -> dict[str, Any]:
+def _as_flow(slot_range: SlotRange, session: Session) -> dict[str, Any]:
     import pandas as pd
 
     from slackwater.flows.engine.run import no_heartbeat, prepare_engine
     from slackwater.flows.engine.serving import start_embedded_server
 
-    say(f"start the engine; backfill of {len(stretch.slots())} slots")
+    say(f"start the engine; backfill of {len(slot_range.slots())} slots")
     prepare_engine(session.db.resolve().parent, quiet=True)
     start_embedded_server()
     from slackwater.flows.backfill import flow
 
     with no_heartbeat():
         state = flow.backfill(
-            start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=session.db,
-            step_minutes=round(stretch.step / pd.Timedelta(minutes=1)), reprocess=stretch.reprocess,
-            backwards=stretch.backwards, stages=list(stretch.stages), data=session.data, settings=session.settings,
+            start=slot_range.start.to_pydatetime(), end=slot_range.end.to_pydatetime(), db=session.db,
+            step_minutes=round(slot_range.step / pd.Timedelta(minutes=1)), reprocess=slot_range.reprocess,
+            backwards=slot_range.backwards, stages=list(slot_range.stages), data=session.data, settings=session.settings,
             strict=False,
         )  # fmt: skip
     answer: dict[str, Any] = state["answer"]
     return answer | {"changed": state["slots"]}
 
 
-def _directly(stretch: SlotRange, session: Session) -> dict[str, Any]:
+def _directly(slot_range: SlotRange, session: Session) -> dict[str, Any]:
     from slackwater.flows.backfill.run import backfill_answer, changed_slots, run_backfill
 
-    say(f"backfill of {len(stretch.slots())} slots")
-    outcomes = run_backfill(session.db, stretch, session.config, data=session.data)
-    return backfill_answer(stretch, outcomes) | {"changed": changed_slots(outcomes)}
+    say(f"backfill of {len(slot_range.slots())} slots")
+    outcomes = run_backfill(session.db, slot_range, session.config, data=session.data)
+    return backfill_answer(slot_range, outcomes) | {"changed": changed_slots(outcomes)}
 
 
-def _plan(stretch: SlotRange, session: Session) -> Answer:
+def _plan(slot_range: SlotRange, session: Session) -> Answer:
     """List every slot with the stages that a backfill would run."""
     from slackwater.flows.backfill.run import plan_backfill
 
     if session.db.exists():
         with session.reading() as store:
-            plans = plan_backfill(store, stretch)
+            plans = plan_backfill(store, slot_range)
     else:
-        plans = plan_backfill(None, stretch)
-    todo = {stage: sum(stage in plan.todo for plan in plans) for stage in stretch.stages}
+        plans = plan_backfill(None, slot_range)
+    todo = {stage: sum(stage in plan.todo for plan in plans) for stage in slot_range.stages}
     slots = [plan.row() | {"todo": list(plan.todo), "failed_before": plan.reasons} for plan in plans]
     shown = [plan.row() for plan in plans if plan.todo]
     columns: dict[str, Column | str] = {
         "slot": Column(heading="slot", unit="UTC"),
         "run": "run",
-        **{stage: stage for stage in stretch.stages},
+        **{stage: stage for stage in slot_range.stages},
     }
     title = f"Backfill of {plural(len(plans), 'slot')}, {len(shown)} with stages to run"
     result = ", ".join(f"{stage}: {count} to run" for stage, count in todo.items())
     return Answer(
         title=title,
-        value={"slots": slots, "make": todo, "order": _order(stretch)},
-        blocks=[Table(title, shown, columns, most=SHOWN), f"{result}; {_order(stretch)}"],
+        value={"slots": slots, "make": todo, "order": _order(slot_range)},
+        blocks=[Table(title, shown, columns, most=SHOWN), f"{result}; {_order(slot_range)}"],
     )
 
 
-def _order(stretch: SlotRange) -> str:
-    if not stretch.backwards:
+def _order(slot_range: SlotRange) -> str:
+    if not slot_range.backwards:
         return "oldest slots first"
     return "newest slots first; then allocate and score, oldest first, as each depends on the previous slot"
 

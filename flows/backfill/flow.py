@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from slackwater.flows.backfill.run import Reprocess, backfill_answer, changed_slots, run_backfill, stretch_of
+from slackwater.flows.backfill.run import (
+    Reprocess,
+    backfill_answer,
+    changed_slots,
+    run_backfill,
+    slots_between,
+)
 from slackwater.flows.command import DEFAULT_DB
 from slackwater.flows.config import read_settings
 from slackwater.flows.following import step_of
@@ -48,16 +54,16 @@ def backfill(
     reason (`StoreError`).
     """
     chosen = read_settings(settings)
-    stretch = stretch_of(
+    slot_range = slots_between(
         utc_time(start), utc_time(end), slot=step_of(chosen), reprocess=reprocess,
         step=None if step_minutes is None else pd.Timedelta(minutes=step_minutes),
         backwards=backwards, stages=tuple(stages or ()),
     )  # fmt: skip
     outcomes = run_backfill(
-        db, stretch, chosen, data=data,
+        db, slot_range, chosen, data=data,
         part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
     )  # fmt: skip
-    answer = backfill_answer(stretch, outcomes)
+    answer = backfill_answer(slot_range, outcomes)
     if answer["failed"] and strict:
         first = next(outcome for outcome in outcomes if outcome.reasons)
         stage, reason = next(iter(first.reasons.items()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from slackwater.flows.backfill.run import Part, SlotRange, StageOutcome, run_backfill, run_part, stretch_of
+from slackwater.flows.backfill.run import Part, SlotRange, StageOutcome, run_backfill, run_part, slots_between
 from slackwater.flows.command import say
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
@@ -31,7 +31,7 @@ def missing_before(
     count = (at - pd.Timestamp(last).tz_convert("UTC") - pd.Timedelta(microseconds=1)) // every
     if count < 1:
         return None
-    return stretch_of(at - count * every, at - every, slot=slot, step=every)
+    return slots_between(at - count * every, at - every, slot=slot, step=every)
 
 
 def make_missing(

@@ -73,7 +73,7 @@ class SlotRange:
         return pd.date_range(self.start, self.end, freq=self.step)
 
 
-def stretch_of(
+def slots_between(
     start: pd.Timestamp,
     end: pd.Timestamp,
     *,
@@ -149,14 +149,14 @@ def _words(stage: str, plan: SlotPlan) -> str:
     return f"keep ({standing})"
 
 
-def plan_backfill(store: Store | None, stretch: SlotRange) -> list[SlotPlan]:
+def plan_backfill(store: Store | None, slot_range: SlotRange) -> list[SlotPlan]:
     """Plan a backfill slot by slot, ascending; without a warehouse every stage is missing."""
     standing: dict[tuple[str, str], tuple[str, str]] = {}
     if store is not None:
         runs = read_rows(
             store,
             "runs",
-            where={"logical_at": slice(stretch.start, stretch.end + pd.Timedelta(microseconds=1))},
+            where={"logical_at": slice(slot_range.start, slot_range.end + pd.Timedelta(microseconds=1))},
         )
         for run, stage, status, details in runs[["run", "stage", "status", "details"]].itertuples(
             index=False
@@ -164,17 +164,17 @@ def plan_backfill(store: Store | None, stretch: SlotRange) -> list[SlotPlan]:
             if standing.get((run, stage), ("", ""))[0] != "done":
                 reason = str((read_object(details) or {}).get("reason", "")) if status == "failed" else ""
                 standing[run, stage] = (status, reason)
-    return [_slot_plan(at, stretch, standing) for at in stretch.slots()]
+    return [_slot_plan(at, slot_range, standing) for at in slot_range.slots()]
 
 
 def _slot_plan(
-    at: pd.Timestamp, stretch: SlotRange, known: dict[tuple[str, str], tuple[str, str]]
+    at: pd.Timestamp, slot_range: SlotRange, known: dict[tuple[str, str], tuple[str, str]]
 ) -> SlotPlan:
-    own = {stage: known.get((run_id_of(at), stage), ("missing", "")) for stage in stretch.stages}
+    own = {stage: known.get((run_id_of(at), stage), ("missing", "")) for stage in slot_range.stages}
     wanted = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
     return SlotPlan(
         at=at,
-        todo=tuple(stage for stage, (state, _) in own.items() if state in wanted[stretch.reprocess]),
+        todo=tuple(stage for stage, (state, _) in own.items() if state in wanted[slot_range.reprocess]),
         standing={stage: state for stage, (state, _) in own.items()},
         reasons={stage: why for stage, (_, why) in own.items() if why},
     )
@@ -222,7 +222,7 @@ class Backfill:
     """Parameters of a backfill: warehouse file, slot range, settings, folder to ingest from, number of processes and callbacks."""
 
     db: Path
-    stretch: SlotRange
+    slot_range: SlotRange
     settings: Settings
     data: Path | None = None
     workers: int = 2
@@ -255,8 +255,8 @@ def backfill(request: Backfill) -> list[StageOutcome]:
         store = opened.enter_context(
             open_store(request.db, say=request.say, memory_limit=f"{request.settings.backfill_memory_mb}MB")
         )
-        plans = plan_backfill(store, request.stretch)
-        log = _Log(plans, request.stretch.stages)
+        plans = plan_backfill(store, request.slot_range)
+        log = _Log(plans, request.slot_range.stages)
         busy = [plan for plan in plans if plan.todo]
         # Starting processes pays off only for enough slots.
         workers = request.workers if len(busy) >= PIECE else 1
@@ -267,7 +267,7 @@ def backfill(request: Backfill) -> list[StageOutcome]:
             fan = opened.enter_context(process_fan(workers, together=TOGETHER))
         threads = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
         first = True
-        for stages, chunks in _passes(busy, request.stretch):
+        for stages, chunks in _passes(busy, request.slot_range):
             pieces = deque(_pieces(chunks))
             while pieces:
                 # The first pieces use the connection that planned them. Closing it after a kill
@@ -286,15 +286,15 @@ def backfill(request: Backfill) -> list[StageOutcome]:
 
 
 def _passes(
-    busy: Sequence[SlotPlan], stretch: SlotRange
+    busy: Sequence[SlotPlan], slot_range: SlotRange
 ) -> Iterator[tuple[tuple[str, ...], list[Sequence[SlotPlan]]]]:
     """Yield the stages to run together with their chunks of slots, in the order of execution."""
     chunks = [busy[i : i + CHUNK] for i in range(0, len(busy), CHUNK)]
-    if not stretch.backwards:
-        yield stretch.stages, chunks
+    if not slot_range.backwards:
+        yield slot_range.stages, chunks
         return
-    free = tuple(stage for stage in stretch.stages if stage not in IN_ORDER)
-    bound = tuple(stage for stage in stretch.stages if stage in IN_ORDER)
+    free = tuple(stage for stage in slot_range.stages if stage not in IN_ORDER)
+    bound = tuple(stage for stage in slot_range.stages if stage in IN_ORDER)
     if free:
         yield free, chunks[::-1]
     if bound:
@@ -468,7 +468,7 @@ class _Opening:
         slots = [plan.at for plan in self._slots_to_run(plans)]
         if not slots:
             return
-        step, settings = self._backfill.stretch.step, self._backfill.settings
+        step, settings = self._backfill.slot_range.step, self._backfill.settings
         back = max(RECORD_SPAN + pd.Timedelta(days=7), timetable_of(settings).lookback + pd.Timedelta(days=3))
         span = Span(first=min(slots), last=max(slots), step=step, since=min(slots) - back)
         self._reads = Reads(self._store, span)
@@ -601,11 +601,11 @@ BREATH = 0.6
 
 
 def run_backfill(
-    db: Path, stretch: SlotRange, settings: Settings, *, data: Path | None, part: Part = run_part
+    db: Path, slot_range: SlotRange, settings: Settings, *, data: Path | None, part: Part = run_part
 ) -> list[StageOutcome]:
     """Run a backfill with at most two processes and pause between chunks for live turns."""
     done = 0
-    with progress("stages", len(stretch.slots()) * len(stretch.stages), lines=True) as tell:
+    with progress("stages", len(slot_range.slots()) * len(slot_range.stages), lines=True) as tell:
 
         def count_stages(pieces: int) -> None:
             nonlocal done
@@ -615,7 +615,7 @@ def run_backfill(
         return backfill(
             Backfill(
                 db=db,
-                stretch=stretch,
+                slot_range=slot_range,
                 settings=settings,
                 data=data,
                 workers=min(2, os.cpu_count() or 1),
@@ -628,15 +628,15 @@ def run_backfill(
         )
 
 
-def backfill_answer(stretch: SlotRange, outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
+def backfill_answer(slot_range: SlotRange, outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
     """Count the outcomes of a backfill by state."""
     became = [state for outcome in outcomes for state in outcome.became.values()]
     return {
-        "from": stretch.start,
-        "to": stretch.end,
-        "step_minutes": stretch.step / pd.Timedelta(minutes=1),
-        "stages": list(stretch.stages),
-        "reprocess": stretch.reprocess,
+        "from": slot_range.start,
+        "to": slot_range.end,
+        "step_minutes": slot_range.step / pd.Timedelta(minutes=1),
+        "stages": list(slot_range.stages),
+        "reprocess": slot_range.reprocess,
         "slots": len(outcomes),
         **{state: became.count(state) for state in ("made", "kept", "failed", "waiting")},
     }

@@ -41,7 +41,7 @@ from slackwater.flows.runs import (
     Slot,
     artifact_key,
     as_task,
-    begun,
+    has_warehouse,
     is_deployed,
     named_flow,
     run_name,
@@ -234,7 +234,7 @@ def score(
 @named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)
 def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int]:
     """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
-    if not begun(db):
+    if not has_warehouse(db):
         return {}
     return run_with_retries(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
 

@@ -16,7 +16,7 @@ from slackwater.flows.ledger.stages import TurnSeconds, save_seconds
 from slackwater.flows.monitoring.alarms import AlarmChanges
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.stages import RECORDED, Stage, TurnProgress, TurnResult, run_stage, whole_turn
+from slackwater.flows.turn.stages import STAGE_NAMES, Stage, TurnProgress, TurnResult, run_stage, whole_turn
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.store.connection import open_store
@@ -91,4 +91,4 @@ def complete_turn(
 
 def stage_name(stage: Stage) -> str:
     """Return the stage's name in the ledger of runs; the function name if the ledger does not record it."""
-    return RECORDED.get(stage, stage.__name__)
+    return STAGE_NAMES.get(stage, stage.__name__)

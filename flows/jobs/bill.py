@@ -52,7 +52,7 @@ def bill(
         endings = endings_of(store, [stored for stored in known if stored.request.name in ended])
     missed, _ = missed_apart(missed_jobs({name: own for name, own in endings.items() if name in scored}))
     unfinished = [name for name, ending in endings.items() if ending.is_unfinished]
-    notes = [*([LOSSES] if lost else []), *_note_on_unknown(slots), *_compared(slots, unfinished)]
+    notes = [*([LOSSES] if lost else []), *_note_on_unknown(slots), *_saving_notes(slots, unfinished)]
     slots = [row | NOT_COMPARED if row["job"] in unfinished else row for row in slots]
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
@@ -60,7 +60,7 @@ def bill(
         *missed,
         _headline(jobs, _counted_until(slots, ended)),
         _totals_table(jobs),
-        Table("By week", value["weeks"], {"week": "week from", **COMPARED, "slots": "slots"}),
+        Table("By week", value["weeks"], {"week": "week from", **SAVING_COLUMNS, "slots": "slots"}),
     ]
     if job is not None:
         blocks.append(_slots_table(slots))
@@ -120,7 +120,7 @@ def _note_on_unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _compared(slots: Sequence[Mapping[str, Any]], unfinished: Collection[str]) -> list[str]:
+def _saving_notes(slots: Sequence[Mapping[str, Any]], unfinished: Collection[str]) -> list[str]:
     """Return notes on the jobs whose saving is not that of the work in their file (M12.16)."""
     found = []
     if lost := sorted({row["job"] for row in slots if row["job"] in unfinished}):
@@ -218,11 +218,11 @@ MONEY: dict[str, Column | str] = {
     ),
     "saved_usd": Column(heading="saved", unit="$", format=usd),
 }
-COMPARED = MONEY | {"saved_share": Column(heading="of on-demand only", format=percent)}
+SAVING_COLUMNS = MONEY | {"saved_share": Column(heading="of on-demand only", format=percent)}
 
 
 def _totals_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    columns = {"job": "job", **COMPARED, "slots": "slots", "reported": "reported"}
+    columns = {"job": "job", **SAVING_COLUMNS, "slots": "slots", "reported": "reported"}
     if any(row["unpriced"] for row in jobs):
         columns["unpriced"] = Column(
             heading="no price", words="Slots whose spot price is not known; they are in no sum."

@@ -191,7 +191,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         title=f"Job {run.name}",
         value=value,
         blocks=blocks,
-        banner=_cannot(cannot),
+        banner=_shortfall_banner(cannot),
         notes=[note] if note else [],
     )
 
@@ -232,7 +232,7 @@ def _old(stale: str | None, at: pd.Timestamp) -> list[Block]:
     ]
 
 
-def _cannot(shortfall: str | None) -> Banner | None:
+def _shortfall_banner(shortfall: str | None) -> Banner | None:
     return Banner("Warning:", shortfall) if shortfall else None
 
 
@@ -366,7 +366,7 @@ def change(
         value=value,
         blocks=[_terms_table(f"Changed terms, valid from {utc(at)}", value["changes"])],
         notes=value["notes"],
-        banner=_cannot(found.shortfall),
+        banner=_shortfall_banner(found.shortfall),
     )
 
 

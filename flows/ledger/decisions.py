@@ -144,12 +144,16 @@ def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
 # ---
 # Revisions: decisions for the rest of a slot after a loss of spot (M12.15).
 
-REVISED = ("revised_at", "lost_at", "spot_left")  # Columns of a revision beside those of its decision
+REVISION_COLUMNS = (
+    "revised_at",
+    "lost_at",
+    "spot_left",
+)  # Columns of a revision beside those of its decision
 
 
 def save_revisions(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store revisions; a revision that is stored already is not changed."""
-    own = ("job", "slot", *REVISED, "policy", "market", "on_demand", "spot", "reason")
+    own = ("job", "slot", *REVISION_COLUMNS, "policy", "market", "on_demand", "spot", "reason")
     times = ("slot", "revised_at", "lost_at")
     table = [
         {name: pd.Timestamp(row[name]) if name in times else row[name] for name in own}
@@ -177,7 +181,7 @@ def revisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[s
 #: Name and version of the form; the version increases when a key is removed or changes its type, not when a key is added.
 SCHEMA = "slackwater.decision/2"
 #: First part of the text that keys are hashed from: the same in every version of the form, so that upgrades change no key.
-_KEYED = "slackwater.decision/1"
+_KEY_PREFIX = "slackwater.decision/1"
 
 
 def document(decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +225,7 @@ def key_of(decision: Mapping[str, Any]) -> str:
     """Return the idempotency key of a decision: 32 hexadecimal digits that depend only on job, market, source and slot."""
     parts = [str(decision[name]) for name in ("job", "market", "source")]
     parts.append(pd.Timestamp(decision["slot"]).tz_convert("UTC").isoformat())
-    return hashlib.sha256(json.dumps([_KEYED, *parts]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([_KEY_PREFIX, *parts]).encode()).hexdigest()[:32]
 
 
 @cache

@@ -728,13 +728,13 @@ def fold_equal_outcomes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         held = json.dumps([row["allocations"], row.get("places")], default=str)
         key = row["policy"] if row["policy"] in BASELINES else (held, row["cost_usd"])
         alike.setdefault(key, []).append(row)
-    return [{**own[0], "alike": _more([row["policy"] for row in own])} for own in alike.values()]
+    return [{**own[0], "alike": _others([row["policy"] for row in own])} for own in alike.values()]
 
 
-def _more(names: Sequence[str]) -> str | None:
+def _others(names: Sequence[str]) -> str | None:
     """Return the number of policies after the first, in words.
 
-    >>> _more(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _more(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _more(["UP"])
+    >>> _others(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _others(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _others(["UP"])
     ('1 more AHAP', '2 more', None)
     """
     kinds = {name.partition("(")[0] for name in names}
@@ -791,7 +791,7 @@ def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         alike.setdefault(row["policy"] if alone else record, []).append(row)
     result = []
     for own in alike.values():
-        more = _more([str(row["policy"]) for row in own])
+        more = _others([str(row["policy"]) for row in own])
         named = {"policy": f"{own[0]['policy']} and {more}"} if more else {}
         weights = [row.get("weight") for row in own]
         weight = {} if None in weights else {"weight": sum(weights)}  # type: ignore[arg-type]

@@ -351,7 +351,7 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
 
 
 #: Fields that a decision needs for an answer; an incomplete decision is shown in the table only.
-TOLD = ("on_demand", "spot", "slot_end", "expected_finish", "deadline")
+ANSWER_FIELDS = ("on_demand", "spot", "slot_end", "expected_finish", "deadline")
 
 
 def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -361,7 +361,7 @@ def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row.get("shortfall")
         else " ".join([f"{row['job']}: {headline(row)}", *outlook(row)])
         for row in rows
-        if all(row.get(key) is not None for key in TOLD)
+        if all(row.get(key) is not None for key in ANSWER_FIELDS)
     ]
 
 

@@ -188,7 +188,7 @@ def _moves(outcome: Outcome, markets: Sequence[str]) -> dict[str, Any]:
 
 
 #: Keys present in the details of every outcome. Without ``model`` it is of the slot model: that of older versions.
-_SCORED = ("utility", "on_demand_only_usd", "gap_to_hindsight")
+_SCORE_KEYS = ("utility", "on_demand_only_usd", "gap_to_hindsight")
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
@@ -200,7 +200,7 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
-    found = [read_object(text, *_SCORED) for text in rows["details"]]
+    found = [read_object(text, *_SCORE_KEYS) for text in rows["details"]]
     rows = rows[np.array([details_of_row is not None for details_of_row in found], dtype=bool)]
     details = [details_of_row for details_of_row in found if details_of_row is not None]
     return pd.DataFrame(
@@ -263,7 +263,7 @@ def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
     return [
         _outcome(job, row, details, valued=valued)
         for row in rows
-        if (details := read_object(row["details"], *_SCORED)) is not None
+        if (details := read_object(row["details"], *_SCORE_KEYS)) is not None
     ]
 
 

@@ -341,12 +341,12 @@ def _jobs(
             for row in rows_of(frame)
         ]
     if (frame["market"] == "").any():
-        frame[["market", "source"]] = _begins(store, settings, window, frame, decided)
+        frame[["market", "source"]] = _first_markets(store, settings, window, frame, decided)
     frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
     return frame[frame["source"] != ""].reset_index(drop=True), decided
 
 
-def _begins(
+def _first_markets(
     store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame, decided: pd.DataFrame
 ) -> list[tuple[str, str]]:
     """Return (market, source) in which each job begins; ("", "") if unknown.
@@ -392,7 +392,7 @@ def _read_decisions(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) ->
     return _times(frame, {"slot": "slot"})
 
 
-_NAMED = 3  # Maximum number of jobs named in a reason
+_MOST_NAMED = 3  # Maximum number of jobs named in a reason
 #: Order of severity: the state of a slot is the worst state of its jobs.
 _WORST = ("failed", "missing", "done", "not due")
 
@@ -446,7 +446,7 @@ def staleness(facts: Facts) -> np.ndarray:
     for (market, source), own in seen.groupby(["market", "source"], sort=False):
         rows = own.index.to_numpy()
         count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))
-        count_old, price_old = _old(own, "count_at", count), _old(own, "price_at", price)
+        count_old, price_old = _is_old(own, "count_at", count), _is_old(own, "price_at", price)
         if price is not None and price.probed and count is not None:
             price_old = price_old & count_old
         for name, old, promise in (
@@ -458,7 +458,7 @@ def staleness(facts: Facts) -> np.ndarray:
     return out
 
 
-def _old(own: pd.DataFrame, name: str, promise: ExpectedUpdate | None) -> np.ndarray:
+def _is_old(own: pd.DataFrame, name: str, promise: ExpectedUpdate | None) -> np.ndarray:
     if promise is None or promise.constant:
         return np.zeros(len(own), dtype=bool)
     return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
@@ -633,8 +633,8 @@ def _by_market(facts: Facts, slots: pd.DataFrame, found: States, nothing: str) -
 def _joined_reasons(texts: list[str]) -> str:
     """Join a few distinct reasons."""
     own = [text for text in dict.fromkeys(texts) if text]
-    rest = len(own) - _NAMED
-    return "; ".join(own[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    rest = len(own) - _MOST_NAMED
+    return "; ".join(own[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 #: States in display order; the first three need no attention.

@@ -16,7 +16,15 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.monitoring.alarms import Alarm, AlarmChanges, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import send_alerts
 from slackwater.flows.monitoring.status import status_of, status_page
-from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name, utc_time
+from slackwater.flows.runs import (
+    Db,
+    SettingsFile,
+    artifact_key,
+    has_warehouse,
+    named_flow,
+    run_name,
+    utc_time,
+)
 from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import write_page
 from slackwater.warehouse.store.connection import open_reader, open_store
@@ -68,7 +76,7 @@ def status(
     only if an alarm has changed or alerts are due.
     """
     chosen = read_settings(settings)
-    if not begun(db):
+    if not has_warehouse(db):
         return {}
     when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:

@@ -282,7 +282,7 @@ def fill(
         effort=effort_of(turn.settings),
         plans=plans,
     )
-    markets = _alike(turn, request.markets, filled.winner.candidate.offer)
+    markets = _markets_alike(turn, request.markets, filled.winner.candidate.offer)
     own = {name: getattr(filled, name) for name in filling.Filled.__slots__}
     if markets:
         moves = moving_terms(filled.winner.candidate.terms)
@@ -296,7 +296,7 @@ def fill(
     )
 
 
-def _alike(turn: Turn, named: Sequence[str], offer: Offer) -> tuple[str, ...]:
+def _markets_alike(turn: Turn, named: Sequence[str], offer: Offer) -> tuple[str, ...]:
     """Return requested names or patterns of the markets with the instances of an offer; empty if it is the only market."""
     found = _complete_request(turn, named, []) if named else _usable_markets(turn, [])
     alike = {

@@ -50,7 +50,7 @@ ON_TERMINAL: Final = 40  # Rows of the table of markets on a terminal
 #: A skill axis ends here, or earlier: at the mirror image of the best skill, but not above the second.
 LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
 #: Explanation of the measures.
-ABOUT: Final = (
+EXPLANATION: Final = (
     "Skill is the share of last value’s pinball loss that a model saves: 0 is as good as last value (nothing changes), 100 % "
     f"is perfect, below 0 is worse. {ABOUT_VERDICTS} — means undefined, as for a series that never moved."
 )
@@ -135,7 +135,7 @@ def accuracy_blocks(
         )
         for score in scores
     ]
-    return [*sections, ABOUT]
+    return [*sections, EXPLANATION]
 
 
 def variable_blocks(scores: Scores, *, markets: bool = True) -> list[Block]:

@@ -53,7 +53,7 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             yield from wrap_text(escape_controls(block), style.width)
         elif isinstance(block, Notes):
             for item in block.items:
-                yield from _hanging("* ", escape_controls(item), style.width)
+                yield from _indented_lines("* ", escape_controls(item), style.width)
         elif isinstance(block, Verbatim):
             yield from map(escape_controls, block.text.split("\n"))
         elif isinstance(block, Banner):
@@ -264,13 +264,13 @@ def _paragraphs(
                 yield f"  {line}"
             line, on = pair, column.card // 10
             if cell_len(pair) > width - 2:
-                yield from _hanging("  ", pair, style.width, deeper=2)
+                yield from _indented_lines("  ", pair, style.width, deeper=2)
                 line = ""
         if line:
             yield f"  {line}"
 
 
-def _hanging(first: str, text: str, width: int | None, deeper: int = 0) -> Iterator[str]:
+def _indented_lines(first: str, text: str, width: int | None, deeper: int = 0) -> Iterator[str]:
     """Yield a text after ``first``; further lines are indented equally, or ``deeper`` by that many columns."""
     lead = " " * (len(first) + deeper)
     room = None if width is None else width - len(lead)

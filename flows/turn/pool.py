@@ -73,19 +73,19 @@ class Group(Generic[P]):
         for state in known:
             seen = len(state.jobs)
             if not seen:
-                found.append(self._untaught())
+                found.append(self._first_leader())
             elif state.begins(self.rounds):
-                found.append(self._leading(shared[seen - first], seen))
+                found.append(self._leader_of(shared[seen - first], seen))
             else:
-                found.append(self._leading(state.newest(self.learner), seen))
+                found.append(self._leader_of(state.newest(self.learner), seen))
         return found
 
-    def _untaught(self) -> tuple[P, str]:
+    def _first_leader(self) -> tuple[P, str]:
         if not self.informed:
             return self.first, "no job has ended yet"
-        return self._leading(self.learner.weights(self.learner.start(self.names)), 0)
+        return self._leader_of(self.learner.weights(self.learner.start(self.names)), 0)
 
-    def _leading(self, weights: Weights, jobs: int) -> tuple[P, str]:
+    def _leader_of(self, weights: Weights, jobs: int) -> tuple[P, str]:
         name, why = leading(weights, jobs)
         return self.policies[self.names.index(name)], why
 

@@ -239,12 +239,12 @@ def report(turn: Turn, found: TurnProgress) -> TurnProgress:
 #: The stages of a turn in order.
 STAGES: tuple[Stage, ...] = (ingest, forecast, decide, deliver, score, report)
 #: Names of the stages that the ledger of runs records.
-RECORDED: dict[Stage, str] = {ingest: "ingest", forecast: "forecast", decide: "allocate", score: "score"}
+STAGE_NAMES: dict[Stage, str] = {ingest: "ingest", forecast: "forecast", decide: "allocate", score: "score"}
 
 
 def run_stage(stage: Stage, turn: Turn, found: TurnProgress) -> TurnProgress:
     """Run a stage; if the ledger records it, the reason of a failure is stored."""
-    name = RECORDED.get(stage)
+    name = STAGE_NAMES.get(stage)
     if name is None:
         return stage(turn, found)
     with turn.recorded_failure(name):

@@ -38,7 +38,7 @@ from slackwater.flows.turn.context import try_histories
 from slackwater.flows.turn.markets import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.report.leaderboard import costs_figure
-from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
+from slackwater.flows.turn.report.panels import ROUTE_LEGEND, ROUTE_SLOTS, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import is_finished
 from slackwater.optimization.replay.decision import NOTHING
@@ -229,7 +229,7 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "progress_drawn": job_figure(data, step=reading.step),
         "route": _route(reading, data),
-        "route_told": ROUTE_TOLD,
+        "route_told": ROUTE_LEGEND,
         "outcomes": outcome_blocks(data["outcomes"]),
         "decided": decided_table(data),
     }

@@ -248,11 +248,11 @@ def market_values(view: MarketView, data: Mapping[str, Any]) -> dict[str, Any]:
         "place": place,
         "older": times[place - 1] if place else None,
         "newer": times[place + 1] if place is not None and place + 1 < len(times) else None,
-        "came": {variable: _came(data["forecast"], variable) for variable in ("price", "count")},
+        "came": {variable: _coverage_text(data["forecast"], variable) for variable in ("price", "count")},
     }
 
 
-def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
+def _coverage_text(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
     """Return a text on how often the observations lay in the 80 % band; "" before the first observation."""
     known = [row[variable] for row in ahead if row[variable]["came"] is not None]
     if not known:

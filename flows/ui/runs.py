@@ -20,7 +20,7 @@ from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows
 
-LISTED: Final = ("failed", "missing", "stale")  # States that are listed as problems
+PROBLEM_STATES: Final = ("failed", "missing", "stale")  # States that are listed as problems
 MOST_STRETCHES: Final = 200  # Maximum number of listed problems, newest first
 
 
@@ -55,7 +55,7 @@ def _states(reading: Reading, found: Completeness) -> dict[str, Any]:
     for (stage, market, source), states in frame["state"].map(LETTERS).groupby(keys, sort=True):
         stages[str(stage)].append({"market": market, "source": source, "states": "".join(states)})
     counts = frame.groupby(["stage", "state"]).size()
-    stretches = rows_of(found.stretches(LISTED).sort_values("until", ascending=False, kind="stable"))
+    stretches = rows_of(found.stretches(PROBLEM_STATES).sort_values("until", ascending=False, kind="stable"))
     return {
         "at": reading.at,
         "reference_time": found.at,
@@ -90,9 +90,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
 PAGE_RUNS: Final = 50  # Runs per page of the list
 
 
-def runs_data(
-    reading: Reading, *, page: int = 1, environment: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def runs_data(reading: Reading, *, page: int = 1) -> dict[str, Any]:
     """Return a page of the runs, newest first, and the address of the Prefect UI if the environment defines it."""
     total = int(reading.store.execute("SELECT count(DISTINCT run) FROM runs")[0][0])
     pages = max(1, -(-total // PAGE_RUNS))
@@ -102,7 +100,7 @@ def runs_data(
         "page": page,
         "pages": pages,
         "total": total,
-        "prefect_ui": prefect_ui(os.environ if environment is None else environment),
+        "prefect_ui": prefect_ui(os.environ),
         "runs": run_rows(reading, most=PAGE_RUNS, skip=(page - 1) * PAGE_RUNS),
     }
 
@@ -124,7 +122,7 @@ def run_rows(reading: Reading, *, most: int, skip: int = 0) -> list[dict[str, An
         stages = run.setdefault("stages", {})
         if stages.get(row["stage"], {}).get("status") != "done":
             stages[row["stage"]] = _stage(row)
-    return [run | _sums(run["stages"]) for run in found.values()]
+    return [run | _run_status(run["stages"]) for run in found.values()]
 
 
 def _stage(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +136,7 @@ def _stage(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _run_status(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the status of a run: "failed" if a stage failed, "done" if all are done, otherwise "part"."""
     statuses = {name: stages[name]["status"] if name in stages else "missing" for name in STAGES}
     whole = (

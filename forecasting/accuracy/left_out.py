@@ -112,11 +112,11 @@ def _classes(rows: pd.DataFrame) -> pd.DataFrame:
         worst_low=worst["skill_low"],
         worst_high=worst["skill_high"],
     )
-    ahead = _ahead(rows).reindex(result.index)
+    ahead = _skill_gains(rows).reindex(result.index)
     return result.join(ahead).reset_index()[list(LEFT_OUT_COLUMNS)]
 
 
-def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
+def _skill_gains(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the pooled skill minus the default's, with its interval by groups, by variable, class, choice and step."""
     sums = (
         scaled_losses(rows)

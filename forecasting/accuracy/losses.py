@@ -371,7 +371,7 @@ def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.nd
 #: Quantities averaged over the origins of a window, in the order of the last axis of the losses.
 _MEANS = (*LOSSES, "mae_floor", "pinball_floor", "mae_common", "pinball_common")
 _PLACE = {name: i for i, name in enumerate(_MEANS)}
-_FIXED = ("window", "variable", "model", "step", "n")
+_TALLY_KEYS = ("window", "variable", "model", "step", "n")
 _VARIABLES: tuple[Variable, ...] = ("count", "price")
 
 
@@ -409,7 +409,7 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
     grid = _origins_grid(actual, windows)
     issued = {name: _by_origin(by_model[name], grid) for name in sorted(by_model)}
     ends = np.asarray((pd.DatetimeIndex(list(windows.presents)) - grid[0]) // actual.step, dtype=np.int64)
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_FIXED, *_MEANS)}
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_TALLY_KEYS, *_MEANS)}
     first = int((grid[0] - actual.slots[0]) // actual.step) if len(actual.slots) else 0
     for rank, variable in enumerate(_VARIABLES):
         series = series_of(actual, variable)
@@ -417,7 +417,7 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
         losses = {name: _losses(own, truth, variable) for name, own in issued.items()}
         for place, own in enumerate(losses.values()):
             if FLOOR in losses:
-                _beside(own, losses[FLOOR])
+                _add_floor_losses(own, losses[FLOOR])
             _add_means(columns, own, (rank, place), ends, windows.origins)
     return _table({name: np.concatenate(parts) for name, parts in columns.items()}, issued, actual, windows)
 
@@ -454,7 +454,7 @@ def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) 
     return out
 
 
-def _beside(losses: np.ndarray, floor: np.ndarray) -> None:
+def _add_floor_losses(losses: np.ndarray, floor: np.ndarray) -> None:
     """Add last value's losses where a model has a loss, and the model's losses where last value has a loss, in place."""
     for loss in ("mae", "pinball"):
         base = floor[..., _PLACE[loss]]
@@ -478,7 +478,7 @@ def _add_means(
         window, np.full(window.size, place[0]), np.full(window.size, place[1]), step + 1,
         counts[window, step, _PLACE["mae"]],
     )  # fmt: skip
-    for name, values in zip(_FIXED, fixed, strict=True):
+    for name, values in zip(_TALLY_KEYS, fixed, strict=True):
         columns[name].append(values)
     for name, i in _PLACE.items():
         columns[name].append(means[:, i])

@@ -32,9 +32,9 @@ from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import ForecastError
 
-SUMMED = ("n", *REPORTED)  # Quantities summed over origins, in this order
+SUMS = ("n", *REPORTED)  # Quantities summed over origins, in this order
 #: Losses stored for every origin, in this order: those compared with last value over the same origins.
-KEPT = ("pinball", "mae", "reference")
+PER_ORIGIN = ("pinball", "mae", "reference")
 BINS = 10  # Bins of the probability of "at least n"
 LARGE = 16  # Counts with at least this capacity form a class
 #: Prices with fewer changes a day are in the class "still".
@@ -100,8 +100,8 @@ def _class(series: Series, scale: Scale) -> str:
 class Tally:
     """Sums over the origins of a block, or of several blocks added up.
 
-    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (h, len(SUMMED)). ``days`` (days, 2):
-    number of scored pairs and sum of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps and where undefined. ``below``
+    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (h, len(SUMS)). ``days`` (days, 2):
+    number of scored pairs and sum of pinball losses. ``losses`` (m, h, len(PER_ORIGIN)), NaN in gaps and where undefined. ``below``
     (20,), of prices: sums of `shares_below` and the number of scored pairs. ``bins`` (BINS, 3), of counts: number of events, sum
     of probabilities and number of hits. ``reasons`` counts fallback reasons.
     """
@@ -127,9 +127,9 @@ def tally(block: Block, tested: Tested) -> Tally:
         panel=block.panel,
         which=block.which,
         places=np.searchsorted(origins, block.origins),
-        sums=np.zeros((horizon, len(SUMMED))),
+        sums=np.zeros((horizon, len(SUMS))),
         days=np.zeros((int(stick.days[-1]) + 1, 2)),
-        losses=np.full((block.origins.size, horizon, len(KEPT)), np.nan),
+        losses=np.full((block.origins.size, horizon, len(PER_ORIGIN)), np.nan),
         below=np.zeros(LEVELS.size + 1),
         bins=np.zeros((BINS, 3)),
         reasons=Counter(_NUMBER.sub("#", why) for why in block.outlook.reasons if why),
@@ -155,9 +155,9 @@ def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
         yield first, replace(block, origins=block.origins[cut], outlook=outlook)
 
 
-#: Index in `SUMMED` of the loss in `Tally.days`, and indices in `REPORTED` of the losses stored for every origin.
-_DAILY = SUMMED.index("pinball")
-_KEPT = [REPORTED.index(name) for name in KEPT[:2]]
+#: Index in `SUMS` of the loss in `Tally.days`, and indices in `REPORTED` of the losses stored for every origin.
+_DAILY = SUMS.index("pinball")
+_PER_ORIGIN = [REPORTED.index(name) for name in PER_ORIGIN[:2]]
 
 
 def _add(
@@ -182,7 +182,7 @@ def _add(
     out.sums[...] += table.sum(axis=0)
     np.add.at(out.days, stick.days[at], table[..., [0, _DAILY]].sum(axis=1))
     own = out.losses[first : first + size]
-    own[..., :2] = losses[..., _KEPT]
+    own[..., :2] = losses[..., _PER_ORIGIN]
     if frequencies is not None:
         own[..., 2] = brier(_frequencies_at(frequencies, series, block.origins, actual.shape[1]), actual)
     if not counts:
@@ -475,7 +475,7 @@ def reliability_of(below: dict[str, np.ndarray], bins: dict[str, np.ndarray]) ->
 # ---
 # From tallies to the tables of `Accuracy`: panel by panel, so that only one panel's losses are in memory (M6.5).
 
-_AT = {name: i for i, name in enumerate(SUMMED)}
+_AT = {name: i for i, name in enumerate(SUMS)}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -528,8 +528,9 @@ def _merge(held: dict[tuple[str, int], _Sums], tally: Tally, tested: Tested) -> 
 def paired_sums(model: np.ndarray, floor: np.ndarray, days: np.ndarray) -> np.ndarray:
     """Sum losses by day over the origins that a model and the floor both forecast, shape (days, h, 6).
 
-    ``model`` and ``floor`` are the losses `KEPT`, shape (origins, h, len(KEPT)); ``days`` is the day of each origin. The last
-    axis of the result has the model's losses, with the number of origins in place of "reference", then the floor's.
+    ``model`` and ``floor`` are the losses `PER_ORIGIN`, shape (origins, h, len(PER_ORIGIN)); ``days`` is the day of
+    each origin. The last axis of the result has the model's losses, with the number of origins in place of
+    "reference", then the floor's.
     """
     both = ~(np.isnan(model[..., 0]) | np.isnan(floor[..., 0]))
     losses = np.concatenate([model[..., :2], both[..., None], floor], axis=-1)
@@ -542,7 +543,7 @@ def paired_sums(model: np.ndarray, floor: np.ndarray, days: np.ndarray) -> np.nd
 def measures_of(
     sums: np.ndarray, paired: np.ndarray, stick: Yardstick, *, counts: bool
 ) -> dict[str, np.ndarray]:
-    """Compute `MEASURES` from sums (..., len(SUMMED)) and those of `compared` (..., 6); NaN where undefined."""
+    """Compute `MEASURES` from sums (..., len(SUMS)) and those of `compared` (..., 6); NaN where undefined."""
     n = sums[..., _AT["n"]]
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = {name: np.where(n > 0, sums[..., i] / n, np.nan) for name, i in _AT.items()}

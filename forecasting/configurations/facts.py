@@ -18,7 +18,7 @@ from slackwater.warehouse.errors import InputError, nearest
 # Models and GPUs: shapes, parameter counts, peak figures (from data files).
 
 #: A model that is not in the file is named with its parameters in billions: ``our-model@7.2b``.
-_SIZED: Final = re.compile(r"(?P<name>[^@]+)@(?P<size>\d+(?:\.\d+)?)\s*[bB]?")
+_NAME_WITH_SIZE: Final = re.compile(r"(?P<name>[^@]+)@(?P<size>\d+(?:\.\d+)?)\s*[bB]?")
 #: Range of parameters in billions for which the shape of a model is derived from its size.
 _SIZES: Final = (0.05, 2000.0)
 
@@ -92,7 +92,7 @@ def architecture(model_name: str) -> Architecture:
     known = known_models().get(model_name)
     if known is not None:
         return known
-    sized = _SIZED.fullmatch(model_name)
+    sized = _NAME_WITH_SIZE.fullmatch(model_name)
     if sized is None:
         raise InputError(
             f"model {model_name!r} is not known",

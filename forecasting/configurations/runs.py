@@ -163,7 +163,7 @@ class Ranges:
 
     def distance(self, c: Configuration) -> float:
         """Return the relative widening of the interval: half its width per doubling outside any measured range."""
-        return _PER_DOUBLING * sum(amount for amount, _ in self._beyond(c))
+        return _PER_DOUBLING * sum(amount for amount, _ in self._excesses(c))
 
     def sentences(self, c: Configuration) -> tuple[str, ...]:
         """Return a sentence for each way in which ``c`` lies outside the data; empty inside."""
@@ -182,7 +182,7 @@ class Ranges:
             )
         elif c.gpu_model in self.gpus and (c.model_name, c.method, c.gpu_model) not in self.groups:
             out.append(f"{c.model_name} was never measured with {c.method} on {c.gpu_model}")
-        out.extend(sentence for _, sentence in self._beyond(c))
+        out.extend(sentence for _, sentence in self._excesses(c))
         if shape.max_tokens is not None and c.tokens_per_sample > shape.max_tokens:
             out.append(
                 f"{c.tokens_per_sample} tokens per sample are {c.tokens_per_sample / shape.max_tokens:.3g} times "
@@ -190,7 +190,7 @@ class Ranges:
             )
         return tuple(out)
 
-    def _beyond(self, c: Configuration) -> list[tuple[float, str]]:
+    def _excesses(self, c: Configuration) -> list[tuple[float, str]]:
         """Return (doublings outside, sentence) for every number outside its range."""
         out: list[tuple[float, str]] = []
         for name, value in _numbers(c).items():

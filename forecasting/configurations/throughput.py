@@ -392,22 +392,15 @@ class ThroughputModel:
         )
 
 
-def fit_throughput(
-    runs: pd.DataFrame, *, iterations: int = ITERATIONS, theta: np.ndarray | None = None
-) -> ThroughputModel:
-    """Fit physical model, process and calibration to cleaned runs; ``theta`` are initial hyperparameters of the search."""
+def fit_throughput(runs: pd.DataFrame, *, iterations: int = ITERATIONS) -> ThroughputModel:
+    """Fit physical model, process and calibration to cleaned runs."""
     configurations = configurations_of(runs)
     f = features(configurations)
     rate = log_per_gpu(runs, f)
     law = fit_law(f, rate)
     residual = rate - log_rate(law, f)
     points = points_of(f)
-    fitted = process.fit(
-        points,
-        residual,
-        theta=process.initial_parameters() if theta is None else theta,
-        iterations=iterations,
-    )
+    fitted = process.fit(points, residual, theta=process.initial_parameters(), iterations=iterations)
     return ThroughputModel(
         runs=runs.reset_index(drop=True), law=law, process=fitted, calibration=calibrate(fitted),
         ranges=ranges_of(configurations),

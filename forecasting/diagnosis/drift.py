@@ -81,7 +81,7 @@ def detect(
     every = max(1, round(rule.every * slots_per_day))
     begins, marks = 0, []
     for end in range(1 + (-first_slot - 1) % every, len(values) + 1, every):
-        found = _largest(values[begins:end], slots_per_day, rule)
+        found = _largest_contrast(values[begins:end], slots_per_day, rule)
         if found is not None and found.statistic > rule.limit:
             since = begins + found.split
             days = (end - since) / slots_per_day
@@ -99,7 +99,7 @@ class _Contrast:
     split: int
 
 
-def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
+def _largest_contrast(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
     """Return the most different recent window at the end of ``values``; None if no window has enough reference data."""
     best = None
     for days in rule.recent_days:
@@ -193,13 +193,12 @@ def slots_per_day(series: Series) -> int:
     return max(1, round(_DAY / series.step))
 
 
-def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
+def series_drifts(series: Series) -> list[Drift]:
     """Apply `detect` to the monitored values of a series."""
     return detect(
         drift_values(series),
         slots_per_day=slots_per_day(series),
         first_slot=series.first_slot,
-        rule=rule,
         describe=_description_of(series),
     )
 
@@ -208,12 +207,12 @@ def _description_of(series: Series) -> Callable[[np.ndarray], str]:
     return describe_level if series.variable == "count" else describe_changes
 
 
-def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:
+def drift_table(series: Sequence[Series]) -> pd.DataFrame:
     """Return `DRIFT_COLUMNS`: a row per detected change of distribution; ``at`` and ``since`` are slot starts (UTC)."""
     rows = [
         {"variable": own.variable, "market": own.key, **_row(own, mark)}
         for own in series
-        for mark in series_drifts(own, rule=rule)
+        for mark in series_drifts(own)
     ]
     return pd.DataFrame(rows, columns=list(DRIFT_COLUMNS))
 

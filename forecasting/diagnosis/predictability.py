@@ -218,7 +218,7 @@ def holm(p_values: Iterable[float]) -> np.ndarray:
 
 LEVEL = 0.05  # Level of the tests: share of markets wrongly classified as predictable
 ANSWER_COLUMNS = ("variable", "market", "up_to", "steps", "answer")
-_NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p", "days")
+_NEEDED_COLUMNS = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p", "days")
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
@@ -230,11 +230,11 @@ def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL
     not from the first", "not predictable", or "undecided: ..." where no test was possible (errors on too few days, as on a flat
     series). Raises `ForecastError` on a table without the columns, and for no model.
     """
-    missing = [name for name in _NEEDED if name not in scores.columns]
+    missing = [name for name in _NEEDED_COLUMNS if name not in scores.columns]
     if missing or not models:
         raise ForecastError(
             f"scores without {', '.join(missing) or 'models to ask about'}",
-            expected=f"columns {', '.join(_NEEDED)} and at least one model",
+            expected=f"columns {', '.join(_NEEDED_COLUMNS)} and at least one model",
         )
     chosen_scores = scores[scores["model"].isin(models)].groupby(["variable", "market"], sort=True)
     rows = [

@@ -263,7 +263,7 @@ HELD_OUT = 48.0
 #: Weight of the mean record of a source's markets, added to a market's own record of error products and of losses.
 COUNT_POOLED = 0.3
 POOLED_PAST = 1.0  # Weight of the mean transforms of a source's markets, added to a market's own transforms
-_SPACED = 6  # Interval in slots at which weights used only for coverage are recomputed
+_COVERAGE_EVERY = 6  # Interval in slots at which weights used only for coverage are recomputed
 TREES = "trees"  # Name of the trees as a member
 #: Largest share of the mixture at the second level, and the steepness of the share in the relative difference of losses.
 MOST_SHARE, RIVALRY = 0.9, 40.0
@@ -459,9 +459,9 @@ class FittedStackedCount:
             sums = seen.products(first, np.arange(first, int(slots[-1]) + 1), own)
             weights[late] = self.weigh(sums[slots[late] - first], series.source, self.record)
             # Weights for transforms and losses are recomputed only every few slots: the difference is negligible.
-            spaced = self.weigh(sums[::_SPACED], series.source, self.record)
+            spaced = self.weigh(sums[::_COVERAGE_EVERY], series.source, self.record)
             at_each = np.concatenate([standing[None], spaced])
-            made = at_each[np.clip((seen.slots - first) // _SPACED + 1, 0, len(spaced))]
+            made = at_each[np.clip((seen.slots - first) // _COVERAGE_EVERY + 1, 0, len(spaced))]
             mixture = seen.mixture(made)
             pasts[late] = seen.transforms(mixture, first, slots[late], past)
             if self.second_level and not is_binary(series):
@@ -513,7 +513,7 @@ def _source_mean(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float
 
 #: Half-life of a change; changes older than four half-lives have no weight (ours, on the first quarters of the public series).
 PRICE_HALF_LIFE = pd.Timedelta(days=2)
-EVERY = 4  # Interval in slots at which the spread is recomputed
+SPREAD_EVERY = 4  # Interval in slots at which the spread is recomputed
 _CHUNK = 4_000_000  # Maximal number of values sorted at once
 
 
@@ -536,7 +536,7 @@ class FittedAdaptiveLastValue:
     half_life: pd.Timedelta
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Forecast the newest value with the spread as of the newest multiple of `EVERY` slots since the epoch.
+        """Forecast the newest value with the spread as of the newest multiple of `SPREAD_EVERY` slots since the epoch.
 
         A newest value that is g slots old has the spread of changes over k + g slots. A price without a change in the window
         has no spread.
@@ -547,7 +547,7 @@ class FittedAdaptiveLastValue:
         quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
         half = max(1.0, self.half_life / series.step)
         width = int(4 * half)
-        record_slots = origins - (origins + series.first_slot) % EVERY
+        record_slots = origins - (origins + series.first_slot) % SPREAD_EVERY
         blocks, place = np.unique(record_slots, return_inverse=True)
         moved = np.concatenate([[0], np.cumsum(np.nan_to_num(np.diff(_newest_values(series))) != 0)])
         seen = np.maximum(blocks, 0)
@@ -764,7 +764,7 @@ PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
     "lightgbm": BoostedPrice,
 }
 #: Length of the newest part of a panel used to weight the members; at most a third of the panel.
-WEIGHED = pd.Timedelta(days=12)
+WEIGHT_SPAN = pd.Timedelta(days=12)
 REFIT_EVERY = 3  # Interval in slots, counted from the epoch, at which past forecasts are scored
 
 
@@ -780,8 +780,8 @@ class CombinedPrice:
         end = max((series.end for series in panel.series), default=0)
         fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
         if not begins:
-            return FittedCombinedPrice(members=fitted, kept={}, prior=_even(len(fitted)), end=end)
-        width = min(int(WEIGHED / panel.series[0].step), (end - min(begins)) // 3)
+            return FittedCombinedPrice(members=fitted, kept={}, prior=_even_losses(len(fitted)), end=end)
+        width = min(int(WEIGHT_SPAN / panel.series[0].step), (end - min(begins)) // 3)
         before = panel.until(end - 1 - width)
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
         first, stop = end - 1 - width, end - 1
@@ -794,11 +794,11 @@ class CombinedPrice:
                 scores = scores_of(own, origins, quantiles)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(own))
                 kept[own.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
-        prior = pool_losses(list(kept.values())) if kept else _even(len(fitted))
+        prior = pool_losses(list(kept.values())) if kept else _even_losses(len(fitted))
         return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
 
 
-def _even(members: int) -> np.ndarray:
+def _even_losses(members: int) -> np.ndarray:
     return np.ones_like(empty_record(members + 1, 0).losses)
 
 
@@ -889,7 +889,7 @@ class FittedCombinedPrice:
 # Predictors of both variables.
 
 #: Members of `smoothing`: persistence and smoothed recent readings.
-_SMOOTHED = (
+_SMOOTHING_MEMBERS = (
     "stay", "recent_half_hour", "recent_90_minutes", "recent_4_hours", "recent_12_hours", "recent_2_days",
 )  # fmt: skip
 
@@ -905,5 +905,5 @@ def smoothing() -> ByVariable:
         name="smoothing",
         pooled=True,
         price=AdaptiveLastValue(),
-        count=StackedCount(members=_SMOOTHED, second_level=False),
+        count=StackedCount(members=_SMOOTHING_MEMBERS, second_level=False),
     )

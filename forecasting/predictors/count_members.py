@@ -331,7 +331,7 @@ def _over_steps(distribution: np.ndarray, at: Situation) -> np.ndarray:
     return np.repeat(distribution[at.places][:, None, :], at.steps.size, axis=1)
 
 
-def _certain(values: np.ndarray, states: int) -> np.ndarray:
+def _point_distribution(values: np.ndarray, states: int) -> np.ndarray:
     distribution = indicator(values, states)
     empty = distribution.sum(axis=-1) == 0
     distribution[empty] = 1.0 / states
@@ -346,7 +346,7 @@ def _recent(hours: float, at_least: float, parity: int = -1) -> Member:
     return member
 
 
-def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float = 1.0) -> Member:
+def _analog_member(hours: float, at_least: float, *, before: float = 0.0, width: float = 1.0) -> Member:
     def member(at: Situation) -> np.ndarray:
         like = Likeness(half_life=in_slots(at.series, hours, at_least), width=width, before=before)
         return analog_distributions(_tracks(at), at.swing, at.places, at.steps, like, at.states)
@@ -387,7 +387,7 @@ def _hour(at: Situation) -> np.ndarray:
 
 #: Name -> member. Half-lives are in hours, with a minimum in slots.
 MEMBERS: dict[str, Member] = {
-    "stay": lambda at: _over_steps(_certain(at.present, at.states), at),
+    "stay": lambda at: _over_steps(_point_distribution(at.present, at.states), at),
     "recent_half_hour": _recent(0.5, 1),
     "recent_90_minutes": _recent(1.5, 2),
     "recent_4_hours": _recent(4.0, 4),
@@ -395,9 +395,9 @@ MEMBERS: dict[str, Member] = {
     "recent_2_days": _recent(48.0, 16),
     "even_readings": _recent(1.0, 2, parity=0),
     "odd_readings": _recent(1.0, 2, parity=1),
-    "alike_1_day": _alike(24.0, 16),
-    "alike_3_days": _alike(72.0, 32, before=0.5),
-    "alike_10_days": _alike(240.0, 64, width=0.5),
+    "alike_1_day": _analog_member(24.0, 16),
+    "alike_3_days": _analog_member(72.0, 32, before=0.5),
+    "alike_10_days": _analog_member(240.0, 64, width=0.5),
     "alike_expected": _alike_expected,
     "hour_of_day": _hour,
 }
@@ -424,7 +424,7 @@ def _member_distribution(at: Situation, name: str) -> np.ndarray:
 
 _LAGS = 12  # Maximal number of newest readings used as regressors
 _RIDGE = 0.5  # Ridge penalty, which shrinks the coefficients towards "the value stays"
-_POOLED = 3.0  # Weight of the mean normal equations of all markets relative to the market's own
+_POOLED_WEIGHT = 3.0  # Weight of the mean normal equations of all markets relative to the market's own
 _HALF_LIFE_HOURS = 100.0  # Half-life of the weight of a pair, in hours
 _LONGEST_TRAINING = 2000  # Maximal number of newest slots used for estimation
 
@@ -499,9 +499,9 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
         ridge = _RIDGE * np.eye(start.size)
         ridge[0, 0] = 1e-3
         for series, (own_left, own_right) in zip(members, sums, strict=True):
-            matrix = own_left + _POOLED * left + ridge
+            matrix = own_left + _POOLED_WEIGHT * left + ridge
             found[series.key] = (
-                start + np.linalg.solve(matrix, (own_right + _POOLED * right)[..., None])[..., 0]
+                start + np.linalg.solve(matrix, (own_right + _POOLED_WEIGHT * right)[..., None])[..., 0]
             )
     return Expectations(nodes=nodes, coefficients=found)
 

@@ -128,7 +128,7 @@ def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.n
     levels = [at.present, *(lag_values(at.present, lag) for lag in _LAGS), *_readings(at)]
     levels += [smooth_values(series.values, in_slots(series, hours, 3)) for hours in (3.0, 12.0, 48.0)]
     columns += [level[:, None] - thresholds + 0.5 for level in levels]
-    columns += [_wide(column, thresholds) for column in _swings(at)]
+    columns += [_per_threshold(column, thresholds) for column in _mean_changes(at)]
     changed = np.abs(above - lag_values(above, 1))
     columns += [
         _since(changed),
@@ -138,11 +138,14 @@ def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.n
         np.broadcast_to(part, above.shape)
         for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
     ]
-    columns += [*_peer_columns(at, peers, thresholds, cap), _wide(hour_of_day(at.series), thresholds)]
+    columns += [
+        *_peer_columns(at, peers, thresholds, cap),
+        _per_threshold(hour_of_day(at.series), thresholds),
+    ]
     return np.stack([column[places] for column in columns], axis=-1).astype(np.float32)
 
 
-def _wide(column: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+def _per_threshold(column: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return np.broadcast_to(column[:, None], (column.shape[0], thresholds.size))
 
 
@@ -158,7 +161,7 @@ def _readings(at: Situation) -> list[np.ndarray]:
     return [within[:, first], within[:, second], mean]
 
 
-def _swings(at: Situation) -> list[np.ndarray]:
+def _mean_changes(at: Situation) -> list[np.ndarray]:
     """Return the mean absolute change over one, two and four slots, each averaged over four hours and over a day."""
     values = at.series.values
     changes = [np.abs(values - lag_values(values, lag)) for lag in (1, 2, 4)]
@@ -206,13 +209,20 @@ COUNT_STEPS = np.array([1, 2, 4, 8, 12])
 #: Members whose mean distribution is corrected.
 BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes", "recent_12_hours")
 #: Members whose probabilities are additional features of the trees.
-TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
+FEATURE_MEMBERS = (
+    "recent_half_hour",
+    "even_readings",
+    "odd_readings",
+    "alike_1_day",
+    "recent_2_days",
+    "hour_of_day",
+)
 LONGEST_TRAINING = 1000  # Maximal number of newest slots of a series used for training
 MOST_ROWS = 60_000  # Maximal number of training rows of a step; larger panels use fewer origins
 FEWEST_ROWS = 500  # Minimal number of training rows of a step; with fewer no trees are trained
 _DRAWN = 6  # Thresholds drawn for each origin in training
 #: Probabilities are clipped at this distance from 0 and 1, because trees cannot correct more extreme odds.
-_SURE = 0.01
+_CLIP = 0.01
 COUNT_SETTINGS: dict[str, Any] = {
     "objective": "binary", "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
     "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 150, "lambda_l2": 10.0, "feature_fraction": 0.6,
@@ -241,18 +251,18 @@ def _load_boosters(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
 def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     """Return the log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
     least = at_least(member_distributions(at, BASE).mean(axis=0))[..., thresholds - 1]
-    chance = np.clip(least, _SURE, 1.0 - _SURE)
+    chance = np.clip(least, _CLIP, 1.0 - _CLIP)
     return np.asarray(np.log(chance / (1.0 - chance)))
 
 
 def _member_probabilities(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     """Return the probabilities of each member, shape (places, steps, thresholds, members), float32."""
-    least = at_least(member_distributions(at, (*BASE, *TOLD)))[..., thresholds - 1]
+    least = at_least(member_distributions(at, (*BASE, *FEATURE_MEMBERS)))[..., thresholds - 1]
     return np.moveaxis(least, 0, -1).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lessons:
+class _TrainingRows:
     """Training rows of a series, per origin and drawn threshold.
 
     ``known`` holds the features common to all steps; ``members`` the members' probabilities, ``start`` the initial log odds and
@@ -283,7 +293,7 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     lessons = [
         found
         for which in range(len(panel))
-        if (found := _lessons(panel, which, every, expected, rng)) is not None
+        if (found := _training_rows(panel, which, every, expected, rng)) is not None
     ]
     if not lessons:
         return CountTrees(boosters=())
@@ -303,9 +313,9 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     return CountTrees(boosters=tuple(boosters))
 
 
-def _lessons(
+def _training_rows(
     panel: Panel, which: int, every: int, expected: Expectations, rng: np.random.Generator
-) -> _Lessons | None:
+) -> _TrainingRows | None:
     """Return the training rows of every ``every``-th origin, counted back from the newest; None if there are none."""
     series = panel.series[which]
     n = len(series)
@@ -330,7 +340,7 @@ def _lessons(
         """Reshape (origins, steps, drawn, ...) to (origins x drawn, steps, ...)."""
         return np.asarray(np.swapaxes(table, 1, 2).reshape(-1, steps, *table.shape[3:]))
 
-    return _Lessons(
+    return _TrainingRows(
         known=known.reshape(-1, known.shape[-1]), members=flat(members), start=flat(start), hit=flat(hit)
     )
 
@@ -389,7 +399,7 @@ SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])  # Modelled levels of the size
 SIZE_RANGE = (-9.0, 6.0)  # Log sizes (in units of recent changes) are clipped to this range
 SMALLEST_CHANCE = 1e-3  # Minimal probability of each direction
 #: Columns with a direction, which are also included relative to the direction of the last change.
-_SIGNED = [
+_SIGNED_COLUMNS = [
     STATE_COLUMNS.index(name) for name in ("change_2", "change_4", "over_median_day", "over_median_week")
 ]
 
@@ -418,7 +428,7 @@ def known_pairs(
     """
     rows = price_rows(series, state, origins)
     sign = np.sign(state.last[origins])[:, None]
-    known = np.hstack([rows, rows[:, _SIGNED] * sign, sign])
+    known = np.hstack([rows, rows[:, _SIGNED_COLUMNS] * sign, sign])
     chances = process.chances(series, state, origins, int(steps.max()))
     at = np.take_along_axis(chances, (steps - 1)[:, :, None], axis=1)
     of_step = np.stack([at[:, :, 0], at[:, :, 1], at @ np.arange(at.shape[2]), steps], axis=-1)

@@ -193,12 +193,12 @@ def at_prices(
             place[j] = None
             gain = dict[str | None, float]({None: 0.0})
             for market in contenders[j].markets:
-                others = _worths(
+                others = _gain_tables(
                     [job for job, at in zip(contenders, place, strict=True) if at == market],
                     market,
                     room[market],
                 )[-1]
-                gain[market] = float(_with(others, contenders[j], market)[-1] - others[-1])
+                gain[market] = float(_extend_table(others, contenders[j], market)[-1] - others[-1])
             held = before[j]
             best = max(gain, key=lambda market: gain[market])
             place[j] = best if gain[best] > gain[held] + ROUNDING * stake else held
@@ -209,22 +209,22 @@ def at_prices(
         group = [j for j, at in enumerate(place) if at == market]
         own = [contenders[j] for j in group]
         if own:
-            tables = _worths(own, market, count + 1)
+            tables = _gain_tables(own, market, count + 1)
             prices[market] = float(tables[-1][-1] - tables[-1][-2])
             for j, claim in zip(group, _trace_claims(own, market, tables, count), strict=True):
                 taken[j] = claim
     return _fill_remaining(contenders, taken, there), prices
 
 
-def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:
+def _gain_tables(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:
     """Return the highest gain of the first 0, 1, ... of ``own`` on 0..``count`` instances, USD, each (count + 1,)."""
     tables = [np.zeros(count + 1)]
     for job in own:
-        tables.append(_with(tables[-1], job, market))
+        tables.append(_extend_table(tables[-1], job, market))
     return tables
 
 
-def _with(table: np.ndarray, job: Contender, market: str) -> np.ndarray:
+def _extend_table(table: np.ndarray, job: Contender, market: str) -> np.ndarray:
     """Return the table extended by another job."""
     best = table.copy()
     for claim in job.claims:

@@ -381,7 +381,9 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
         return None
     surplus = (slots - 1 + job.efficiency(n, progress.n_previous)) * each - rest
     worked = slots - max(0.0, surplus / each) if slots < MOST_SLOTS else slots
-    return Shortfall(n=n, slots=slots, worked=worked, left=left, enough=_enough(job, rest, left, slot_hours))
+    return Shortfall(
+        n=n, slots=slots, worked=worked, left=left, enough=_least_enough(job, rest, left, slot_hours)
+    )
 
 
 def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
@@ -390,7 +392,7 @@ def never_finishes(job: Job, progress: Progress, *, slot: int, slot_hours: float
     return found if found is not None and slot + found.slots >= job.late_limit else None
 
 
-def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
+def _least_enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
     grown = after_growing(job.restart, job.n_max)  # a larger group is taken to restart as the largest does
     for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
         try:

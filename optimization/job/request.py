@@ -963,12 +963,9 @@ def run_on(request: JobRequest, market: Market) -> tuple[int, int, Throughput]:
     return least, most, form.build(gpus)
 
 
-def job_on(
-    request: JobRequest, history: History, *, among: Sequence[Market] = ()
-) -> tuple[Job, pd.Timestamp]:
+def job_on(request: JobRequest, history: History) -> tuple[Job, pd.Timestamp]:
     """Return the job in slots of a placed request on the market of a history, and the start of its first slot.
 
-    ``among`` are the markets of a multi-market job, for which its work is the same in all markets.
     Raises the errors of `slot_job`.
     """
     job = slot_job(
@@ -976,7 +973,7 @@ def job_on(
         step=history.step,
         on_demand_usd=history.on_demand_usd,
         market=history.market,
-        work_market=work_market_of(request, among or [history.market]),
+        work_market=work_market_of(request, [history.market]),
         sold=history.on_demand.sold,
     )
     return job, first_slot(request, history.step)

@@ -75,24 +75,25 @@ def sort_order(x: np.ndarray) -> np.ndarray:
 
 
 # ---
-# Typed lists for kernels, built by kernels.
+# Typed lists, built by kernels: a list built by Python makes numba compile the list methods again in every process, which
+# takes a second for a few item types; list operations inside a kernel are stored on disk with it.
 
 
 def typed_list(items: Sequence[Any]) -> List:
     """Return the items, at least one and all of the same type, as a typed list."""
-    made: List = _begun(items[0])
+    found: List = _list_of(items[0])
     for item in items[1:]:
-        _append(made, item)
-    return made
+        _append(found, item)
+    return found
 
 
 @kernel
-def _begun(first: Any) -> List:
-    made = List()
-    made.append(first)
-    return made
+def _list_of(first: Any) -> List:
+    found = List()
+    found.append(first)
+    return found
 
 
 @kernel
-def _append(made: List, item: Any) -> None:
-    made.append(item)
+def _append(items: List, item: Any) -> None:
+    items.append(item)

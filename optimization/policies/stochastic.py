@@ -280,7 +280,7 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     earlier decisions of the job (except for a job outside the range of `make_tables`), so the views
     of one replay share them. If the deadline may be given up, they cover every amount of work left.
     """
-    return _value_tables(view, forgetting, beyond, _anywhere(view))
+    return _value_tables(view, forgetting, beyond, _covers_all(view))
 
 
 def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:
@@ -337,7 +337,7 @@ def _never_let_go(view: View) -> bool:
     return always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours)
 
 
-def _anywhere(view: View) -> bool:
+def _covers_all(view: View) -> bool:
     """Return whether the tables must cover every amount of work left.
 
     True if the deadline may be given up, if the job has done more than a job begun at slot 0 can
@@ -370,7 +370,7 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     price, beyond, anywhere = (
         view.price * view.slot_hours,
         max(REACH_BEYOND, slot - view.slot - 1),
-        _anywhere(view),
+        _covers_all(view),
     )
     belief, _ = belief_in_force(view, PLAIN, beyond)
     key = ("to go", belief, view.slot, slot, view.available, price, anywhere)

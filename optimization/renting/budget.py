@@ -105,7 +105,7 @@ def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> Hull
     for i in order.tolist():
         if kept and loss[i] >= loss[kept[-1]]:
             continue
-        while len(kept) >= 2 and _above(gpus, loss, kept[-2], kept[-1], i):
+        while len(kept) >= 2 and _is_above_line(gpus, loss, kept[-2], kept[-1], i):
             kept.pop()
         kept.append(i)
     chosen = np.array(kept)
@@ -115,7 +115,7 @@ def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> Hull
     return HullFrontier(width=np.asarray(width, dtype=float)[chosen], gpus=x, loss=y, worth=worth)
 
 
-def _above(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> bool:
+def _is_above_line(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> bool:
     """Return whether ``b`` lies on or above the line from ``a`` to ``c``."""
     return bool((y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a]))
 
@@ -231,7 +231,7 @@ def rent(
     while True:
         frontiers = [frontier_of(kind, whole=whole, widest=widest) for kind in types]
         _check_budget(types, frontiers, loads, budget, money=prices is not None)
-        points, multiplier = _steepest(frontiers, loads, paid, budget)
+        points, multiplier = _best_mixtures(frontiers, loads, paid, budget)
         at_end = [name for name in map(_used_up, types, points, [widest] * len(types)) if name]
         if not at_end:
             break
@@ -253,7 +253,7 @@ def rent(
 Mixture = list[tuple[Point, float]]  # Up to two points of a type, each with its probability
 
 
-def _steepest(
+def _best_mixtures(
     frontiers: Sequence[Frontier], loads: Sequence[float], prices: Sequence[float], budget: float
 ) -> tuple[list[Mixture], float]:
     """Return the mixtures that use the budget, and the multiplier, by bisection and the steepest steps (M8.2, M8.3)."""

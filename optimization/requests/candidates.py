@@ -71,7 +71,10 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
         kinds.setdefault((offer.gpu.gpu_model, offer.gpu.gpus), []).append(offer)
     kept = []
     for of_kind in kinds.values():
-        rates = ((offer.screened_usd(_wide(offer)) / _wide(offer), offer.key, offer) for offer in of_kind)
+        rates = (
+            (offer.screened_usd(_for_8_gpus(offer)) / _for_8_gpus(offer), offer.key, offer)
+            for offer in of_kind
+        )
         ranked = sorted(rates, key=lambda row: row[:2])
         kept += [offer for _, _, offer in ranked[:EACH_KIND]]
         cheapest_usd, cheapest_key, _ = ranked[0]
@@ -82,7 +85,7 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
     return kept
 
 
-def _wide(offer: Offer) -> int:
+def _for_8_gpus(offer: Offer) -> int:
     """Return the number of instances with 8 GPUs in total, at least 1."""
     return max(1, 8 // offer.gpu.gpus)
 

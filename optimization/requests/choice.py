@@ -347,7 +347,7 @@ def runners_up_of(
     """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((plan for plan in planned if plan is not winner), key=lambda plan: _order(completed, plan))
     runners_up = [
-        RunnerUp(screened=plan.screened, planned=plan, why=_why(completed, winner, plan, step))
+        RunnerUp(screened=plan.screened, planned=plan, why=_why_not_chosen(completed, winner, plan, step))
         for plan in rest
     ]
     reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus_per_instance) for plan in planned}
@@ -364,7 +364,7 @@ def runners_up_of(
     return runners_up[:MOST_RUNNERS_UP]
 
 
-def _why(
+def _why_not_chosen(
     completed: CompletedRequest, winner: PlannedCandidate, other: PlannedCandidate, step: pd.Timedelta
 ) -> str:
     budget = completed.request.budget_usd

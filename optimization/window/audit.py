@@ -16,7 +16,7 @@ from slackwater.warehouse.errors import AuditError
 
 #: Relative difference above which two amounts disagree.
 AGREEMENT = 1e-6
-ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
+WITH_PLAN = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class WalkTotals:
 def audit_plan(problem: HorizonProblem, plan: Plan) -> None:
     """Recompute cost, progress, feasibility and objective of a plan; raises `AuditError` on the first mismatch (M3.5)."""
     name = f"plan of job {problem.job.name!r} at slot {problem.slot}"
-    if plan.status not in ANSWERED:
+    if plan.status not in WITH_PLAN:
         check_unanswered(name, plan)
         return
     check_length(name, plan.allocations, len(problem.window))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, slots_between
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.executor import fan_out
@@ -360,8 +360,8 @@ def run_turns(
         ingest(store, "tabular", _only(data, world, db.parent), imported_at=world.starts)
         save_jobs(store, requests, origin="user", at=world.starts, step=STEP)
     stages = ("forecast", "allocate", "score")
-    stretch = stretch_of(world.starts, until, slot=STEP, stages=stages)
-    total, done = len(stages) * len(stretch.slots()), 0
+    slot_range = slots_between(world.starts, until, slot=STEP, stages=stages)
+    total, done = len(stages) * len(slot_range.slots()), 0
     with progress(f"stages of turns, {world.name}", total, lines=True) as tell:
 
         def advance(more: int) -> None:
@@ -370,7 +370,9 @@ def run_turns(
             tell(done, total)
 
         backfill(
-            Backfill(db=db, stretch=stretch, settings=settings, workers=workers, say=say, progress=advance)
+            Backfill(
+                db=db, slot_range=slot_range, settings=settings, workers=workers, say=say, progress=advance
+            )
         )
 
 

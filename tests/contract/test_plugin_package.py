@@ -11,7 +11,7 @@ from test_stale import LAST, MARKET, TERMS
 from test_turn import small_settings
 from tidy_folder import write_tidy
 
-from slackwater.flows.backfill.run import run_backfill, stretch_of
+from slackwater.flows.backfill.run import run_backfill, slots_between
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import complete_turn
 from slackwater.forecasting.predictors import make_predictor
@@ -67,7 +67,7 @@ def served(folder):
     turn = complete_turn(
         db, NOW, settings=settings, data=None, requests=requests, report=folder / "turn.html"
     )
-    slots = stretch_of(NOW - STEP, NOW - STEP, slot=pd.Timedelta(minutes=settings.step_minutes))
+    slots = slots_between(NOW - STEP, NOW - STEP, slot=pd.Timedelta(minutes=settings.step_minutes))
     return turn.answer(), run_backfill(db, slots, settings, data=None)
 
 

@@ -12,7 +12,7 @@ from loopback import Ec2, price_history
 from past_jobs import past_jobs
 
 from slackwater.flows.backfill import run as backfill_run
-from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, slots_between
 from slackwater.flows.config import Feed, Settings
 from slackwater.flows.feeds import fetch as feeds
 from slackwater.flows.feeds.fetch import fetch_feed
@@ -129,14 +129,14 @@ def next_turn() -> None:
     turn(AT + SLOT)
 
 
-def stretch():
-    return stretch_of(AT + SLOT, AT + BACKFILLED * SLOT, slot=step_of(SETTINGS))
+def slot_range():
+    return slots_between(AT + SLOT, AT + BACKFILLED * SLOT, slot=step_of(SETTINGS))
 
 
 def filled() -> list[dict[str, object]]:
     """Make the slots; return the outcome of each with its plan."""
     backfill_run.CHUNK = CHUNK
-    outcomes = backfill(Backfill(db=DB, stretch=stretch(), settings=SETTINGS, workers=1))
+    outcomes = backfill(Backfill(db=DB, slot_range=slot_range(), settings=SETTINGS, workers=1))
     return [
         {"slot": str(one.plan.at), "planned": list(one.plan.todo), "became": dict(one.became)}
         for one in outcomes
@@ -146,7 +146,7 @@ def filled() -> list[dict[str, object]]:
 def preview() -> list[dict[str, object]]:
     with open_store(DB) as store:
         return [
-            {"slot": str(plan.at), "planned": list(plan.todo)} for plan in plan_backfill(store, stretch())
+            {"slot": str(plan.at), "planned": list(plan.todo)} for plan in plan_backfill(store, slot_range())
         ]
 
 

@@ -115,7 +115,7 @@ def test_a_turn_and_a_backfill_on_a_cluster_of_its_own_processes(tmp_path, monke
     from past_jobs import past_jobs
     from test_turn import AT, dump, small_settings
 
-    from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+    from slackwater.flows.backfill.run import Backfill, backfill, slots_between
     from slackwater.flows.config import read_settings
     from slackwater.flows.turn.stages import whole_turn
     from slackwater.warehouse.store.connection import open_store
@@ -130,7 +130,10 @@ def test_a_turn_and_a_backfill_on_a_cluster_of_its_own_processes(tmp_path, monke
             whole_turn(turn, data=None, requests=past_jobs(2, before=AT), report=None)
         backfill(
             Backfill(
-                db=db, stretch=stretch_of(AT + step, AT + 2 * step, slot=step), settings=settings, workers=1
+                db=db,
+                slot_range=slots_between(AT + step, AT + 2 * step, slot=step),
+                settings=settings,
+                workers=1,
             )
         )
         return dump(db)

@@ -112,7 +112,7 @@ def _of_nobody(panel):
     from slackwater.forecasting import adapters
 
     text = state_text(from_sklearn(Ridge(), name="nobody").fit(panel))
-    del adapters._MADE["nobody"]
+    del adapters._ADAPTED["nobody"]
     return text
 
 

@@ -437,7 +437,7 @@ class Opening:
             connection = self._connect(patience)
             with closed_on_error(connection):
                 lock.check_in_place()
-                self._set_up(connection, *_beside(compacted_file(Path(self.name))))
+                self._set_up(connection, *_database_files(compacted_file(Path(self.name))))
                 before = _upgrade(connection, lock, say)
                 renew = before == 0 or (before < len(MIGRATIONS) and not lock.unfinished)
                 publish_at_open(lock, checkpoint_of(connection), renew=renew)
@@ -500,7 +500,7 @@ class Opening:
 
 
 #: Suffixes of the files that DuckDB writes next to a database file.
-_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+_FILE_SUFFIXES = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 
 
 def compacted_file(database: Path) -> Path:
@@ -508,8 +508,8 @@ def compacted_file(database: Path) -> Path:
     return database.with_name(f"{database.name}.compact.part")
 
 
-def _beside(file: Path) -> list[Path]:
-    return [file.with_name(f"{file.name}{ending}") for ending in _BESIDE]
+def _database_files(file: Path) -> list[Path]:
+    return [file.with_name(f"{file.name}{ending}") for ending in _FILE_SUFFIXES]
 
 
 def attach_new(file: Path | str, name: str) -> str:
@@ -548,7 +548,7 @@ def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming_warehouse(name: str) -> Iterator[None]:
     """Context manager that adds the warehouse's name to errors about its schema."""
     try:
         yield
@@ -559,7 +559,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    with _naming(name):
+    with _naming_warehouse(name):
         pending = pending_steps(applied_steps(connection))
     if pending:
         raise OldSchemaError(
@@ -570,7 +570,7 @@ def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) -> int:
     """Upgrade the schema, after a backup if the file has rows; return the number of steps it had."""
-    with _naming(str(lock.database)):
+    with _naming_warehouse(str(lock.database)):
         applied = applied_steps(connection)
         pending = pending_steps(applied)
         if pending and _holds_rows(connection):

@@ -492,7 +492,7 @@ class WriterLock:
     def _give_up(self, content: bytes | None) -> None:
         """Release the lock; if a log remains (e.g. on a full disk), the record in the lock file marks the work as unfinished."""
         with _GUARD:
-            _HELD.pop(self._key, None)
+            _HELD_LOCKS.pop(self._key, None)
         if content is not None and self._signed and not has_wal(self.database):
             with suppress(OSError):
                 _rewrite(self._descriptor, content)
@@ -511,7 +511,7 @@ class WriterLock:
 
 
 _GUARD = threading.Lock()
-_HELD: dict[str, WriterLock] = {}
+_HELD_LOCKS: dict[str, WriterLock] = {}
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
@@ -528,9 +528,9 @@ def _forget_in_child() -> None:
     """Close the locks in a forked child, which has no right to write; the parent keeps its locks."""
     global _GUARD
     _GUARD = threading.Lock()
-    for lock in _HELD.values():
+    for lock in _HELD_LOCKS.values():
         lock.close()
-    _HELD.clear()
+    _HELD_LOCKS.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -541,11 +541,11 @@ def try_lock(database: Path, *, share: bool = True) -> WriterLock | None:
     key = os.path.realpath(lock_path(database))
     while True:
         with _GUARD:
-            held = _HELD.get(key)
+            held = _HELD_LOCKS.get(key)
             if held is None:
                 lock = _new_lock(database, key)
                 if lock is not None:
-                    _HELD[key] = lock
+                    _HELD_LOCKS[key] = lock
                 return lock
         if not share:
             return None
@@ -560,7 +560,7 @@ def close_source(database: Path, source: int) -> None:
     it at its end.
     """
     with _GUARD:
-        held = _HELD.get(os.path.realpath(lock_path(database)))
+        held = _HELD_LOCKS.get(os.path.realpath(lock_path(database)))
         if held is None:
             os.close(source)
         else:

@@ -40,7 +40,7 @@ DESCRIPTION = DESCRIBED = "described"
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+) ", re.M)
 _NOTE = re.compile(r"--.*")
 _LITERAL = re.compile(r"'[^']*'")
-_COMMENTED = re.compile(r"^COMMENT ON (?:TABLE|VIEW|COLUMN) (\w+)", re.M)
+_COMMENT = re.compile(r"^COMMENT ON (?:TABLE|VIEW|COLUMN) (\w+)", re.M)
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 
 
@@ -217,7 +217,7 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
             if known.intersection(re.findall(r"\w+", read)) <= there:
                 there.add(found[1])
                 result.append(text)
-        elif (found := _COMMENTED.search(text)) and found[1] in there:
+        elif (found := _COMMENT.search(text)) and found[1] in there:
             result.append(text.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
     return result
 
@@ -250,10 +250,10 @@ def back_up(database: Path, source: int, *, step: str) -> Path:
 def _free_name(database: Path, source: int, step: str) -> Path:
     plain = database.with_name(f"{database.name}.backup-{step}")
     names = (plain if number == 0 else plain.with_name(f"{plain.name}.{number}") for number in count())
-    return next(name for name in names if not name.exists() or _same(name, source))
+    return next(name for name in names if not name.exists() or _is_copy(name, source))
 
 
-def _same(path: Path, source: int) -> bool:
+def _is_copy(path: Path, source: int) -> bool:
     size = identity_of(source).size
     if path.stat().st_size != size:
         return False
@@ -277,7 +277,7 @@ class TableRule:
     since: str = "TRUE"
 
 
-def _from(column: str, *key: str) -> TableRule:
+def _rule_since(column: str, *key: str) -> TableRule:
     return TableRule(key=key, since=f"({column} IS NULL OR {column} >= $since)")
 
 
@@ -302,25 +302,25 @@ TABLES: Mapping[str, TableRule] = {
     "vintages": TableRule(
         key=("market", "source", "model", "issued_at", "step_seconds"),
         id="vid",
-        since=_from("issued_at").since,
+        since=_rule_since("issued_at").since,
     ),
     "forecasts": TableRule(
         key=("vid", "variable", "step_ahead"),
         needs=("vintages",),
         since="vid IN (SELECT vid FROM vintages WHERE issued_at >= $since)",
     ),
-    "accuracy": _from("measured_at", "measured_at", "market", "source", "model", "variable", "step"),
+    "accuracy": _rule_since("measured_at", "measured_at", "market", "source", "model", "variable", "step"),
     "jobs": TableRule(key=("name",)),
     "terms": TableRule(key=("job", "known_at", "revision")),
-    "decisions": _from("slot", "job", "slot"),
-    "revisions": _from("revised_at", "job", "slot", "revised_at"),
-    "outcomes": _from("scored_at", "job", "policy"),
-    "weights": _from("scored_at", "round", "policy"),
-    "runs": _from("logical_at", "run", "stage", "status"),
-    "fitted": _from("fitted_at", "predictor", "variable", "panel", "step_seconds", "fitted_at"),
-    "reports": _from("known_at", "job", "reported_at", "known_at", "revision"),
-    "deliveries": _from("slot", "sink", "job", "slot"),
-    "fetches": _from("logical_at", "feed", "logical_at"),
+    "decisions": _rule_since("slot", "job", "slot"),
+    "revisions": _rule_since("revised_at", "job", "slot", "revised_at"),
+    "outcomes": _rule_since("scored_at", "job", "policy"),
+    "weights": _rule_since("scored_at", "round", "policy"),
+    "runs": _rule_since("logical_at", "run", "stage", "status"),
+    "fitted": _rule_since("fitted_at", "predictor", "variable", "panel", "step_seconds", "fitted_at"),
+    "reports": _rule_since("known_at", "job", "reported_at", "known_at", "revision"),
+    "deliveries": _rule_since("slot", "sink", "job", "slot"),
+    "fetches": _rule_since("logical_at", "feed", "logical_at"),
     "alarms": TableRule(
         key=("kind", "subject", "raised_at"), since="(cleared_at IS NULL OR cleared_at >= $since)"
     ),

@@ -287,7 +287,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     low, high = (max(0.0, float(f"{-end:.5g}")) for end in high_low[::-1])  # rounded as in a chart
     points = [
         {
-            "label": _timely(row),
+            "label": _policy_label(row),
             "value": min(cost, high),
             "kind": "baseline" if is_baseline(row) else "policy",
             "beyond": usd(cost) if cost > high else None,
@@ -314,7 +314,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )  # fmt: skip
 
 
-def _timely(row: Mapping[str, Any]) -> str:
+def _policy_label(row: Mapping[str, Any]) -> str:
     """Return a policy's name, with its share of jobs in time unless that is 100 %."""
     on_time = as_number(row.get("on_time"))
     name = text(row.get("policy"))

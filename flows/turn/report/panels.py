@@ -212,7 +212,7 @@ class JobRoute:
 
 
 #: Legend of a route chart.
-ROUTE_TOLD: Final = (
+ROUTE_LEGEND: Final = (
     "Each strip is a market of the job: the greener, the more of the usable spot instances were available; grey is a gap. "
     "Bars are the instances that ran, on spot (blue) or with on-demand (orange); an outline is the decision of the present "
     "slot. The line follows the checkpoint of the job: it changes strips when the job moves."
@@ -223,7 +223,7 @@ ROUTE_ROWS, ROUTE_SLOTS = 12, 24
 
 def routes_section(routes: Sequence[JobRoute]) -> Section:
     """Return the section with the route of each multi-market job: a chart and a table of its markets by slot."""
-    blocks: list[Block] = [ROUTE_TOLD]
+    blocks: list[Block] = [ROUTE_LEGEND]
     for route in routes:
         rows = _route_rows(route)
         table = [Table("", rows[:ROUTE_ROWS], ROUTE_COLUMNS, cards=True)]
@@ -255,7 +255,7 @@ def _route_rows(route: JobRoute) -> list[dict[str, Any]]:
                 "move_usd": row["move_usd"] if row["moved_from"] else None,
             }
             rows.append({"slot": slot, "slots": 0, "counts": [], "prices": [], **now, **moved})
-        count, cost = _there(panels.get(str(row["market"])), slot)
+        count, cost = _observed_at(panels.get(str(row["market"])), slot)
         rows[-1]["slots"] += 1
         rows[-1]["counts"] += [] if count is None else [count]
         rows[-1]["prices"] += [] if cost is None else [cost]
@@ -272,7 +272,7 @@ def _span(values: Sequence[Any], written: Callable[[Any], str]) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-def _there(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, float | None]:
+def _observed_at(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, float | None]:
     """Return spot count and price of a market in a slot, None where they were not observed."""
     if panel is None or slot not in panel.slots:
         return None, None
@@ -339,7 +339,7 @@ def _strip(
     """Return a row for each period from ``start`` to ``end`` in which neither count nor price of a market changed."""
     rows: list[dict[str, Any]] = []
     for slot in pd.date_range(start, end - step, freq=step):
-        count, cost = _there(panel, slot)
+        count, cost = _observed_at(panel, slot)
         caption = (
             "not observed" if count is None else f"{count} at {MISSING if cost is None else price(cost)} USD"
         )
@@ -357,7 +357,7 @@ def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
     rows: list[dict[str, Any]] = []
     for row in route.decided:
         slot, planned = pd.Timestamp(row["slot"]), row is route.decided[-1]
-        count, _ = _there(panels.get(str(row["market"])), slot)
+        count, _ = _observed_at(panels.get(str(row["market"])), slot)
         spot = row["spot"] if planned else min(row["spot"], count or 0)
         if row["market"] not in name or row["on_demand"] + spot < route.sizes(str(row["market"]))[0]:
             continue

@@ -53,7 +53,10 @@ def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.D
     turns that are at least ``window`` apart are used, so that no forecast counts twice. Losses compared with
     last value (`COMMON`) come from the same measurement. The table is empty if nothing was measured.
     """
-    parts = [measured_errors(store, time).assign(day=time.floor("D")) for time in _apart(store, at, window)]
+    parts = [
+        measured_errors(store, time).assign(day=time.floor("D"))
+        for time in _measured_times(store, at, window)
+    ]
     # Two sources of the same market are each compared with their own last value.
     parts = [with_common(name_by_source(part)).assign(market=part["market"]) for part in parts if len(part)]
     if not parts:
@@ -148,7 +151,7 @@ def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:
     return table.to_dict("records")
 
 
-def _apart(store: Store, at: pd.Timestamp, window: pd.Timedelta) -> list[pd.Timestamp]:
+def _measured_times(store: Store, at: pd.Timestamp, window: pd.Timedelta) -> list[pd.Timestamp]:
     """Return times at which turns measured errors, at least ``window`` apart, newest first."""
     rows = store.execute(
         "SELECT DISTINCT epoch_us(measured_at) AS us FROM accuracy WHERE measured_at > ? AND measured_at <= ? ORDER BY us DESC",

@@ -173,10 +173,10 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     result = one_turn(db, own, at=AT, data=data)
     assert {row["model"] for row in result.accuracy} == {"last_value", "others_drift"}
     assert "others_drift" in {row.split(":")[0] for row in _stored(db)}
-    stretch = SlotRange(
+    slot_range = SlotRange(
         start=AT - 2 * STEP, end=AT - STEP, step=STEP, stages=("ingest", "forecast", "allocate", "score")
     )
-    outcomes = backfill(Backfill(db=db, stretch=stretch, settings=own, data=data, workers=1))
+    outcomes = backfill(Backfill(db=db, slot_range=slot_range, settings=own, data=data, workers=1))
     assert {became for one in outcomes for became in one.became.values()} == {"made"}
     with open_store(db) as store:
         measured = measured_panels(store, own, SeriesChoice())

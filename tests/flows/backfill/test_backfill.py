@@ -17,7 +17,7 @@ from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
 from slackwater.flows.backfill import run as module
-from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, slots_between
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
@@ -94,8 +94,8 @@ def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) ->
 def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how):
     add_past_jobs(db)
     workers = how.pop("workers", 1)
-    stretch = stretch_of(slots[0], slots[-1], slot=STEP, step=how.pop("step", None), **how)
-    return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=workers))
+    slot_range = slots_between(slots[0], slots[-1], slot=STEP, step=how.pop("step", None), **how)
+    return backfill(Backfill(db=db, slot_range=slot_range, settings=settings, data=data, workers=workers))
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(settings, aft
     """Also covers a slot before the first live turn."""
     db, slots = after_first, [SLOTS[0] - STEP, *SLOTS[:2]]
     with open_store(db) as store:
-        plans = plan_backfill(store, stretch_of(slots[0], slots[-1], slot=STEP))
+        plans = plan_backfill(store, slots_between(slots[0], slots[-1], slot=STEP))
     outcomes = made(db, settings, slots)
     for plan, outcome in zip(plans, outcomes, strict=True):
         assert plan == outcome.plan
@@ -362,9 +362,9 @@ def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings
         if not seen:
             seen.append(int(waiting[0].communicate()[0]))
 
-    stretch = stretch_of(SLOTS[0], SLOTS[3], slot=STEP)
+    slot_range = slots_between(SLOTS[0], SLOTS[3], slot=STEP)
     outcomes = backfill(
-        Backfill(db=db, stretch=stretch, settings=settings, workers=1, progress=start, pause=pause)
+        Backfill(db=db, slot_range=slot_range, settings=settings, workers=1, progress=start, pause=pause)
     )
     assert seen[0] < 4, "whole slots, and not all of them"
     assert all(one.became["allocate"] == "made" for one in outcomes)
@@ -471,7 +471,7 @@ def test_what_became_known_late_is_not_seen_before_nor_what_came_later_at_all(tm
 def test_what_cannot_be_is_refused(change, words):
     asked = {"start": AT, "end": AT, "slot": STEP} | change
     with pytest.raises(SettingsError, match=words):
-        stretch_of(asked.pop("start"), asked.pop("end"), **asked)
+        slots_between(asked.pop("start"), asked.pop("end"), **asked)
 
 
 @pytest.mark.slow
@@ -529,9 +529,9 @@ def test_an_earlier_failure_of_a_stage_is_forgotten_when_it_is_done(settings, af
     with open_store(db) as store:
         save_failure(store, run_id_of(at), at=at, stage="forecast", reason="first")
         save_failure(store, run_id_of(at), at=at, stage="forecast", reason="second")
-        stretch = stretch_of(at, at, slot=STEP)
-        assert plan_backfill(store, stretch)[0].todo == ("ingest", "allocate", "score")
-        assert plan_backfill(store, stretch)[0].reasons == {"forecast": "second"}
+        slot_range = slots_between(at, at, slot=STEP)
+        assert plan_backfill(store, slot_range)[0].todo == ("ingest", "allocate", "score")
+        assert plan_backfill(store, slot_range)[0].reasons == {"forecast": "second"}
     made(db, settings, [at], reprocess="failed")
     with open_store(db) as store:
         runs = read_rows(store, "runs", where={"run": run_id_of(at)})

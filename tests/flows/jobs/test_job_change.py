@@ -27,7 +27,7 @@ from forms_kit import quick_first
 from make import make_request, make_turn
 from test_turn import AT, LIGHT
 
-from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, slots_between
 from slackwater.flows.config import Settings
 from slackwater.flows.jobs.change import change_of, with_terms
 from slackwater.flows.ledger.decisions import decisions_of, save_decisions
@@ -261,8 +261,8 @@ def live_turn(store, settings, when):
 
 
 def made_again(db, settings, slots):
-    stretch = stretch_of(slots[0], slots[-1], slot=STEP)
-    return backfill(Backfill(db=db, stretch=stretch, settings=settings, workers=1))
+    slot_range = slots_between(slots[0], slots[-1], slot=STEP)
+    return backfill(Backfill(db=db, slot_range=slot_range, settings=settings, workers=1))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
 
-from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.backfill.run import Backfill, backfill, slots_between
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger import fields
 from slackwater.flows.ledger.decisions import decisions_of, stored_decisions
@@ -53,8 +53,8 @@ def warehouse(tmp_path_factory):
     with open_store(db) as store:
         save_jobs(store, past_jobs(3, before=AT), origin="user", at=AT, step=STEP)
         whole_turn(make_turn(store, AT, settings), data=None, requests=[], report=None)
-    stretch = stretch_of(AT + STEP, LAST, slot=STEP, step=None)
-    backfill(Backfill(db=db, stretch=stretch, settings=settings, data=None, workers=1))
+    slot_range = slots_between(AT + STEP, LAST, slot=STEP, step=None)
+    backfill(Backfill(db=db, slot_range=slot_range, settings=settings, data=None, workers=1))
     with open_reader(db) as store:
         yield store, settings
 
