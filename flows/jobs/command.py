@@ -650,7 +650,8 @@ class GivenReport:
         option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
     ] = None
     asked: Annotated[
-        int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
+        int | None,
+        option("Spot instances asked for; 0: none (default: those advised for this slot).", metavar="N"),
     ] = None
     lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None
     held_minutes: Annotated[
