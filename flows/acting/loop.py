@@ -34,6 +34,7 @@ from slackwater.flows.acting.targets import (
     Limits,
     Target,
     order_for,
+    period_of,
     same_target,
     target_of,
 )
@@ -116,7 +117,9 @@ class Acting:
     limits: Limits
     only: frozenset[str] = frozenset()
     clock: Callable[[], datetime] | None = None
-    _in_force: dict[str, str] = field(default_factory=dict)  # key of the newest decision by job
+    _periods: dict[str, str] = field(
+        default_factory=dict
+    )  # by open job its decision in force, or its slot without one
 
     def run_pass(self, now: datetime, *, dry: bool = False) -> list[JobPass]:
         """Bring every job to its target at a time, and return the result of each.
@@ -223,7 +226,8 @@ class Acting:
     def record(self, now: datetime, *, kept: bool = True) -> None:
         """Store the evidence of all jobs in the warehouse; while that is locked, it waits.
 
-        There is evidence after every change, and, with ``kept``, once under each order that holds instances.
+        There is evidence after every change, and, with ``kept``, once in each slot of an open job, also if nothing
+        runs: a decision that comes after its slot was not run.
         """
         evidence: list[NewEvidence] = []
         keys: dict[str, str] = {}
@@ -231,8 +235,9 @@ class Acting:
             if self.only and name not in self.only:
                 continue
             key = "" if launches.last is None else launches.last.order.key
-            keys[name] = self._in_force.get(name, key)
-            if launches.unrecorded or (kept and launches.held and keys[name] != launches.recorded_key):
+            keys[name] = self._periods.get(name, key)
+            is_due = (launches.held or name in self._periods) and keys[name] != launches.recorded_key
+            if launches.unrecorded or (kept and is_due):
                 evidence.append(NewEvidence(job=name, entries=tuple(launches.unrecorded), launches=launches))
         refused = self.world.record(evidence, now) if evidence else None
         if refused is None:
@@ -289,8 +294,9 @@ class Acting:
 
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
         job, launches = self._in_slot(job), self.ledger.job(job.name)
-        if job.decision is not None:
-            self._in_force[job.name] = job.decision.key
+        self._periods.pop(job.name, None)
+        if not job.ended and now < job.deadline:
+            self._periods[job.name] = period_of(job, now)
 
         def prices() -> Mapping[str, MarketPrices]:
             return self.world.prices(job.name, launches.markets | set(job.markets), now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from slackwater.flows.acting.contract import Kind, Order, count_by_kind
 from slackwater.flows.acting.ledger import JobLaunches, RevisionEntry
@@ -173,6 +173,14 @@ def _by_decision(
     held = count_by_kind(launches.held, market)
     why = f"{late}: nothing new is launched"
     return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
+
+
+def period_of(job: ActedJob, now: datetime) -> str:
+    """Return the key of the decision in force, or that of a slot without a decision."""
+    if job.decision is not None and now < job.decision.valid_until:
+        return job.decision.key
+    begin = now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % job.step
+    return f"{NO_DECISION}-{begin:%Y%m%dT%H%M}"
 
 
 def _last_market(launches: JobLaunches) -> str:

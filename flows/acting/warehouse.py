@@ -293,7 +293,9 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
         held = alive_at(launches.instances.values(), when)
         market = held[-1].market if held else changed[-1].instance.market
         found += _reports(job, when, changed, held, market)
-    changed, requested = [change for change in changes if change.at == at], launches.spot_asked
+    changed = [change for change in changes if change.at == at]
+    is_taken_over = launches.last is None and bool(launches.held)
+    requested = None if is_taken_over else launches.spot_asked
     place = _market_now(launches, changed)
     found += _reports(job, at, changed, launches.held, place, asked=requested, refused=refused)
     return [
@@ -339,7 +341,7 @@ def _reports(
     held: Sequence[Instance],
     market: str | None,
     *,
-    asked: int = 0,
+    asked: int | None = None,
     refused: Sequence[str] = (),
 ) -> list[Report]:
     """Return the reports of a time: losses in other markets than ``market``, then the instances that are held."""
@@ -372,8 +374,8 @@ def _reports(
             spot=counts["spot"],
             market=market,
             note=describe_changes(changes, refused),
-            asked=asked or None,
-            granted=min(asked, counts["spot"]) if asked else None,
+            asked=asked,
+            granted=None if asked is None else min(asked, counts["spot"]),
             lost=len(lost_here) or None,
             held_minutes=_minutes_held([*spot, *lost_here], at)
             if whole or lost_here

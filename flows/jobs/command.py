@@ -653,7 +653,8 @@ class GivenReport:
         option("Spot instances granted of those requested; 0: the request was refused.", metavar="N"),
     ] = None
     asked: Annotated[
-        int | None, option("Spot instances requested (default: those decided for this slot).", metavar="N")
+        int | None,
+        option("Spot instances requested; 0: none (default: those decided for this slot).", metavar="N"),
     ] = None
     lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None
     held_minutes: Annotated[

@@ -313,8 +313,8 @@ def launches_of(
 
 
 def _request_state(report: Report, advised: int) -> int | None:
-    """Return the state of the request of a report, None if it says nothing of one; ``advised`` is the spot decided."""
-    requested = report.asked or advised
+    """Return the state of the request of a report, None without a request; ``advised`` is the spot decided."""
+    requested = advised if report.asked is None else report.asked
     if report.granted is not None and requested:
         return launch_state(report.granted, requested)
     if report.lost:

@@ -37,8 +37,8 @@ class Report:
     owner ended the job before its work was done. ``revision`` counts reports with equal
     ``reported_at`` and ``known_at``. Measured minutes are those of `MEASURABLE` times (M12.9).
 
-    Own launches (M13.1): ``granted`` of ``asked`` spot instances run, ``lost`` spot instances were
-    lost at this time, and the spot instances were held for ``held_minutes`` before it.
+    Own launches (M13.1): ``granted`` of ``asked`` spot instances run (0: none were requested), ``lost``
+    spot instances were lost at this time, and the spot instances were held for ``held_minutes`` before it.
     """
 
     job: str
@@ -226,7 +226,7 @@ def _check_launch(report: Report) -> None:
             remedy="give the number requested with --asked N",
         )
     for key, value, least, most in (
-        ("asked", requested, 1, MOST_INSTANCES),
+        ("asked", requested, 0, MOST_INSTANCES),
         ("granted", granted, 0, requested or 0),
         ("lost", lost, 1, MOST_INSTANCES),
         (HELD_MINUTES, report.held_minutes, 0, MOST_HELD),

@@ -275,6 +275,23 @@ def test_instances_that_run_on_after_the_deadline_are_in_the_bill(tmp_path):
     assert hours == pytest.approx(8 * 151 / 60)
 
 
+def test_a_decision_that_comes_after_its_slot_is_not_in_the_bill(tmp_path):
+    """Turns are late by an hour, and the slots between are made later: `act` ran nothing there."""
+    renter = Renter(tmp_path)
+    for slot in range(3):
+        assert renter.act(slot, minutes=1)["jobs"][0]["why"] == "no decision yet"
+    for slot in range(4):
+        renter.turn(slot, "OD-only")
+    done = renter.act(3, minutes=1)["jobs"][0]
+    assert done["on_demand"] > 0
+    (last,) = renter.act(3, minutes=21)["jobs"]
+    with open_store(renter.db) as store:
+        rows = cost_rows(store, "demo")
+    assert [row["held_from"] for row in rows] == ["reported"] * 4
+    assert [row["paid_usd"] for row in rows[:3]] == [0.0] * 3
+    assert last["paid_usd"] > 0
+
+
 def test_evidence_that_the_warehouse_refuses_is_stated(tmp_path):
     """The ledger has a job that the warehouse, made anew, does not know."""
     renter = Renter(tmp_path)

@@ -24,6 +24,7 @@ from slackwater.flows.acting.ledger import (
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
+from slackwater.flows.ledger.open_job import _request_state
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError, StoreError
 
@@ -432,7 +433,7 @@ def test_the_evidence_states_what_was_granted_and_lost(setting):
     assert [(f"{one.reported_at:%H:%M}", one.note, one.launch, one.on_demand, one.spot) for one in found] == [
         ("00:30", "granted 3 spot", {"asked": 3, "granted": 3, "held_minutes": 0.0}, 0, 3),
         ("00:40", "lost 3 spot", {"lost": 3, "held_minutes": 10.0}, 0, 0),
-        ("00:41", "granted 2 on-demand", {"held_minutes": 0.0}, 2, 0),
+        ("00:41", "granted 2 on-demand", {"asked": 0, "granted": 0, "held_minutes": 0.0}, 2, 0),
     ]
     assert [f"{one.known_at:%H:%M}" for one in found] == ["00:30", "00:41", "00:41"]
 
@@ -533,6 +534,20 @@ def test_instances_that_are_kept_are_evidence_once_in_each_slot(setting):
         setting.act(30 * slot)
         setting.act(30 * slot + 5)
     assert [one.launch["held_minutes"] for one in found] == [0.0, 30.0]
+
+
+def test_a_slot_in_which_nothing_runs_is_reported_once_and_is_no_evidence_of_spot(setting):
+    """The decision of the slot comes after its end: nothing of it ran."""
+    found = reports(setting)
+    for minute in (5, 10, 29):
+        setting.act(minute)
+    setting.decide(0, spot=2)
+    setting.act(31)
+    setting.act(40)
+    assert [f"{one.reported_at:%H:%M}" for one in found] == ["00:05", "00:31"]
+    assert {(one.on_demand, one.spot, one.asked, one.granted) for one in found} == {(0, 0, 0, 0)}
+    for advised in (0, 2):
+        assert [_request_state(one, advised) for one in found] == [None, None]
 
 
 def test_a_request_that_is_refused_is_evidence(setting):

@@ -113,7 +113,7 @@ REFUSED = (
     (report(asked=4), "say so with --granted N"),
     (report(granted=4), "give the number requested with --asked N"),
     (report(asked=4, granted=5), "granted = 5 .* expected 0 to 4"),
-    (report(asked=0, granted=0), "asked = 0"),
+    (report(asked=-1, granted=0), "asked = -1"),
     (report(lost=0), "lost = 0"),
     (report(held_minutes=20_000.0), "held_minutes = 20000"),
     (report(progress=-0.5), "0 to its workload of 20 instance_hours"),

@@ -781,7 +781,7 @@ COMMENT ON COLUMN reports.withdrawn IS 'Whether the owner ended the job before i
 COMMENT ON COLUMN reports.boot_minutes IS 'Measured minutes from the grant of an instance until it was up; null if not reported.';
 COMMENT ON COLUMN reports.restart_minutes IS 'Measured minutes without work while the group formed anew; null if not reported.';
 COMMENT ON COLUMN reports.on_demand_wait_minutes IS 'Measured minutes until on-demand was granted; null if not reported.';
-COMMENT ON COLUMN reports.asked IS 'Spot instances asked for; null if not reported.';
+COMMENT ON COLUMN reports.asked IS 'Spot instances asked for, 0 if none were; null if not reported.';
 COMMENT ON COLUMN reports.granted IS 'Spot instances granted of those asked for; null if not reported.';
 COMMENT ON COLUMN reports.lost IS 'Spot instances lost at this time; null if not reported.';
 COMMENT ON COLUMN reports.held_minutes IS 'Minutes that the spot instances had been held until this time, 0 if all instances were launched then; null if not reported.';
