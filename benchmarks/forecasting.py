@@ -15,12 +15,12 @@ import pandas as pd
 
 from slackwater.forecasting.accuracy.losses import score
 from slackwater.forecasting.origins import TIMETABLE, Cadence, Timetable, backtest
-from slackwater.forecasting.predictors import FLOOR, TURN, predictor_names
+from slackwater.forecasting.predictors import FLOOR, PREDICTORS
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 HORIZON = 12
 STEPS = [1, 2, 4, 8, 12]
-NAMES = predictor_names(TURN)
+NAMES = tuple(PREDICTORS)
 _FORTNIGHT = Cadence(refit_every=pd.Timedelta(days=14), lookback=pd.Timedelta(days=14))
 RARELY = Timetable(price=_FORTNIGHT, count=_FORTNIGHT)
 SLOT = pd.Timedelta(minutes=30)

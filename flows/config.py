@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
+from slackwater.forecasting.predictors import DEFAULT, PREDICTORS
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.documents import EXAMPLES, read_toml
@@ -399,7 +399,7 @@ class Settings(Section):
 
     step_minutes: int = setting(30, "slot length, minutes (M1.3)", ge=3, le=1440)
     horizon: int = setting(12, "largest lead time at which forecasts are measured, slots", ge=1, le=48)
-    models: tuple[str, ...] = setting(predictor_names(TURN), "forecasters to measure")
+    models: tuple[str, ...] = setting(tuple(PREDICTORS), "forecasters to measure")
     planner: str = setting(DEFAULT, "forecaster used for plans")
     planning_horizon: int = setting(48, "planning horizon of plans and risks, slots", ge=1, le=96)
     history_days: float = setting(14.0, "days of history used by a forecaster", ge=0.125, le=3660)

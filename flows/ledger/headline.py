@@ -254,7 +254,7 @@ def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
     """
     saved, alone = savings(rows)
     chances = [as_number(row.get("late_probability")) for row in rows]
-    danger = sum(
+    at_risk = sum(
         bool(row.get("shortfall") or risk_mark(late)) for row, late in zip(rows, chances, strict=True)
     )
     unknown = chances.count(None)
@@ -268,7 +268,7 @@ def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
             Tile("Expected saving", percent(saved / alone), f"${usd(saved)} less than on-demand only")
             if alone
             else Tile("Expected saving", MISSING),
-            Tile("Jobs in danger", str(danger), f"risk unknown for {unknown}" if unknown else ""),
+            Tile("Jobs at risk", str(at_risk), f"risk unknown for {unknown}" if unknown else ""),
         ]
     )
 
@@ -344,7 +344,7 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
     sentences = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
     sentences += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
-    sentence = " ".join(sentences) or "No job is in danger of being late."
+    sentence = " ".join(sentences) or "No job is at risk of missing its deadline."
     if unknown == len(chances):
         return "The risk of missing a deadline is unknown."
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")

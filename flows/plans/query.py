@@ -271,12 +271,12 @@ def named_job(turn: Turn, job: str, *, market: str | None = None) -> NamedJob:
     """
     if not names_file(job):
         stored = turn.read(find_job, job, known_at=turn.terms_at)
-        return _query_of_file(turn, stored, market, is_stored=True)
+        return _query_of_stored(turn, stored, market)
     request, note_of_choice = read_request(Path(job)), ""
     known = {job.request.name: job for job in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
-        return _query_of_file(turn, same, None, is_stored=True)
+        return _query_of_stored(turn, same, None)
     if request.names_no_market and market is None:
         request, note_of_choice = propose_markets(turn, request)
     placed, places = placed_in(turn, request, market=market)
@@ -292,13 +292,12 @@ def _is_same(request: JobRequest, stored: StoredJob) -> bool:
         return False
 
 
-def _query_of_file(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> NamedJob:
+def _query_of_stored(turn: Turn, stored: StoredJob, market: str | None) -> NamedJob:
     elsewhere = False
     if market is not None:
         there = market_of(turn, market)
         request = stored.request.model_copy(update={"market": there.market.key, "source": there.source})
         elsewhere = request.place != stored.request.place
         stored = replace(stored, request=request)
-    return NamedJob(
-        job=stored, markets=markets_of(turn, stored.request), is_stored=is_stored, is_elsewhere=elsewhere
-    )
+    markets = markets_of(turn, stored.request)
+    return NamedJob(job=stored, markets=markets, is_stored=True, is_elsewhere=elsewhere)

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
 #: Entry points of predictors in other packages: a function or class without parameters that creates one.
 GROUP = "slackwater.predictors"
-#: Tags of a predictor: measured in every turn by default, compared with the default predictor on the report page, part of the
-#: experiment on choosing among forecasters, and part of the quick version of that experiment.
-TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
-
 
 #: The reference of every skill (M6.5), and the default forecaster of plans.
 FLOOR, DEFAULT = "last_value", "combined"
@@ -35,21 +31,6 @@ PREDICTORS: Registry[Callable[[], Predictor]] = Registry(
     package=__name__,
     group=GROUP,
 )
-#: Tags of our predictors; a predictor that is not listed has the tag of turns.
-TAGS = {
-    "last_value": {TURN, COMPARED, EXPERIMENTS, FAST},
-    "seasonal_naive": {TURN, COMPARED},
-    "arima": {TURN, COMPARED, EXPERIMENTS},
-    "lightgbm": {TURN, COMPARED, EXPERIMENTS},
-    "markov": {TURN, EXPERIMENTS, FAST},
-    "smoothing": {TURN, EXPERIMENTS, FAST},
-    "combined": {TURN, EXPERIMENTS},
-}
-
-
-def predictor_names(tag: str) -> tuple[str, ...]:
-    """Return the names of the predictors with a tag, in the order of `PREDICTORS`."""
-    return tuple(name for name in PREDICTORS if tag in TAGS.get(name, {TURN}))
 
 
 def check_predictor(name: str) -> None:

@@ -270,8 +270,8 @@ class Stochastic:
         return self.guard and job.n_min == job.n_max
 
 
-def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_BEYOND) -> ValueTables:
-    """Return the tables for the slot of ``view``, covering ``beyond`` slots more than until the next computation.
+def tables_in_force(view: View, forgetting: Forgetting) -> ValueTables:
+    """Return the tables for the slot of ``view``, covering `REACH_BEYOND` slots more than until the next computation.
 
     The tables are computed from the belief of the slot. In a job of more than `MOST_TABLES` slots
     at most that many evenly spaced slots compute tables, and the slots between use the last of
@@ -280,7 +280,7 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     earlier decisions of the job (except for a job outside the range of `make_tables`), so the views
     of one replay share them. If the deadline may be given up, they cover every amount of work left.
     """
-    return _value_tables(view, forgetting, beyond, _covers_all(view))
+    return _value_tables(view, forgetting, REACH_BEYOND, _covers_all(view))
 
 
 def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:

@@ -15,7 +15,6 @@ from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from slackwater.optimization.selection.contract import normalise, utility_bounds
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.error import NONE, PERFECT, POLICIES, JobForecasts, replay_models
@@ -28,8 +27,8 @@ from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 from slackwater.warehouse.errors import SettingsError
 
 #: Forecasters to choose from, and those used with ``--fast``.
-FORECASTERS = predictor_names(EXPERIMENTS)
-FAST_FORECASTERS = predictor_names(FAST)
+FORECASTERS = ("last_value", "arima", "lightgbm", "markov", "smoothing", "combined")
+FAST_FORECASTERS = ("last_value", "markov", "smoothing")
 #: Jobs for each cell of the grid.
 JOBS_A_CELL, FAST_JOBS_A_CELL = 4, 1
 

@@ -235,7 +235,7 @@ def test_money_is_gpus_times_their_price():
         (lambda: rent(VECTORS, 0.8), "more than 0.8 GPUs"),
         (lambda: rent(VECTORS, 1.0, prices=[4.0, 4.0]), "USD per hour"),
         (lambda: rent(VECTORS, math.nan), "positive number"),
-        (lambda: rent(VECTORS, 1.0, prices=[1.0]), "2 positive ones"),
+        (lambda: rent(VECTORS, 1.0, prices=[1.0]), "2 positive prices"),
         (lambda: TableSpeedup(gpus=(1, 2, 3), speedups=(1.0, 1.9, 1.8)), "leave 3 GPUs out"),
         (lambda: TableSpeedup(gpus=(1, 2), speedups=(2.0, 3.0)), "divide all speedups by 2"),
         (lambda: TableSpeedup(gpus=(2, 1), speedups=(2.0, 3.0)), "ascending"),
