@@ -17,7 +17,7 @@ from drift_predictor import drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from make import HALF_HOUR, START, make_history
-from predictors_kit import PARTS, installed, registered
+from predictors_kit import installed, registered
 from series_kit import wandering
 from standing import standing as stand
 
@@ -311,15 +311,12 @@ def test_origins_between_slots_and_before_all(fitted):
 values = st.one_of(st.none(), st.integers(0, 5))
 
 
-WHOLE = [*(one for one in installed() if one not in PARTS), "others_drift"]
+WHOLE = [*installed(), "others_drift"]
 
 
 @pytest.mark.parametrize(
     ("names", "examples"),
-    [
-        pytest.param(WHOLE, 10, id="whole"),
-        pytest.param([*WHOLE, *PARTS], 25, id="parts", marks=pytest.mark.slow),
-    ],
+    [pytest.param(WHOLE, 10, id="short"), pytest.param(WHOLE, 25, id="long", marks=pytest.mark.slow)],
 )
 def test_arbitrary_short_histories(names, examples):
     settings(max_examples=examples, deadline=None)(short_histories)(names)

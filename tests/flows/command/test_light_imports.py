@@ -20,20 +20,20 @@ warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.docu
 warehouse.inputs warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
 warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.schema warehouse.times
 """
-#: The command line with its settings, and the markets that turns follow.
+#: The command line with its settings.
 COMMANDS = """
 flows flows.cli flows.clock flows.command flows.config flows.show flows.show.blocks flows.show.formats
-flows.show.terminal flows.following forecasting forecasting.predictors
+flows.show.terminal forecasting forecasting.predictors
 """
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
 flows.ingest warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
-warehouse.sources.unread
+warehouse.sources.headings warehouse.sources.unread
 """
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn
+flows.following flows.ledger flows.ledger.fields flows.ledger.jobs flows.turn
 flows.turn.context flows.turn.markets flows.ledger.stages optimization.fan
 optimization optimization.job optimization.job.definition
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules

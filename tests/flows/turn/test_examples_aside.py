@@ -42,7 +42,14 @@ def test_examples_are_marked_and_set_aside_by_the_first_job_of_a_user(store, tmp
 
     reading = Reading(store=store, settings=SETTINGS, db=tmp_path, now=AT + STEP, at=AT + STEP, run="r")
     listed = jobs_data(reading)
-    assert listed["counts"] == {"running": 1, "waiting": 0, "finished": 0, "set aside": 3, "ended": 0}
+    assert listed["counts"] == {
+        "running": 1,
+        "waiting": 0,
+        "finished": 0,
+        "withdrawn": 0,
+        "set aside": 3,
+        "ended": 0,
+    }
     findings = [one["text"] for one in glance_data(reading)["findings"]]
     assert not any("example-" in text for text in findings)
 

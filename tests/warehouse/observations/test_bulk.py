@@ -157,7 +157,9 @@ def test_rows_that_leave_the_sort_out_of_order_are_never_merged(monkeypatch):
     monkeypatch.setattr(observations, "_KEY", "n DESC")
     with open_store(":memory:") as store:
         Stage(store, "observed_at")
-        store.execute("INSERT INTO staged_series SELECT 1, 1, '', 's', 'p', 'r', 'z', 't', 'x', 'price'")
+        store.execute(
+            "INSERT INTO staged_series SELECT 1, 1, '', 's', 'p', 'r', 'z', 't', 'x', 'price', NULL, NULL"
+        )
         store.execute(
             "INSERT INTO staged_price SELECT 1, i, i, to_timestamp(i), to_timestamp(i), 1.0, NULL FROM range(100) AS r(i)"
         )
