@@ -295,8 +295,8 @@ class Acting:
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
         job, launches = self._in_slot(job), self.ledger.job(job.name)
         self._periods.pop(job.name, None)
-        if not job.ended and now < job.deadline:
-            self._periods[job.name] = period_of(job, now)
+        if not job.ended and now < job.deadline and (period := period_of(job, now)):
+            self._periods[job.name] = period
 
         def prices() -> Mapping[str, MarketPrices]:
             return self.world.prices(job.name, launches.markets | set(job.markets), now)

@@ -176,11 +176,11 @@ def _by_decision(
 
 
 def period_of(job: ActedJob, now: datetime) -> str:
-    """Return the key of the decision in force, or that of a slot without a decision."""
+    """Return the key of the decision in force, or that of a slot without a decision once half of it is over, else ""."""
     if job.decision is not None and now < job.decision.valid_until:
         return job.decision.key
-    begin = now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % job.step
-    return f"{NO_DECISION}-{begin:%Y%m%dT%H%M}"
+    passed = (now - datetime(1970, 1, 1, tzinfo=UTC)) % job.step
+    return f"{NO_DECISION}-{now - passed:%Y%m%dT%H%M}" if passed >= job.step / 2 else ""
 
 
 def _last_market(launches: JobLaunches) -> str:

@@ -71,7 +71,8 @@ class Live:
         (folder / "job.toml").write_text(JOB)
         words = json.dumps([sys.executable, launcher.__file__, str(self.cloud), "1"])
         (folder / "slackwater.toml").write_text(
-            'step_minutes = 3\n[[drivers]]\nname = "mine"\nkind = "command"\n'
+            'step_minutes = 3\nplanner = "last_value"\nmodels = ["last_value"]\nmeasured_origins = 2\nrisk_paths = 20\n'
+            '[[drivers]]\nname = "mine"\nkind = "command"\n'
             f"options = {{ run = {words}, retry_seconds = 10 }}\n"
         )
         self.total, self.done, self.saved = 0.3 * 3600.0, 0.0, 0.0
