@@ -100,15 +100,29 @@ def live_for(settings: Settings) -> pd.Timedelta:
     return max(pd.Timedelta(hours=2), 2 * step_of(settings))
 
 
-def slot_to_read(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
-    """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier."""
-    return min(at, last.floor(step)) if own_end else at.floor(step)
+def slot_to_read(
+    last: pd.Timestamp,
+    at: pd.Timestamp,
+    step: pd.Timedelta,
+    *,
+    own_end: bool,
+    first: pd.Timestamp | None = None,
+) -> pd.Timestamp:
+    """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier.
+
+    Of a record that began within its last slot (``first``) it is the next slot, the first with an observation.
+    """
+    if not own_end:
+        return at.floor(step)
+    slot = last.floor(step)
+    return slot + step if first is not None and slot < first <= at else min(at, slot)
 
 
 def followed_row(row: Mapping[str, Any], listing: MarketListing) -> FollowedMarket:
     """Return the market of a row of the listing, at the time at which it is taken."""
     last, step = pd.Timestamp(row["last_observed"]), step_of(listing.settings)
-    at = slot_to_read(last, listing.at, step, own_end=listing.own_end)
+    first = pd.Timestamp(row["first_observed"])
+    at = slot_to_read(last, listing.at, step, own_end=listing.own_end, first=first)
     return FollowedMarket(market=Market.parse(str(row["market"])), source=str(row["source"]), at=at)
 
 

@@ -122,7 +122,7 @@ def plan(
     from slackwater.flows.ledger.decisions import document
     from slackwater.flows.ledger.headline import data_end_note, issued_note, late_start_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
-    from slackwater.flows.plans.query import named_job, named_moment, start_note
+    from slackwater.flows.plans.query import named_job, named_moment, newest_of, start_note
     from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.job.request import slot_note
@@ -143,6 +143,7 @@ def plan(
             if named.is_stored or session.time
             else start_note(turn, named.job.request, named.markets, clock=turn.clock)
         )
+        seen = newest_of(turn, named.markets) or moment.at
         rounded = slot_note(named.job.request, named.job.step)
         rounded = f"The {rounded}." if rounded else ""
     over = over_since(planned.row, clock)
@@ -152,7 +153,7 @@ def plan(
     row = planned.row | {"expired": bool(over)}
     issued = issued_note(row, named.name, is_stored=named.is_stored, is_of_turn=planned.is_of_turn)
     if over and moment.own_end and not planned.is_of_turn:
-        over = data_end_note(moment.at, clock)
+        over = data_end_note(seen, clock)
     notes = [issued, named.proposal, begins, rounded]
     answer = plan_answer(row, notes, planned.notes, clock, first=late, over=over)
     return replace(answer, value=document(row))

@@ -100,10 +100,9 @@ def usual_moment(
     found = [TurnMoment(at=slots[0], slot=slots[0])]
     if newest is not None:
         found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
+    end_slots = ((job_request, _end_slot(job_request, rows, step)) for job_request in wanted)
     votes = Counter(
-        end.floor(step)
-        for job_request in wanted
-        if (end := ends[job_request.name]) is not None and _is_open(job_request, end.floor(step))
+        slot for job_request, slot in end_slots if slot is not None and _is_open(job_request, slot)
     )
     common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
     past = TurnMoment(at=last, slot=common, own_end=True)
@@ -160,23 +159,29 @@ def start_note(
     known: Turn, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
-    keys = {(place.market.key, place.source) for place in places}
-    seen = [
-        pd.Timestamp(row["last_observed"])
-        for row in known.market_rows()
-        if (row["market"], row["source"]) in keys
-    ]
-    if clock is None or not seen or placed.starts != places[0].at:
+    seen = newest_of(known, places)
+    if clock is None or seen is None or placed.starts != places[0].at:
         return ""
-    old = clock - max(seen)
+    old = clock - seen
     if old <= step_of(known.settings):
         return ""
     start = f"The job starts at {utc(placed.starts)}"
-    if max(seen).floor(step_of(known.settings)) == placed.starts:
+    if seen.floor(step_of(known.settings)) == placed.starts:
         start += f", the newest observation of its market, {age(old)} ago"
     else:
         start = f"The newest observation of its market is {age(old)} old. {start}"
     return f"{start}; `deadline_in` counts from there. --at TIME starts it at another time."
+
+
+def newest_of(known: Turn, places: Sequence[FollowedMarket]) -> pd.Timestamp | None:
+    """Return the newest observation of some markets, None without one."""
+    keys = {(place.market.key, place.source) for place in places}
+    found = (
+        pd.Timestamp(row["last_observed"])
+        for row in known.market_rows()
+        if (row["market"], row["source"]) in keys
+    )
+    return max(found, default=None)
 
 
 def named_moment(
@@ -213,6 +218,17 @@ def named_moment(
 def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
     """Return the newest observation of any market that a job may use, by the listing; None if there is no such market."""
     return max((pd.Timestamp(row["last_observed"]) for row in rows if _uses(request, row)), default=None)
+
+
+def _end_slot(
+    request: JobRequest, rows: Sequence[Mapping[str, Any]], step: pd.Timedelta
+) -> pd.Timestamp | None:
+    """Return the last slot of the record of the markets that a job may use, the slot after a record that began within it."""
+    used = [row for row in rows if _uses(request, row)]
+    if not used:
+        return None
+    slot = max(pd.Timestamp(row["last_observed"]) for row in used).floor(step)
+    return slot if any(pd.Timestamp(row["first_observed"]) <= slot for row in used) else slot + step
 
 
 def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:

@@ -80,7 +80,8 @@ def find_market(
             listed_row["source"],
         ),
     )
-    when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
+    first, last = (pd.Timestamp(row[name]) for name in ("first_observed", "last_observed"))
+    when = slot_to_read(last, at, step_of(settings), own_end=own_end, first=first)
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
 
 
