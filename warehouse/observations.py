@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -1482,11 +1482,10 @@ def _list_at_times(store: Store, first_us: int, last_us: int, step_us: int) -> p
     bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
     statement = read_sql(__package__, "listing").replace("{product_rank}", rank_sql("product"))
     statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
-    frame: pd.DataFrame = store.arrow(statement, bounds).to_pandas()
+    table = store.arrow(statement, bounds)
+    frame: pd.DataFrame = table.to_pandas()
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
-    frame["missing"] = [
-        _missing_variables(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))
-    ]
+    frame["missing"] = [_missing_variables(row) for row in table.to_pylist()]
     return frame
 
 

@@ -77,9 +77,9 @@ def decide_open(
     forecasts, by = forecasts_in_force(turn, lacking), read_pool(turn).deciders([turn.at])[0]
     why = dict[str, str]()
     running: list[tuple[int, OpenJob]] = []
-    for placed in lacking:
-        job, is_anew = placed[0], anew is not None and anew.job == placed[0].request.name
-        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=by)
+    opened = open_jobs(turn, lacking, ledger=ledger, forecasts=forecasts, by=by)
+    for (job, _), found in zip(lacking, opened, strict=True):
+        is_anew = anew is not None and anew.job == job.request.name
         if isinstance(found, Exception):
             if is_anew:
                 raise found

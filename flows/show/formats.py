@@ -185,7 +185,7 @@ def plain(value: Any) -> Any:
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a data frame as dictionaries, in order."""
-    return cast("list[dict[str, Any]]", frame.to_dict("records"))
+    return cast("list[dict[str, Any]]", frame.to_dict("records") if len(frame) else [])
 
 
 def dollars(amount: float) -> str:

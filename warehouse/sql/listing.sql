@@ -5,24 +5,12 @@ WITH times AS (SELECT unnest(range(0, ($last_us - $first_us) // $step_us + 1)) A
 price_parts AS (
     SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
         min(observed_at) AS first_at, max(observed_at) AS last_at,
-        arg_max(on_demand_usd, row(observed_at, known_at)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
-        max(row(observed_at, known_at)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_at
+        max(row(observed_at, known_at, on_demand_usd)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand
     FROM price WHERE epoch_us(known_at) <= $last_us GROUP BY ALL
 ),
 prices AS (
-    SELECT place, sid, sum(n) AS n, min(first_at) AS first_at, max(last_at) AS last_at,
-        arg_max(on_demand_usd, on_demand_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
+    SELECT place, sid, sum(n) AS n, min(first_at) AS first_at, max(last_at) AS last_at, max(on_demand)[3] AS on_demand_usd
     FROM price_parts JOIN times ON since <= place GROUP BY ALL
-),
--- The price series that answers for a market and source: of the product that is planned on (M1.1, warehouse/catalogue.py).
-ranked AS (
-    SELECT place, sid, mid, source, product_rank AS rank
-    FROM prices JOIN (SELECT *, {product_rank} AS product_rank FROM series) USING (sid)
-    WHERE product_rank IS NOT NULL
-),
-planned AS (
-    SELECT place, mid, source, arg_min(sid, rank) AS planned_sid
-    FROM ranked GROUP BY ALL HAVING min(rank) < {unknown_rank} OR count(*) = 1
 ),
 count_parts AS (
     SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
@@ -30,24 +18,21 @@ count_parts AS (
         count(*) FILTER (WHERE kind IS DISTINCT FROM 'score') AS launches,
         min(observed_at) AS first_at, max(observed_at) AS last_at, max(capacity) AS capacity, count(capacity) AS stated,
         max(available) AS largest,
-        arg_max(gap_seconds, row(observed_at, known_at)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
-        max(row(observed_at, known_at)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_at,
-        arg_max(kind, row(observed_at, known_at)) FILTER (WHERE kind IS NOT NULL) AS kind,
-        max(row(observed_at, known_at)) FILTER (WHERE kind IS NOT NULL) AS kind_at
+        max(row(observed_at, known_at, gap_seconds)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap,
+        max(row(observed_at, known_at, kind)) FILTER (WHERE kind IS NOT NULL) AS kind
     FROM availability WHERE epoch_us(known_at) <= $last_us GROUP BY ALL
 ),
 counts AS (
     SELECT place, sid, sum(n) AS n, sum(launches) AS launches,
         min(first_at) AS first_at, max(last_at) AS last_at, max(capacity) AS capacity, sum(stated) = sum(n) AS capacity_stated, max(largest) AS largest,
-        arg_max(gap_seconds, gap_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
-        arg_max(kind, kind_at) FILTER (WHERE kind IS NOT NULL) AS kind
+        max(gap)[3] AS gap_seconds, max(kind)[3] AS kind
     FROM count_parts JOIN times ON since <= place GROUP BY ALL
 ),
 -- The nominal gap of a series that states none: the median distance of its counts in the last 8 days of its record, in whole minutes
 -- (M1.3). Clocks that wait between two readings are some seconds late.
 unstated AS (
     SELECT sid, coalesce(max(last_at) FILTER (WHERE since = 0), min(first_at)) - INTERVAL 16 DAYS AS start
-    FROM count_parts GROUP BY sid HAVING count(gap_seconds) = 0
+    FROM count_parts GROUP BY sid HAVING count(gap) = 0
 ),
 spaced AS (
     SELECT sid, read_at, epoch(read_at) - epoch(lag(read_at) OVER past) AS apart, greatest(known, lag(known) OVER past) AS known
@@ -64,7 +49,8 @@ medians AS (
 measured AS (SELECT place, sid, arg_max(gap, read_at) AS gap FROM medians JOIN times ON since <= place GROUP BY ALL)
 SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, source,
     provider, region, zone, instance_type,
-    count(planned_sid) > 0 AS has_price,
+    -- The price series that answers for a market and source: of the product that is planned on (M1.1, warehouse/catalogue.py).
+    coalesce(min(rank) FILTER (WHERE prices.n > 0) < {unknown_rank} OR count(rank) FILTER (WHERE prices.n > 0) = 1, FALSE) AS has_price,
     coalesce(sum(counts.launches), 0) > 0 AS has_counts,
     CAST(coalesce(sum(prices.n), 0) AS BIGINT) AS price_rows,
     CAST(coalesce(sum(counts.n), 0) AS BIGINT) AS count_rows,
@@ -76,9 +62,9 @@ SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, s
     if(max(coalesce(counts.gap_seconds, gap)) > 31622400, 31622400, max(coalesce(counts.gap_seconds, gap))) AS gap_seconds,
     max(counts.kind) AS kind,
     coalesce(string_agg(series.product, '; ' ORDER BY series.product) FILTER (WHERE prices.n > 0), '') AS products,
-    max(prices.on_demand_usd) FILTER (WHERE series.sid = planned_sid) AS on_demand_usd
-FROM times CROSS JOIN series JOIN markets USING (mid)
-    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid) LEFT JOIN measured USING (place, sid) LEFT JOIN planned USING (place, mid, source)
+    if(has_price, arg_min_null(prices.on_demand_usd, rank) FILTER (WHERE prices.n > 0), NULL) AS on_demand_usd
+FROM times CROSS JOIN (SELECT *, {product_rank} AS rank FROM series) AS series JOIN markets USING (mid)
+    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid) LEFT JOIN measured USING (place, sid)
 WHERE prices.n > 0 OR counts.n > 0
 GROUP BY place, provider, region, zone, instance_type, source
 ORDER BY place, market, source
