@@ -66,6 +66,7 @@ _REMEDIES = {
     "is above the capacity": "the capacity is the largest count that the probe can return",
     "gap_seconds": "the seconds between two readings, such as 600",
     "is none of": "one of these words",
+    "no number of instances": "divide it by the GPUs of an instance",
     "fee of a capacity block": "a spot price? Ask again for the whole records, with ProductDescription",
     "of earlier rows of this type": "another machine needs another name, such as H100_x4; rows of one file get it by "
     "themselves",

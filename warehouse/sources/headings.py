@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from slackwater.warehouse.sources.unread import is_other_currency
+from slackwater.warehouse.sources.unread import is_other_currency, plain_name
 
 _WORDS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\sA-Za-z\d_.,:;()\[\]-]")
 _HOUR: Final = frozenset(("hour", "hours", "hourly", "hr", "hrs", "h"))
@@ -34,6 +34,13 @@ _GPU: Final = frozenset(
 )
 _CORE: Final = frozenset(("vcpu", "vcpus", "cpu", "cpus", "core", "cores"))
 _INSTANCE: Final = frozenset(("instance", "vm", "machine", "node", "server", "host"))
+_SHARE: Final = frozenset(
+    ("pct", "percent", "percentage", "discount", "saving", "savings", "share", "ratio", "fraction")
+)
+_SUM: Final = frozenset(("cost", "costs", "charge", "charges", "amount", "total", "billed"))
+_USE: Final = re.compile(
+    r"(lineitem|product|resource)?(usage(amount|quantity|hours)?|(consumed|billed|pricing)?quantity|(running|used|billed)hours|runtimehours)"
+)
 #: Zones by their abbreviations, as headings name them.
 _ZONES: Final = re.compile(
     r"local(time)?|cet|cest|eet|eest|wet|west|msk|bst|ist|jst|kst|hkt|sgt|ae[sd]t|[pmce][sd]t|pt|et"
@@ -82,12 +89,37 @@ def price_unit(heading: str) -> str:
 
 
 def currency_of(heading: str) -> str:
-    """Return the currency other than US dollars, or the part of a dollar, that a heading of a price names, "" if none.
+    """Return the currency other than US dollars, or the part of a dollar or price, that a heading names, "" if none.
 
     >>> currency_of("price_eur"), currency_of("Spot price (€)"), currency_of("usd_cents"), currency_of("spot_usd")
     ('eur', '€', 'cents', '')
+    >>> currency_of("spot_discount"), currency_of("discounted price")
+    ('discount', '')
     """
-    return next((word for word in _words_of(heading) if word in "%‰" or is_other_currency(word)), "")
+    found = (word for word in _words_of(heading) if word in "%‰" or word in _SHARE or is_other_currency(word))
+    return next(found, "")
+
+
+def counts_gpus(heading: str) -> bool:
+    """Return whether a heading of counts names GPUs and not instances.
+
+    >>> counts_gpus("free_gpus"), counts_gpus("gpu_instances"), counts_gpus("available")
+    (True, False, False)
+    """
+    words = set(_words_of(heading))
+    return bool(words & _GPU) and not words & (_INSTANCE | {f"{word}s" for word in _INSTANCE})
+
+
+def usage_column(price: str, headings: Iterable[str]) -> str:
+    """Return the heading of the amount of use that a cost is for, "" if the price is no cost or there is none.
+
+    >>> usage_column("lineItem/UnblendedCost", ["lineItem/UsageAmount"]), usage_column("rate", ["UsageAmount"])
+    ('lineItem/UsageAmount', '')
+    """
+    words = set(_words_of(price))
+    if not _SUM & words or _HOUR & words:
+        return ""
+    return next((heading for heading in headings if _USE.fullmatch(plain_name(heading))), "")
 
 
 def zone_of(heading: str) -> str:

@@ -36,7 +36,7 @@ _NO_ZONE: Final = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$
 _UTC: Final = re.compile(r"(?i)(etc/)?(utc|gmt|zulu|z)|(utc|gmt)?[+-]?0+(:?00)?(\.0)?")
 #: Names of columns whose values, if they are times such as "month", are the unit of the price.
 _PRICED_BY: Final = re.compile(
-    r"(price|pricing|rate|cost|bill|billing|charge|charged|rental)?(per|period|basis|cycle|unit|time|timeunit|frequency)"
+    r"(price|pricing|rate|cost|bill|billing|charge|charged|rental|usage)?(per|period|basis|cycle|unit|time|timeunit|frequency)"
     r"|priced|billing|uom"
 )
 _TIME: Final = r"(hours?|hrs?|h|months?|mo|days?|weeks?|years?|yr|minutes?|mins?|seconds?|secs?|s)"
@@ -53,6 +53,7 @@ _WAY: Final = re.compile(
     r"|dedicated([ _-]?hosts?)?|pay[ _-]?as[ _-]?you[ _-]?go|payg|flex[ _-]?start|dws|calendar|low[ _-]?prio(rity)?"
     r"|dev[ _/-]?test(consumption)?|capacity[ _-]?blocks?|prepaid|sole[ _-]?tenan(t|cy)|(\d|one|three)[ _-]?(yr|years?)([ _-].*)?)"
     r"([ _-]?(vms?|instances?|price|use|mode|\dyr))*"
+    r"|([A-Z0-9]{2,5}-)?(Box|DedicatedBox|Dedicated|Host|HostBox|UnusedBox|UnusedDed|ReservedHost)Usage(:.*)?"  # of AWS bills
 )
 _SYSTEM: Final = re.compile(
     r"(?i)(gnu[/ ]?)?(linux|unix|windows|ms ?win|win(\b|[ _-]?\d)|rhel|red ?hat|suse|sles|ubuntu|debian|centos|rocky"

@@ -24,6 +24,7 @@ def added(folder, heading, kind="h100-node", ours="price"):
     ("spot_price_per_month", "unit"), ("monthly_price", "unit"), ("usd_per_day", "unit"), ("Cost/min", "unit"),
     ("price_per_1000h", "unit"), ("usd_per_gpu_hour", "unit"), ("GPU price", "unit"), ("$/vCPU-h", "unit"),
     ("spot_cents", "currency"), ("price_eur", "currency"), ("Spot price (€)", "currency"), ("share_%", "currency"),
+    ("spot_discount", "currency"), ("savings_pct", "currency"),
 ])  # fmt: skip
 def test_a_price_of_another_unit_by_its_heading_is_set_aside(tmp_path, heading, reason):
     words = {"unit": "unit is not per instance and hour", "currency": "currency is not USD"}
@@ -32,7 +33,7 @@ def test_a_price_of_another_unit_by_its_heading_is_set_aside(tmp_path, heading, 
 
 @pytest.mark.parametrize("heading", [
     "usd_per_instance_hour", "Spot Price (USD/hr)", "min_bid", "dph", "gpu_instance_price", "SpotPricePerHour", "c",
-    "avg_hourly_of_the_month",
+    "avg_hourly_of_the_month", "discounted price", "hourlyCost",
 ])  # fmt: skip
 def test_a_heading_without_another_unit_is_taken(tmp_path, heading):
     assert added(tmp_path, heading) == (1, [])
@@ -83,3 +84,36 @@ def test_a_file_of_parquet_is_read_by_its_headings_too(tmp_path):
     )
     pd.DataFrame([line]).to_parquet(path)
     assert read(Tabular(), path, map={"price": "usd_per_month"})["price"]["unit"].tolist() == ["per month"]
+
+
+BILL = "Start,UsageType,zone,region,type,UsageAmount,UnblendedRate,UnblendedCost\n" + "".join(
+    f"2026-03-01T0{hour}:00:00Z,{use}:p4d.24xlarge,us-east-1a,us-east-1,p4d.24xlarge,{amount},{rate},{cost}\n"
+    for hour, use, amount, rate, cost in [
+        (0, "SpotUsage", 0.5, 9.83, 4.915), (1, "BoxUsage", 1, 21.9, 21.9), (2, "USW2-SpotUsage", 1, 9.9, 9.9),
+    ]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("heading", "prices", "reasons"), [
+    ("UnblendedRate", [9.83, 9.9], {"mode is no spot instance": 1}),
+    ("UnblendedCost", [9.9], {"mode is no spot instance": 1, "unit is not per instance and hour": 1}),
+])  # fmt: skip
+def test_a_bill_has_spot_rates_and_costs_for_an_amount_of_use(tmp_path, heading, prices, reasons):
+    words = {"timestamp": "Start", "price": heading, "instance_type": "type"}
+    with open_store(":memory:") as store:
+        done = ingest(store, "tabular", write(tmp_path / "b.csv", BILL), map=words, provider="aws")
+        assert store.execute("SELECT list(price_usd ORDER BY price_usd) FROM price") == [(prices,)]
+    assert dict(done.reasons) == reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "usable"), [("gpu_8x_h100", "8", 0), ("gpu_1x_h100", "1", 1), ("node", "4", 0)]
+)
+def test_a_count_of_gpus_is_no_count_of_instances(tmp_path, kind, gpus, usable):
+    text = f"{HEAD},free_gpus,gpu_count\n" + LINE.format(kind=kind).replace("16.0", f"16,{gpus}")
+    rest = LINE.format(kind="cpu").replace("16.0", "3,")
+    with open_store(":memory:") as store:
+        done = ingest(
+            store, "tabular", write(tmp_path / "a.csv", text + rest), map={"available": "free_gpus"}
+        )
+    assert done.added == 1 + usable

@@ -40,7 +40,15 @@ from slackwater.warehouse.sources.files.reading import (
     header_of,
     region_of,
 )
-from slackwater.warehouse.sources.headings import PER_GPU, currency_of, price_unit, time_of, zone_of
+from slackwater.warehouse.sources.headings import (
+    PER_GPU,
+    counts_gpus,
+    currency_of,
+    price_unit,
+    time_of,
+    usage_column,
+    zone_of,
+)
 from slackwater.warehouse.sources.unread import (
     distinct_texts,
     is_flag,
@@ -491,7 +499,16 @@ def _by_heading(table: Mapping[str, Any], layout: Layout, prices: Iterable[str])
             found["unit"] = pa.array([None if is_single else unit for is_single in single], pa.string())
         elif unit:
             found["unit"] = _repeat(unit, len(table[heading]))
+        elif used := usage_column(heading, (name for name in table if name not in layout.columns.values())):
+            amounts = ["" if text is None else str(text).strip() for text in table[used].to_pylist()]
+            found["unit"] = pa.array(
+                [None if _is_one(text) else f"for {text}" for text in amounts], pa.string()
+            )
     return found
+
+
+def _is_one(text: str) -> bool:
+    return is_number(text) and float(text) == 1
 
 
 def _gpus(instance_type: str, _memory: str, stated: str) -> float | None:
@@ -509,6 +526,12 @@ def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
     if times is not None and layout.time == "iso":
         zones = other_zones(table, times, zone_of(layout.columns["observed_at"]))
         reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
+    if any(counts_gpus(layout.columns.get(ours, "")) for ours in ("available", "capacity")):
+        numbers = [_gpus(*part) or 1 for part in _parts_of(table, layout)]
+        reasons = [
+            reason or (because("record.counts_gpus", f"{gpus:g}") if gpus != 1 else None)
+            for reason, gpus in zip(reasons, numbers, strict=True)
+        ]
     if "gpus" in layout.columns and "instance_type" in layout.columns:
         parts = _parts_of(table, layout)
         wrong = {part: _wrong_gpus(part[0], part[2]) for part in set(parts)}
