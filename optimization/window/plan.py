@@ -400,10 +400,11 @@ def validate_expected(problem: HorizonProblem) -> None:
             expected="HorizonProblem(expected=ExpectedToGo(...))",
             remedy="give the table, or end on on_demand_to_go",
         )
-    if table.value_usd.shape[1] != len(sizes(job)):
+    columns = 2 + job.n_max - job.n_min
+    if table.value_usd.shape[1] != columns:
         raise JobError(
             f"job {job.name!r}: expected to go for {table.value_usd.shape[1]} sizes",
-            expected=f"{len(sizes(job))} columns: 0 and {job.n_min}..{job.n_max}",
+            expected=f"{columns} columns: 0 and {job.n_min}..{job.n_max}",
         )
     if table.value_usd[-1].max() > job.value * (1.0 + VALUE_ROUNDING):
         raise JobError(
