@@ -67,8 +67,8 @@ def act(
     Lost spot is answered at once, by the standby plan of the decision. Everything of a job stops at
     its finish, its deadline and its budget, and if decisions stay away. The command may be killed
     at any time: started again, it goes on. Interrupted by SIGINT (Ctrl-C) or SIGTERM, it ends the
-    present look, prints what runs on and what it has cost, and ends with exit code 130 or 143; a
-    second signal ends it at once. Instances run on; --down stops them.
+    present look, prints the running instances and their cost, and ends with exit code 130 or 143;
+    a second signal ends it at once. Instances run on; --down stops them.
     """
     from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
     from slackwater.flows.acting.loop import Acting
