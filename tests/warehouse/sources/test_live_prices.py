@@ -219,6 +219,21 @@ def test_vast_countries_and_memory_in_other_spellings_are_the_same_market():
           ("GB", "H100_SXM_80GB_x2"): 2, ("all", "H100_SXM_80GB_x2"): 2}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("memory", "size"), [((), "RTX_4090_24GB_x1"), (("SE\trtx_4090_24GB_x1",), "rtx_4090_24GB_x1")]
+)
+def test_vast_models_in_other_capitals_are_the_same_market(memory, size):
+    offers = [vast_offer(name, 1, usd, "SE", gpu_ram=24564) for name, usd in
+              (("RTX 4090", 0.2), ("rtx 4090", 0.3), ("RTX 4090", 0.4))]  # fmt: skip
+    with serve(Vast(offers)) as server:
+        (page,) = items("vast-offers", vast_options(server), marks={"all": Mark(memory=memory)})
+    counted = {
+        (row["region"], row["instance_type"]): row["available"] for row in rows_of([page], "availability")
+    }
+    assert counted == {("SE", size): 3, ("all", size): 3}
+    assert {row["instance_type"] for row in rows_of([page], "price")} == {size}
+
+
 def test_vast_cut_off_at_the_limit_is_marked_and_says_nothing_of_absent_series():
     memory = ("SE\tL40S_48GB_x1", "all\tL40S_48GB_x1")
     with serve(Vast(OFFERS)) as server:

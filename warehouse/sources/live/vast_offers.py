@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,14 +136,15 @@ class VastOffers(LiveSource[VastOptions]):
         at = request.observed_at(transport.server_date)
         bid = _usable(bids, "min_bid", options, at)
         standard = _usable(asks, "dph_base", options, at)
-        places = _by_place(bid.offers)
         # For types without memory in their name the card is ambiguous, so their absence does not
         # mean 0 offers.
         known = {_place(text) for text in request.mark(WHOLE).memory if "GB_x" in text}
+        spelled = _spellings([*bid.offers, *standard.offers], known)
+        places = _by_place(bid.offers, spelled)
         rows = [
             *bid.rejected,
             *standard.rejected,
-            *_price_rows(places, _by_place(standard.offers)),
+            *_price_rows(places, _by_place(standard.offers, spelled)),
             *_count_rows(places, set() if truncated else known - set(places), truncated),
         ]
         constants = {
@@ -311,12 +312,20 @@ def _memory(found: object) -> str:
     return f"_{sold}GB"
 
 
-def _by_place(offers: Sequence[_Offer]) -> dict[Place, list[_Offer]]:
+def _spellings(offers: Sequence[_Offer], known: Iterable[Place]) -> dict[str, str]:
+    """Return machine sizes in lower case -> the spelling known from earlier answers, else the most frequent of this answer."""
+    counts = Counter(offer.place[1] for offer in offers)
+    found = {size.lower(): size for size in sorted(counts, key=lambda size: (counts[size], size))}
+    return found | {size.lower(): size for _, size in sorted(known)}
+
+
+def _by_place(offers: Sequence[_Offer], spelled: Mapping[str, str]) -> dict[Place, list[_Offer]]:
     """Return offers per country and machine size, and over all countries."""
     places: dict[Place, list[_Offer]] = defaultdict(list)
     for offer in offers:
-        places[offer.place].append(offer)
-        places["all", offer.place[1]].append(offer)
+        country, size = offer.place[0], spelled[offer.place[1].lower()]
+        places[country, size].append(offer)
+        places["all", size].append(offer)
     return dict(sorted(places.items()))
 
 
