@@ -44,7 +44,18 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 #: Number of snapshots that `open_snapshots` keeps open.
 SNAPSHOTS = 4
 #: Tests with many commands on a file; none is about opening and closing it.
-OF_COMMANDS = ("flows/exchange/", "flows/feeds/", "flows/jobs/", "flows/plans/", "warehouse/exchange/")
+OF_COMMANDS = (
+    "flows/backfill/test_backfill.py",
+    "flows/command/test_cli.py",
+    "flows/exchange/",
+    "flows/feeds/",
+    "flows/jobs/",
+    "flows/monitoring/test_status_command.py",
+    "flows/plans/",
+    "flows/turn/test_prices_only.py",
+    "flows/turn/test_turn.py",
+    "warehouse/exchange/",
+)
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
 #: The first compiles nearly all kernels in a process, so that their common parts are compiled once. The next eleven, which
 #: take about as long, need none of these kernels: a second process that needs them meanwhile compiles the common parts too.
