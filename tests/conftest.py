@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -43,6 +43,19 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 #: Number of snapshots that `open_snapshots` keeps open.
 SNAPSHOTS = 4
+#: Tests with many commands on a file; none is about opening and closing it.
+OF_COMMANDS = (
+    "flows/backfill/test_backfill.py",
+    "flows/command/test_cli.py",
+    "flows/exchange/",
+    "flows/feeds/",
+    "flows/jobs/",
+    "flows/monitoring/test_status_command.py",
+    "flows/plans/",
+    "flows/turn/test_prices_only.py",
+    "flows/turn/test_turn.py",
+    "warehouse/exchange/",
+)
 #: Slow files, in the order in which workers take them; the short files after them end at about the same time.
 #: The first compiles nearly all kernels in a process, so that their common parts are compiled once. The next eleven, which
 #: take about as long, need none of these kernels: a second process that needs them meanwhile compiles the common parts too.
@@ -229,6 +242,17 @@ def open_snapshots():
         yield
     for connection in held.values():
         connection.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def files_stay_open(request, new_warehouses):
+    """Keep files open between the commands of quick tests."""
+    from open_files import open_files
+
+    place = request.path.relative_to(HERE).as_posix()
+    is_quick = "not slow" in request.config.option.markexpr
+    with open_files() if is_quick and place.startswith(OF_COMMANDS) else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -114,8 +114,6 @@ FORMS = {
     "primeintellect": ("primeintellect", "a100.jsonl", primeintellect),
     "skypilot-catalogue": ("skypilot-catalogue", "aws_2026-03-05.csv", catalogue),
 }
-#: Further forms of a source, of which the quick form of a test has one.
-OTHER_FORMS = ("aws-lines", "aws-text", "aws-csv", "aws-archive", "tabular-named")
 TIMED = [name for name in FORMS if name != "skypilot-catalogue"]
 WITH_ON_DEMAND = ["tabular", "tabular-named", "vastai", "skypilot-catalogue"]
 
@@ -142,10 +140,27 @@ def taken(tmp_path, form, lines, *, session_zone="UTC", listing=False):
     return prices, counts, reasons, done, listed
 
 
-def in_turn(names, others):
-    """Return all pairs; the quick form has every name with one of the others, in turn, and the slow tests have the rest."""
+def quick_forms(names, turn):
+    """Return the quick form's names: one of each source, of a source with several forms the one whose ``turn`` it is."""
+    forms = {}
+    for name in names:
+        forms.setdefault(FORMS[name][0], []).append(name)
+    return {of_source[turn % len(of_source)] for of_source in forms.values()}
+
+
+def each_source(names, turn):
+    """Return all names; those that are not among the `quick_forms` are slow."""
+    quick = quick_forms(names, turn)
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def in_turn(names, others, turn):
+    """Return all pairs; the quick form has each of the `quick_forms` with one of the others, and the slow tests have the rest."""
+    quick = quick_forms(names, turn)
     return [
-        pytest.param(name, other, marks=() if number == place % len(others) else pytest.mark.slow)
+        pytest.param(
+            name, other, marks=() if name in quick and number == place % len(others) else pytest.mark.slow
+        )
         for place, name in enumerate(names)
         for number, other in enumerate(others)
     ]
@@ -166,9 +181,7 @@ def test_every_source_of_files_has_its_rows_here_or_states_none():
 
 
 @pytest.mark.parametrize("orders", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "form", [pytest.param(name, marks=pytest.mark.slow) if name in OTHER_FORMS else name for name in FORMS]
-)
+@pytest.mark.parametrize("form", each_source(FORMS, 0))
 def test_the_order_of_rows_changes_nothing(tmp_path, form, orders):
     """Includes contradictory rows, several products, placeholders and times of several offsets."""
     lines = [
@@ -191,7 +204,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path, form, orders):
     assert not {row[5] for row in expected[0] if "us-east-1c" in row} & {5.0, 6.0, 40.0, 48.0}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", each_source(FORMS, 3))
 def test_a_placeholder_is_no_spot_price_and_is_counted(tmp_path, form):
     odd = ["0", "0.00", "0.000000", "-1", "N/A", "", "-", "NaN", "nan", "inf", "Infinity", "null", "None"]
     lines = [
@@ -204,7 +217,7 @@ def test_a_placeholder_is_no_spot_price_and_is_counted(tmp_path, form):
     assert done.rejected == len(reasons) == sum(done.reasons.values()) >= len(odd)
 
 
-@pytest.mark.parametrize("form", WITH_ON_DEMAND)
+@pytest.mark.parametrize("form", each_source(WITH_ON_DEMAND, 0))
 def test_a_placeholder_of_an_on_demand_price_costs_itself_alone(tmp_path, form):
     odd = ["0", "0.00", "-1", "inf", "nan"]
     if form != "vastai":  # there an on-demand price is a line, and a line without a number is rejected
@@ -239,7 +252,7 @@ GOOD_TIMES = [
 NOON = pd.Timestamp("2026-03-05T12:00Z").timestamp()
 
 
-@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["America/New_York", "UTC"]))
+@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["America/New_York", "UTC"], 2))
 def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path, form, zone):
     lines = [Line(), Line(zone="us-east-1c")]
     bad = [text for text in BAD_TIMES if text not in UNIX_TIMES or not form.startswith("aws-")]
@@ -251,7 +264,7 @@ def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path,
     assert len(reasons) >= len(bad)
 
 
-@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["UTC", "Asia/Shanghai"]))
+@pytest.mark.parametrize(("form", "zone"), in_turn(TIMED, ["UTC", "Asia/Shanghai"], 1))
 def test_one_moment_is_one_moment_however_it_is_written(tmp_path, form, zone):
     apart = form != "primeintellect"  # a snapshot states that the other providers have nothing
     lines = [
@@ -263,7 +276,7 @@ def test_one_moment_is_one_moment_however_it_is_written(tmp_path, form, zone):
     assert {row[4] for row in prices} == {NOON}
 
 
-@pytest.mark.parametrize("form", TIMED)
+@pytest.mark.parametrize("form", each_source(TIMED, 4))
 def test_a_time_without_an_offset_is_utc_where_the_source_documents_it_and_else_none(tmp_path, form):
     documented = FORMS[form][0] in ("aws", "tabular")
     lines = [Line(), Line(zone="us-east-1b", time="2026-03-05T12:00:00")]
@@ -273,7 +286,7 @@ def test_a_time_without_an_offset_is_utc_where_the_source_documents_it_and_else_
     assert bool(found) == documented == (not reasons)
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name.startswith("aws")])
+@pytest.mark.parametrize("form", each_source([name for name in FORMS if name.startswith("aws")], 1))
 def test_a_name_that_a_source_does_not_know_is_counted_with_the_name(tmp_path, form):
     lines = [Line(), *[Line(zone="moon-1a")] * 2, Line(zone="use99-az1")]
     done = taken(tmp_path, form, lines)[3]
@@ -281,7 +294,9 @@ def test_a_name_that_a_source_does_not_know_is_counted_with_the_name(tmp_path, f
     assert told == {"unknown zone 'moon-1a'": 2, "unknown zone 'use99-az1'": 1}
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name.startswith(("aws", "tabular"))])
+@pytest.mark.parametrize(
+    "form", each_source([name for name in FORMS if name.startswith(("aws", "tabular"))], 3)
+)
 def test_a_price_of_windows_alone_is_no_price_of_the_market(tmp_path, form):
     """Both orders of the rows give the same: `test_the_order_of_rows_changes_nothing`."""
     source, name, write = FORMS[form]
@@ -300,7 +315,7 @@ def test_a_price_of_windows_alone_is_no_price_of_the_market(tmp_path, form):
     assert pd.isna(alone["on_demand_usd"])
 
 
-@pytest.mark.parametrize(("form", "how"), in_turn(FORMS, ["bom", "crlf", "utf-16", "gzip"]))
+@pytest.mark.parametrize(("form", "how"), in_turn(FORMS, ["bom", "crlf", "utf-16", "gzip"], 2))
 def test_byte_order_marks_line_ends_encodings_and_packing_change_nothing(tmp_path, form, how):
     import gzip
 

@@ -386,6 +386,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow  # the quick form: kept forecasts are read
 def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     """Interrupt the run at its third forecast file: the next run reuses the first two and returns the complete report."""
     words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", "--horizon", 4, *FAST)

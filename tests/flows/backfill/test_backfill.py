@@ -524,6 +524,7 @@ def test_killed_twenty_times_it_ends_with_the_same_tables(tmp_path, settings, li
     same(tables(db), live)
 
 
+@pytest.mark.slow  # the quick form: slots that fail, above
 def test_an_earlier_failure_of_a_stage_is_forgotten_when_it_is_done(settings, after_first):
     db, at = after_first, SLOTS[1]
     with open_store(db) as store:

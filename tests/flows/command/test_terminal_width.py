@@ -97,6 +97,7 @@ def squeezed(text):
     return re.sub(r"\s", "", text)
 
 
+@pytest.mark.slow  # the quick form: no answer is wider than 80 columns
 def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, monkeypatch):
     words = ("plan", "short.toml", "--market", MARKET, "--at", AT.isoformat())
     monkeypatch.chdir(place)

@@ -68,7 +68,7 @@ def db(billed, tmp_path):
     return shutil.copyfile(billed, tmp_path / "w.duckdb")
 
 
-@pytest.mark.parametrize("is_later", [True, False])
+@pytest.mark.parametrize("is_later", quick_first([True, False]))
 def test_reported_instances_are_paid_through_slots_without_a_decision(tmp_path, is_later):
     """2 spot at $1 for 10 minutes, 3 for 80, 1 for 30, of which an hour has no decision; then none, or what was decided."""
     path, minute = tmp_path / "w.duckdb", pd.Timedelta(minutes=1)
@@ -187,7 +187,7 @@ def test_a_bill_names_the_jobs_that_did_more_work_than_their_instances_can(tmp_p
     )
 
 
-@pytest.mark.parametrize("value_usd", [None, 50.0])
+@pytest.mark.parametrize("value_usd", quick_first([50.0, None]))
 def test_a_job_that_ended_unfinished_has_no_saving(tmp_path, value_usd):
     """Half of the work of a job whose deadline has passed, and of another job that finished."""
     path = tmp_path / "w.duckdb"

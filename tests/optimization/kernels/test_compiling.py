@@ -102,6 +102,7 @@ def test_stored_code_is_loaded_without_the_compiler_of_numba(package):
     assert printed(package, f"{ASK}\n{COMPILER}")[::3] == ["1.5", "False"]
 
 
+@pytest.mark.slow  # the quick form: a changed callee in another file
 def test_a_new_kernel_links_the_stored_code_of_another(package):
     alone = "from slackwater.optimization.kernels.called import called; print(called(1.5))"
     assert printed(package, alone) == ["3.0"]
