@@ -21,18 +21,17 @@ from slackwater.flows.command import (
     parsed_time,
     progress,
 )
-from slackwater.flows.following import StoredListing, why_not_followed
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
 from slackwater.flows.show.formats import plural, utc, whole
-from slackwater.warehouse import observations
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series
 from slackwater.warehouse.sources import SOURCES
-from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from slackwater.warehouse.observations import Appended
+    from slackwater.warehouse.store.connection import Store
 
 SHOWN_MARKETS = 12  # Markets listed on a terminal; pipes, pages and JSON have all markets
 _EXAMPLES = 3  # Number of names listed; the others are counted
@@ -129,6 +128,7 @@ def ingest(
     if list_sources:
         return _sources()
     from slackwater.flows.clock import now
+    from slackwater.warehouse import observations
 
     if not source:
         raise InputError(
@@ -205,8 +205,10 @@ def show_rejected(
     session: Query = Query(),
 ) -> Answer:
     """Show rejected rows: the number by reason, then the newest rows as found."""
+    from slackwater.warehouse.observations import rejected_rows
+
     with session.reading() as store:
-        found = observations.rejected_rows(store, source=source, file=file, reason=reason, most=most)
+        found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
     raw = [str(row["raw"]) for row in found.rows]
@@ -224,6 +226,8 @@ def show_rejected(
 @contextmanager
 def input_files(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Path | None]]:
     """Yield the paths, with ``-`` as a copy of standard input, and that copy; raises `InputError` for a missing or empty one."""
+    from slackwater.warehouse.observations import STANDARD_INPUT
+
     for path in paths:
         if str(path).startswith("-") and str(path) != STANDARD_INPUT and not path.exists():
             raise InputError(f"no option {path}", remedy="`slackwater ingest --help` lists the options")
@@ -266,6 +270,8 @@ def import_answer(
     store: Store, done: Appended, source: str, *, session: QueryAt, clock: pd.Timestamp
 ) -> tuple[dict[str, Any], list[Block]]:
     """Return the JSON value and the blocks of the answer to an import."""
+    from slackwater.warehouse.observations import imported_series
+
     read = imported_series(store, done.batches)
     reasons = _reasons_here(store, read, session)
     for row in read:
@@ -302,6 +308,8 @@ def import_answer(
 
 def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
     """Return the reasons why markets are not followed, judged at the end of each market's record."""
+    from slackwater.flows.following import StoredListing, why_not_followed
+
     if not read:
         return {}
     config = session.config
