@@ -203,7 +203,9 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
     assert summary.startswith("2 jobs: run 3 spot instances and 2 on-demand instances")
     assert summary.endswith("1 job may miss the deadline. For 1 job the risk is unknown.")
     assert decisions_summary([{"job": "bare"}]).endswith("The risk of missing a deadline is unknown.")
-    assert decisions_summary([{"late_probability": 0.0}]).endswith("No job is at risk of missing its deadline.")
+    assert decisions_summary([{"late_probability": 0.0}]).endswith(
+        "No job is at risk of missing its deadline."
+    )
     text = Page(render_report(replace(empty(), decisions=[full]))).text("decisions")
     assert "hidden" not in text
     assert "secret" not in text
