@@ -234,9 +234,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
         if path.is_symlink() or not path.is_file():
             raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
         if file_hash(path) != expected.sha256:
-            raise InputError(
-                f"{path} differs from the exported file: its SHA-256 is another", remedy=EXPORT_AGAIN
-            )
+            raise InputError(f"{path} is not the exported file: its SHA-256 differs", remedy=EXPORT_AGAIN)
         rows = rows_of_file(path)
         if rows != expected.rows:
             raise InputError(f"{path} has {rows} rows", expected=f"{expected.rows}", remedy=EXPORT_AGAIN)
