@@ -312,8 +312,6 @@ def import_answer(
 
 def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
     """Return the reasons why markets are not followed, judged at the end of each market's record."""
-    from slackwater.flows.following import StoredListing, why_not_followed
-
     if not read:
         return {}
     from slackwater.flows.following import StoredListing, why_not_followed
