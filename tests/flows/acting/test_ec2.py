@@ -182,7 +182,8 @@ def test_what_was_asked_for_and_what_is_up_agree_after_every_kill(tmp_path, moto
     acting, now, minute = None, START, 0
 
     def up():
-        found = [one for page in client.describe_instances()["Reservations"] for one in page["Instances"]]
+        pages = client.get_paginator("describe_instances").paginate()
+        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
         return [
             (tag["Value"], one.get("InstanceLifecycle", "on_demand"))
             for one in found
