@@ -427,7 +427,7 @@ class Settings(Section):
     prior_jobs: int = setting(60, "weight of the prior in jobs; 0: no prior (M5.6)", ge=0, le=10**6)
     learner: str = setting("blend", "method that learns the weights of the policies (M5)")
     risk_paths: int = setting(
-        100,
+        200,
         "number of sampled scenarios for expected cost and risk of missing the deadline",
         ge=10,
         le=10_000,
