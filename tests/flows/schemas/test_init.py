@@ -52,7 +52,9 @@ def test_every_setting_stands_there_with_what_it_means():
 
 def test_one_setting_is_changed_by_its_line(tmp_path):
     path = tmp_path / "slackwater.toml"
-    path.write_text(commented_settings().replace("# risk_paths = 100", "risk_paths = 250"))
+    path.write_text(
+        commented_settings().replace(f"# risk_paths = {Settings().risk_paths}", "risk_paths = 250")
+    )
     assert read_settings(path).risk_paths == 250
 
 
