@@ -344,7 +344,7 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
     sentences = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
     sentences += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
-    sentence = " ".join(sentences) or "No job is at risk of missing its deadline."
+    sentence = " ".join(sentences) or "No job is at risk of missing its deadline, assuming that on-demand is granted when needed."
     if unknown == len(chances):
         return "The risk of missing a deadline is unknown."
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")

@@ -204,7 +204,7 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
     assert summary.endswith("1 job may miss the deadline. For 1 job the risk is unknown.")
     assert decisions_summary([{"job": "bare"}]).endswith("The risk of missing a deadline is unknown.")
     assert decisions_summary([{"late_probability": 0.0}]).endswith(
-        "No job is at risk of missing its deadline."
+        "No job is at risk of missing its deadline, assuming that on-demand is granted when needed."
     )
     text = Page(render_report(replace(empty(), decisions=[full]))).text("decisions")
     assert "hidden" not in text
