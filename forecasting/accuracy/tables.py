@@ -248,36 +248,10 @@ POOLED_COLUMNS = (
 CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
 #: Classes of markets in display order: counts by stated capacity, prices by frequency of change.
 CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
-#: The model chosen for the markets of a left-out zone (or source), and the number of other markets it was chosen on.
-CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
-LEFT_OUT_COLUMNS = (
-    "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
-    "skill_low", "skill_high", "blocks", "verdict",
-    "median_skill_pinball", "ahead", "ahead_low", "ahead_high", "worst_skill_pinball", "worst_market", "worst_low",
-    "worst_high", "share_worse",
-    "coverage_50", "coverage_80", "coverage_90", "mae",
-)  # fmt: skip
 RELIABILITY_COLUMNS = ("variable", "model", "predicted", "observed", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "pinball")
 SPAN_COLUMNS = ("source", "start", "end")
 REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Scores of models chosen on earlier data of other zones or sources (`slackwater.forecasting.accuracy.left_out`).
-
-    ``by``: the unit left out, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and unit;
-    ``skill`` is the mean over steps by which the model was chosen, on the earlier halves of ``others`` markets. ``classes``
-    (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, with the chosen models ("left out"), the default model, and
-    the single model that was best there ("hindsight"). ``ahead`` is the pooled skill minus the default's, with a paired 95 %
-    interval with zones (sources) as blocks, as in the interval of the skill; the worst market's skill has an interval with days
-    as blocks.
-    """
-
-    by: str
-    choices: pd.DataFrame
-    classes: pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +278,7 @@ class Accuracy:
 
     ``notes`` are sentences that explain omissions.
     ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
-    the forecasts of a fallback model by reason, with numbers replaced by "#". ``left_out`` is None unless requested.
+    the forecasts of a fallback model by reason, with numbers replaced by "#".
     """
 
     scores: pd.DataFrame
@@ -318,7 +292,6 @@ class Accuracy:
     notes: tuple[str, ...] = ()
     reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))
     classes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLASS_COLUMNS)))
-    left_out: LeftOut | None = None
 
 
 # ---
