@@ -6,7 +6,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import repeat
 from statistics import NormalDist
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +15,15 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mix_outlooks, stored
+from slackwater.forecasting.predictor import (
+    NEVER_SEEN,
+    ByVariable,
+    Outlook,
+    Panel,
+    join_reasons,
+    mix_outlooks,
+    stored,
+)
 from slackwater.forecasting.predictors.count_members import (
     Expectations,
     Situation,
@@ -34,18 +43,18 @@ from slackwater.forecasting.predictors.distributions import (
     interpolation,
     outlook_of,
 )
-from slackwater.forecasting.predictors.last_value import LastValue, is_stale
+from slackwater.forecasting.predictors.last_value import LastValue, is_stale, stale_reasons
 from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
     FittedChangeProcess,
     PriceState,
+    moving_quantiles,
     price_rows,
     price_state,
 )
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.warehouse.amounts import plural
 
 T = TypeVar("T")
 
@@ -607,27 +616,22 @@ class FittedBoostedPrice:
         """Forecast quantiles where the price moves, and the newest value where it is constant (`PriceState.moves`)."""
         if self.way is None:
             given = self.process.outlook(panel, which, origins, horizon)
-            reasons = tuple(f"too few moves to learn from{'; ' if why else ''}{why}" for why in given.reasons)
-            return Outlook(quantiles=given.quantiles, mean=given.mean, reasons=reasons)
+            reasons = join_reasons(repeat("too few moves to learn from", origins.size), given.reasons)
+            return replace(given, reasons=reasons)
         series = panel.series[which]
         state = price_state(series)
-        mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
-        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
-        lively = np.flatnonzero(state.moves[origins])
-        chunk = max(1, _CHUNK_ROWS // horizon)
-        for begin in range(0, lively.size, chunk):
-            part = lively[begin : begin + chunk]
-            quantiles[part] = self._quantiles(self.way, series, state, origins[part], horizon)
-        mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
-        age = series.age(origins)
-        reasons = tuple(
-            f"newest value is {plural(slots, 'slot')} old" if stale else ""
-            for slots, stale in zip(age, is_stale(series, age), strict=True)
+        quantiles, mean = moving_quantiles(
+            partial(self._quantiles, self.way, series, state, horizon),
+            series,
+            state,
+            origins,
+            horizon,
+            chunk=max(1, _CHUNK_ROWS // horizon),
         )
-        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+        return Outlook(quantiles=quantiles, mean=mean, reasons=stale_reasons(series, origins))
 
     def _quantiles(
-        self, way: lightgbm.Booster, series: Series, state: PriceState, origins: np.ndarray, horizon: int
+        self, way: lightgbm.Booster, series: Series, state: PriceState, horizon: int, origins: np.ndarray
     ) -> np.ndarray:
         """Return quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), PRICE_STEPS[-1])
@@ -756,19 +760,15 @@ def outlook_or_last_value(
         return own
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
     texts = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
-    reasons = tuple(
-        "; ".join(part for part in (what if large else "", own) if part)
-        for what, large, own in zip(texts, many, simpler.reasons, strict=True)
+    labels = (text if large else "" for text, large in zip(texts, many, strict=True))
+    # The quantiles of last value as a distribution have equal mass at each level.
+    simpler = replace(
+        simpler,
+        reasons=join_reasons(labels, simpler.reasons),
+        distribution=indicator(np.floor(simpler.quantiles + 0.5), distribution.shape[2]).mean(axis=2),
     )
-    simpler = replace(with_distribution(simpler, distribution.shape[2]), reasons=reasons)
     given = mix_outlooks(own, simpler, many | stale)
     return replace(given, distribution=None) if many.any() else given
-
-
-def with_distribution(outlook: Outlook, states: int) -> Outlook:
-    """Add to an outlook an approximate distribution from its quantiles, with equal mass at each level."""
-    distribution = indicator(np.floor(outlook.quantiles + 0.5), states).mean(axis=2)
-    return replace(outlook, distribution=distribution)
 
 
 def lightgbm_predictor() -> ByVariable:
