@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
+import numba
 from numba.extending import register_jitable
 from scipy.optimize import minimize
 
@@ -35,10 +36,16 @@ _ELSEWHERE = 0.01
 _ALIKE = 1.0 / 16.0
 MOST_COUNTED = 128  # Counts with a larger capacity get quantiles without a full distribution
 
-#: Compile on the first call and cache on disk; or compile into the callers only, without cache files. Neither makes an entry for C
-#: pointers, which is never used.
-_compile_cached = njit(cache=True, no_cfunc_wrapper=True)
-_part = register_jitable(no_cfunc_wrapper=True)
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: No entry for C pointers: it is never used, and would be compiled for every function.
+_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
+
+
+def _compile_cached(function: Function) -> Function:
+    """Compile a function on its first call, and cache it on disk; others are only compiled into their callers."""
+    compiled: Any = numba.njit(cache=True, **_OPTIONS)(function)
+    kept: Function = compiled
+    return kept
 
 
 class _Past(NamedTuple):
@@ -117,7 +124,7 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, corrected: np.ndarray) -> int:
     """Compute past errors and weights for origin ``o`` and step ``k`` (from 0); return the number of errors.
 
@@ -260,7 +267,7 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _padded_system(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first column of T and the loadings R of the shocks, both of the state's size."""
     m = max(phi.size, theta.size + 1)
@@ -275,7 +282,7 @@ def _padded_system(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.n
     return first, loading
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def solve_linear(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve a linear system of a few unknowns by elimination with partial pivoting; raises `LinAlgError` if it is singular.
 
@@ -304,7 +311,7 @@ def solve_linear(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     return right
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return the P that solves P = T P T' + R R', the covariance of the state before any observation, shape (m, m)."""
     first, loading = _padded_system(phi, theta)
@@ -325,7 +332,7 @@ def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return solve_linear(system, right).reshape((m, m))
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return `stationary_covariance` with a border of zeros, shape (m + 1, m + 1)."""
     inner = stationary_covariance(phi, theta)
@@ -337,7 +344,7 @@ def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _predict_covariance(
     covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray
 ) -> None:
@@ -353,7 +360,7 @@ def _predict_covariance(
             covariance[i, j] = covariance[j, i] = moved[i, j]
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _correct_covariance(covariance: np.ndarray, gain: np.ndarray) -> None:
     """Replace ``covariance`` by P - K K' F, its value after an observation, with the gain K = P Z' / F of shape (m,)."""
     m, variance = gain.size, covariance[0, 0]
@@ -362,7 +369,7 @@ def _correct_covariance(covariance: np.ndarray, gain: np.ndarray) -> None:
             covariance[i, j] -= gain[i] * gain[j] * variance
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     """Return whether the covariance before an observation has converged to R R'."""
     if np.abs(covariance[0, 0] - 1.0) > _CONVERGED:
@@ -374,7 +381,7 @@ def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     return True
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _shift_state(state: np.ndarray, first: np.ndarray) -> None:
     """Replace ``state`` (m,) by T state."""
     m, head = first.size, state[0]
@@ -441,7 +448,7 @@ def regress_moments(crossed: np.ndarray) -> tuple[np.ndarray, float]:
     return weights, crossed[0, 0] - np.dot(weights, right)
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> float:
     """Return the Gaussian log-likelihood of the first column regressed on the others, at its optimum; -inf if undefined."""
     if not (np.isfinite(phi).all() and np.isfinite(theta).all()):

@@ -761,14 +761,16 @@ def outlook_or_last_value(
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
     texts = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
     labels = (text if large else "" for text, large in zip(texts, many, strict=True))
-    # The quantiles of last value as a distribution have equal mass at each level.
-    simpler = replace(
-        simpler,
-        reasons=join_reasons(labels, simpler.reasons),
-        distribution=indicator(np.floor(simpler.quantiles + 0.5), distribution.shape[2]).mean(axis=2),
-    )
+    simpler = with_distribution(simpler, distribution.shape[2])
+    simpler = replace(simpler, reasons=join_reasons(labels, simpler.reasons))
     given = mix_outlooks(own, simpler, many | stale)
     return replace(given, distribution=None) if many.any() else given
+
+
+def with_distribution(outlook: Outlook, states: int) -> Outlook:
+    """Add to an outlook an approximate distribution from its quantiles, with equal mass at each level."""
+    distribution = indicator(np.floor(outlook.quantiles + 0.5), states).mean(axis=2)
+    return replace(outlook, distribution=distribution)
 
 
 def lightgbm_predictor() -> ByVariable:
