@@ -103,14 +103,6 @@ NO_NUMBER = "the model gave no number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimation:
-    """Ascending ``origins`` (slots since the epoch) that are forecast with the model estimated at slot ``at``."""
-
-    at: int
-    origins: np.ndarray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """Inputs of the forecasts of a variable: a predictor estimated at slot ``at`` that reads nothing before ``start``.
 
@@ -152,11 +144,6 @@ class Cohort:
     def fit_slots(self, origins: np.ndarray) -> np.ndarray:
         """Return the slot at which the model used at each origin (slot since the epoch) is estimated."""
         return self.cadence.fit_slots(origins, self.observed, self.series[0].step)
-
-    def estimations(self, origins: np.ndarray) -> list[Estimation]:
-        """Group ascending origins by fit slot; fit slots ascend."""
-        slots = self.fit_slots(origins)
-        return [Estimation(at=int(at), origins=origins[slots == at]) for at in np.unique(slots)]
 
     def start(self, at: int) -> int:
         """Return the earliest slot read by the fit at a slot and by the forecasts from it."""

@@ -51,14 +51,14 @@ from slackwater.warehouse.columns import (
     stored_columns,
 )
 from slackwater.warehouse.documents import read_sql
-from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
+from slackwater.warehouse.errors import InputError, SourceFileError, StoreError
 from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
 from slackwater.warehouse.history import UNKNOWN as NO_PRICE
 from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.schema import sql_literal
-from slackwater.warehouse.times import microseconds
+from slackwater.warehouse.times import microseconds, moment
 
 # ---
 # SQL that casts the rows of a file, or gives the reason for rejecting them (M1.1, M1.2).
@@ -1029,9 +1029,9 @@ class FollowedSince:
     at: pd.Timestamp
 
 
-#: When rows that do not state it became known: when observed (None), after a delay, at a given time
-#: (but not before they were observed), or by the rule of a live feed.
-KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
+#: When rows that do not state it became known: when observed (None), at a given time (but not before they
+#: were observed), or by the rule of a live feed.
+KnownAt = pd.Timestamp | FollowedSince | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1242,38 +1242,27 @@ def append(
 
 
 def rule_words(known_at: KnownAt) -> str:
-    """Return the rule as text, as stored in ``imports``; raises `SettingsError` for a time without zone or a negative delay."""
+    """Return the rule as text, as stored in ``imports``; raises `SettingsError` for a time without zone."""
     if known_at is None:
         return "observed_at"
-    if isinstance(known_at, pd.Timedelta):
-        if known_at < pd.Timedelta(0):
-            raise SettingsError(f"known_at rule {known_at}", expected="a delay >= 0")
-        return f"observed_at + {known_at.isoformat()}"
     if isinstance(known_at, FollowedSince):
-        return f"observed_at before {_with_zone(known_at.start)}, then {rule_words(known_at.at)}"
-    if known_at.tzinfo is None:
-        raise SettingsError(f"known_at {known_at} has no time zone", expected="a UTC time")
-    return f"max(observed_at, {known_at.tz_convert('UTC').isoformat()})"
+        return f"observed_at before {_utc_text(known_at.start)}, then {rule_words(known_at.at)}"
+    return f"max(observed_at, {_utc_text(known_at)})"
 
 
-def _with_zone(at: pd.Timestamp) -> str:
-    if at.tzinfo is None:
-        raise SettingsError(f"time {at} has no time zone", expected="a UTC time")
-    return at.tz_convert("UTC").isoformat()
+def _utc_text(at: pd.Timestamp) -> str:
+    return moment(at, "known_at").isoformat()
 
 
 def _rule_sql(known_at: KnownAt) -> str:
     if known_at is None:
         return "observed_at"
     if isinstance(known_at, FollowedSince):
-        start = _with_zone(known_at.start)
         return (
-            f"CASE WHEN observed_at < CAST('{start}' AS TIMESTAMPTZ) THEN observed_at "
+            f"CASE WHEN observed_at < CAST('{_utc_text(known_at.start)}' AS TIMESTAMPTZ) THEN observed_at "
             f"ELSE {_rule_sql(known_at.at)} END"
         )
-    if isinstance(known_at, pd.Timedelta):
-        return f"observed_at + to_microseconds({known_at // pd.Timedelta(microseconds=1)})"
-    return f"greatest(observed_at, CAST('{known_at.tz_convert('UTC').isoformat()}' AS TIMESTAMPTZ))"
+    return f"greatest(observed_at, CAST('{_utc_text(known_at)}' AS TIMESTAMPTZ))"
 
 
 def _fingerprint(content: str, origin: Origin, bounds: Bounds) -> str:

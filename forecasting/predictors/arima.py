@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import numba
+import numpy as np
 from numba.extending import register_jitable
 from scipy.optimize import minimize
 

@@ -517,23 +517,14 @@ SPREAD_EVERY = 4  # Interval in slots at which the spread is recomputed
 _CHUNK = 4_000_000  # Maximal number of values sorted at once
 
 
+@stored("combined.adaptive_price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveLastValue:
     """Price model without estimation: y(t+k) = y(t), with quantiles from recent changes over k slots."""
 
-    half_life: pd.Timedelta = PRICE_HALF_LIFE
-
-    def fit(self, panel: Panel) -> FittedAdaptiveLastValue:
-        """Return the fitted model; it reads all it needs from the series up to each origin."""
-        return FittedAdaptiveLastValue(half_life=self.half_life)
-
-
-@stored("combined.adaptive_price")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedAdaptiveLastValue:
-    """Half-life of a change."""
-
-    half_life: pd.Timedelta
+    def fit(self, panel: Panel) -> AdaptiveLastValue:
+        """Return the model itself; it reads all it needs from the series up to each origin."""
+        return self
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast the newest value with the spread as of the newest multiple of `SPREAD_EVERY` slots since the epoch.
@@ -545,7 +536,7 @@ class FittedAdaptiveLastValue:
         last, age = series.last(origins), series.age(origins)
         mean = np.repeat(last[:, None], horizon, axis=1)
         quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
-        half = max(1.0, self.half_life / series.step)
+        half = max(1.0, PRICE_HALF_LIFE / series.step)
         width = int(4 * half)
         record_slots = origins - (origins + series.first_slot) % SPREAD_EVERY
         blocks, place = np.unique(record_slots, return_inverse=True)

@@ -92,7 +92,7 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
         series.capacity_stated,
     )  # fmt: skip
     description = np.frombuffer(repr(words).encode(), dtype=np.uint8)
-    return (description, series.values, series.companion, series.upper, series.newest, series.within)
+    return (description, series.values, series.upper, series.newest, series.within)
 
 
 # ---
