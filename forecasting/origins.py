@@ -374,7 +374,13 @@ def backtest(
     result: dict[str, list[Forecast]] = {key: [] for key in wanted}
     groups = [list(histories)] if model.pooled else [[history] for history in histories]
     for group in groups:
-        cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
+        cohorts = {
+            variable: Cohort(
+                series=tuple(series_of(history, variable) for history in group),
+                cadence=timetable.of(variable),
+            )
+            for variable in VARIABLES
+        }
         needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}
         for market in group:
             for at, own in estimations(cohorts, market, wanted.get(key_of(market), ())):
@@ -413,13 +419,6 @@ def estimations(
     for origin, price_fit, count_fit in zip(at, price, count, strict=True):
         by_fit.setdefault((int(price_fit), int(count_fit)), []).append(origin)
     return [(fits, tuple(own)) for fits, own in by_fit.items()]
-
-
-def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
-    (cohort,) = cohorts_of(
-        [series_of(history, variable) for history in histories], timetable.of(variable), pooled=True
-    )
-    return cohort
 
 
 def key_of(history: History) -> str:

@@ -224,14 +224,16 @@ def highest_likely_price(provider: str, instance_type: str) -> float:
 
 def highest_list_price(provider: str, instance_type: str) -> float | None:
     """Return the highest list price of a type in any region at any time; None if there is none."""
-    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
-    return max(prices, default=None)
+    return max(_list_prices(provider, instance_type), default=None)
 
 
 def lowest_list_price(provider: str, instance_type: str) -> float | None:
     """Return the lowest list price of a type in any region at any time; None if there is none."""
-    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
-    return min(prices, default=None)
+    return min(_list_prices(provider, instance_type), default=None)
+
+
+def _list_prices(provider: str, instance_type: str) -> list[float]:
+    return [row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None]
 
 
 @cache

@@ -709,14 +709,6 @@ def _hash_batches(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
         yield batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeCounts:
-    """Numbers of rows of a variable that were added, and of rows without new information."""
-
-    added: int
-    repeated: int
-
-
 def keep_series(store: Store) -> None:
     """Assign market and series ids to the staged series, inserting new markets and series."""
     place = "provider, region, zone, instance_type"
@@ -766,11 +758,14 @@ def _find_series(store: Store) -> None:
     )
 
 
-def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
-    """Merge the staged rows of a variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
+def merge(store: Store, variable: Variable, batch: int) -> tuple[int, int]:
+    """Merge the staged rows of a variable, in parts of bounded size; return the numbers of added and of repeated rows.
+
+    Rejected rows go to ``staged_rejected``.
+    """
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
-        return MergeCounts(added=0, repeated=0)
+        return 0, 0
     read, whole = _sort(store, variable)
     columns = ", ".join(variable.columns)
     keys = "SELECT sid, observed_at FROM"
@@ -800,7 +795,7 @@ def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
                 store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     for table in ("sorted", "contested"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
-    return MergeCounts(added=added, repeated=read - added - rejected)
+    return added, read - added - rejected
 
 
 def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
@@ -855,10 +850,6 @@ def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
     return [
         {"first_sid": sid, "last_sid": sid, "start": start, "stop": stop} for start, stop in pairwise(bounds)
     ]
-
-
-def _insert_rows(store: Store, sql: str, batch: int) -> int:
-    return int(store.execute(sql, {"batch": batch})[0][0])
 
 
 def _has_news(store: Store, variable: Variable, hard: str, part: Mapping[str, object]) -> bool:
@@ -963,16 +954,16 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
     )
     news = [f"earlier_{value} IS NULL", f"{value} <> earlier_{value}"]
     news += [f"({side} IS NOT NULL AND {side} IS DISTINCT FROM earlier_{side})" for side in variable.compared]
-    return _insert_rows(
-        store,
+    ((added,),) = store.execute(
         f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) WITH versions AS ("
         f"SELECT {_KEY}, {columns}, TRUE AS stored FROM chain UNION ALL "
         f"SELECT {_KEY}, {columns}, FALSE FROM winners ANTI JOIN chain USING ({_KEY})), "
         f"compared AS (SELECT *, lag({value}) OVER w AS earlier_{value}{carried} FROM versions "
         "WINDOW w AS (PARTITION BY sid, observed_at ORDER BY known_at)) "
         f"SELECT {_KEY}, {columns}, $batch FROM compared WHERE NOT stored AND ({' OR '.join(news)}) ORDER BY {_KEY}",
-        batch,
+        {"batch": batch},
     )
+    return int(added)
 
 
 def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
@@ -1322,11 +1313,8 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
     (batch,) = store.execute("SELECT coalesce(max(batch), 0) + 1 FROM imports")[0]
     keep_series(store)
     keep_machines(store)
-    added = repeated = 0
-    for variable in (PRICE, AVAILABILITY):
-        merged = merge(store, variable, batch)
-        added += merged.added
-        repeated += merged.repeated
+    merged = [merge(store, variable, batch) for variable in (PRICE, AVAILABILITY)]
+    added, repeated = (sum(counts) for counts in zip(*merged, strict=True))
     reasons = keep_rejected(store, batch, content)
     rejected = sum(reasons.values())
     store.execute(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, skills_of
 from slackwater.forecasting.accuracy.losses import (
@@ -301,11 +302,7 @@ class Accuracy:
 Columns = dict[str, Any]
 
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
-WEIGHTED = (
-    "mae", "rmse", "mase", "pinball", "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
-    "width_50", "width_80", "width_90", "absent", "unpredicted", "cover",
-    "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
-)  # fmt: skip
+WEIGHTED = tuple(name for name in MEASURES if name != "n" and not name.startswith("skill"))
 _ROW = ["variable", "model", "step"]
 #: A mean loss of last value below this share of a market's scale counts as zero: prices are sums of floats.
 NO_ERROR = 1e-9
@@ -376,9 +373,9 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     shares = added[list(WEIGHTED)].to_numpy() / added[counted].to_numpy()
     out = pd.DataFrame(shares, index=added.index, columns=list(WEIGHTED))
     out["n"] = added["n"].astype(int)
-    out["skill_pinball"] = _skill(added["pinball_common"], added["pinball_floor"], added["n"])
-    out["skill_mae"] = _skill(added["mae_common"], added["mae_floor"], added["n"])
-    out["skill_brier"] = _skill(added["brier_sum"], added["reference_sum"], added["n"])
+    out["skill_pinball"] = skill(added["pinball_common"], added["pinball_floor"], added["n"])
+    out["skill_mae"] = skill(added["mae_common"], added["mae_floor"], added["n"])
+    out["skill_brier"] = skill(added["brier_sum"], added["reference_sum"], added["n"])
     groups = table.assign(worse=table["skill_pinball"] < 0).groupby(keys, sort=False)
     skills = groups["skill_pinball"]
     out["mean_skill_pinball"], out["median_skill_pinball"] = skills.mean(), skills.median()
@@ -421,10 +418,6 @@ def scaled_losses(table: pd.DataFrame) -> pd.DataFrame:
     loss, floor = (table[name].astype(float) * weight for name in ("pinball_common", "pinball_floor"))
     both = loss.notna() & floor.notna()
     return table.assign(loss=loss.where(both, 0.0), floor=floor.where(both, 0.0))
-
-
-def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
-    return (1.0 - loss / floor).where(floor > NO_ERROR * n)
 
 
 def reliability_of(below: dict[str, np.ndarray], bins: dict[str, np.ndarray]) -> pd.DataFrame:
@@ -542,8 +535,9 @@ def measures_of(
     return out
 
 
-def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
+def skill(loss: ArrayLike, floor: ArrayLike, scale: ArrayLike = 1.0) -> np.ndarray:
     """Return 1 - loss / floor, NaN where the floor's loss is not above `NO_ERROR` of ``scale``."""
+    loss, floor, scale = np.asarray(loss), np.asarray(floor), np.asarray(scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
@@ -380,15 +380,7 @@ class ThroughputModel:
         counts as measured from then on.
         """
         joined = pd.concat([self.runs, runs], ignore_index=True)
-        f = features(configurations_of(joined))
-        points = points_of(f)
-        residual = log_per_gpu(joined, f) - log_rate(self.law, f)
-        return replace(
-            self,
-            runs=joined,
-            process=condition(points, residual, self.process.theta),
-            ranges=ranges_of(configurations_of(joined)),
-        )
+        return restore(joined, law=self.law, theta=self.process.theta, calibration=self.calibration)
 
 
 def fit_throughput(runs: pd.DataFrame, *, iterations: int = ITERATIONS) -> ThroughputModel:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import repeat
 from statistics import NormalDist
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import lightgbm
 import numpy as np
@@ -59,22 +58,23 @@ from slackwater.forecasting.series import Series
 T = TypeVar("T")
 
 
-@dataclass(slots=True, kw_only=True)
-class ResultCache(Generic[T]):
-    """Cache of the newest ``most`` results of an estimation by content of its inputs; callers must not modify them."""
+_MOST_CACHED = 4  # Estimations that are cached of a kind
 
-    most: int = 4
-    _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
 
-    def of(self, panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()) -> T:
-        """Return the result for a panel and the additional input arrays ``beside``, from the cache or by calling ``make``."""
-        key = _digest(panel, beside)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = make()
-            while len(self._kept) > self.most:
-                self._kept.popitem(last=False)
-        return found
+def from_cache(
+    cache: dict[bytes, T], panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()
+) -> T:
+    """Return the estimation for a panel and the input arrays ``beside``, from the cache or by calling ``make``.
+
+    The cache has the newest estimations by content of their inputs; callers must not modify them.
+    """
+    key = _digest(panel, beside)
+    found = cache.get(key)
+    if found is None:
+        found = cache[key] = make()
+        if len(cache) > _MOST_CACHED:
+            cache.pop(next(iter(cache)), None)
+    return found
 
 
 def _digest(panel: Panel, arrays: Iterable[np.ndarray]) -> bytes:
@@ -285,14 +285,14 @@ class _TrainingRows:
 
 
 #: Cache shared by the count mixture and the predictor `lightgbm`, which use the same trees.
-_TREES: ResultCache[CountTrees] = ResultCache()
+_TREES: dict[bytes, CountTrees] = {}
 
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
     nodes = expected.at(COUNT_STEPS)
     arrays = [nodes.nodes, *(beta for _, beta in sorted(nodes.coefficients.items()))]
-    return _TREES.of(panel, lambda: _fit_trees(panel, nodes), beside=arrays)
+    return from_cache(_TREES, panel, lambda: _fit_trees(panel, nodes), beside=arrays)
 
 
 def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
@@ -566,7 +566,7 @@ class BoostedPrice:
 
     def fit(self, panel: Panel) -> FittedBoostedPrice:
         """Fit the trees on the slots of all markets at which the price moves."""
-        return _FITTED.of(panel, lambda: self._fit(panel))
+        return from_cache(_FITTED, panel, lambda: self._fit(panel))
 
     def _fit(self, panel: Panel) -> FittedBoostedPrice:
         process = ChangeProcess().fit(panel)
@@ -685,7 +685,7 @@ def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
 
 
 #: Cache shared by the price mixture and the predictor `lightgbm`, which use the same trees.
-_FITTED: ResultCache[FittedBoostedPrice] = ResultCache()
+_FITTED: dict[bytes, FittedBoostedPrice] = {}
 
 
 # ---
