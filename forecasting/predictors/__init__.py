@@ -24,6 +24,7 @@ PREDICTORS: Registry[Callable[[], Predictor]] = Registry(
         "seasonal_naive": "seasonal_naive:seasonal_naive",
         "arima": "arima:arima",
         "lightgbm": "lightgbm:lightgbm_predictor",
+        "markov": "markov:markov",
         "smoothing": "combined:smoothing",
         "combined": "combined:combined",
     },

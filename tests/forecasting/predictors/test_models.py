@@ -148,7 +148,7 @@ def test_boosting_learns_what_a_chain_cannot_say():
 
 
 def test_every_model_of_the_method_is_there():
-    assert set(PREDICTORS) >= {"last_value", "seasonal_naive", "arima", "lightgbm", "combined"}
+    assert set(PREDICTORS) >= {"last_value", "seasonal_naive", "arima", "lightgbm", "markov"}
 
 
 def test_quantiles_of_counts_are_rounded_half_up():

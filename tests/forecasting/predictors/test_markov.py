@@ -8,8 +8,8 @@ from make import make_history
 from series_kit import wandering
 from standing import standing
 
+from slackwater.forecasting.predictors.markov import FittedMarkovChain
 from slackwater.forecasting.quantiles import LEVELS
-from slackwater.studies.predictors.markov import FittedMarkovChain
 
 
 def slow_chain(values, states, forget, prior):

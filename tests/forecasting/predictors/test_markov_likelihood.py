@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slackwater.studies.predictors.markov import FittedMarkovChain, log_likelihoods
+from slackwater.forecasting.predictors.markov import FittedMarkovChain, log_likelihoods
 
 
 def slow(values: np.ndarray, chain: FittedMarkovChain) -> float:
