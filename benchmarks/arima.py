@@ -228,7 +228,7 @@ def from_arma(model: arima.Arma, values: np.ndarray, origins: np.ndarray) -> np.
 
 def series_of(values: np.ndarray) -> Series:
     return Series(
-        variable="price", values=values, companion=values, upper=np.full(values.size, np.inf), newest=np.arange(values.size),
+        variable="price", values=values, upper=np.full(values.size, np.inf), newest=np.arange(values.size),
         slots_per_day=0, first_slot=0, step=pd.Timedelta("30min"),
     )  # fmt: skip
 

@@ -103,14 +103,6 @@ NO_NUMBER = "the model gave no number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimation:
-    """Ascending ``origins`` (slots since the epoch) that are forecast with the model estimated at slot ``at``."""
-
-    at: int
-    origins: np.ndarray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """Inputs of the forecasts of a variable: a predictor estimated at slot ``at`` that reads nothing before ``start``.
 
@@ -152,11 +144,6 @@ class Cohort:
     def fit_slots(self, origins: np.ndarray) -> np.ndarray:
         """Return the slot at which the model used at each origin (slot since the epoch) is estimated."""
         return self.cadence.fit_slots(origins, self.observed, self.series[0].step)
-
-    def estimations(self, origins: np.ndarray) -> list[Estimation]:
-        """Group ascending origins by fit slot; fit slots ascend."""
-        slots = self.fit_slots(origins)
-        return [Estimation(at=int(at), origins=origins[slots == at]) for at in np.unique(slots)]
 
     def start(self, at: int) -> int:
         """Return the earliest slot read by the fit at a slot and by the forecasts from it."""
@@ -387,7 +374,13 @@ def backtest(
     result: dict[str, list[Forecast]] = {key: [] for key in wanted}
     groups = [list(histories)] if model.pooled else [[history] for history in histories]
     for group in groups:
-        cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
+        cohorts = {
+            variable: Cohort(
+                series=tuple(series_of(history, variable) for history in group),
+                cadence=timetable.of(variable),
+            )
+            for variable in VARIABLES
+        }
         needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}
         for market in group:
             for at, own in estimations(cohorts, market, wanted.get(key_of(market), ())):
@@ -426,13 +419,6 @@ def estimations(
     for origin, price_fit, count_fit in zip(at, price, count, strict=True):
         by_fit.setdefault((int(price_fit), int(count_fit)), []).append(origin)
     return [(fits, tuple(own)) for fits, own in by_fit.items()]
-
-
-def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
-    (cohort,) = cohorts_of(
-        [series_of(history, variable) for history in histories], timetable.of(variable), pooled=True
-    )
-    return cohort
 
 
 def key_of(history: History) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -151,10 +152,6 @@ def _read_object(given: dict[str, Any]) -> Any:
     return _BY_NAME[name](**{field: _read_value(value) for field, value in given["fields"].items()})
 
 
-def _refuse_module(given: dict[str, Any]) -> Any:
-    raise ValueError(f"written by an earlier version, which named the module of {given['class']}")
-
-
 def _read_array(given: dict[str, Any]) -> np.ndarray:
     return np.array(given["array"], dtype=given["dtype"]).reshape(given["shape"])
 
@@ -172,7 +169,6 @@ def _read_booster(given: dict[str, Any]) -> Any:
 
 _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "stored": _read_object,
-    "class": _refuse_module,
     "array": _read_array,
     "bytes": _read_bytes,
     "tuple": lambda given: tuple(_read_value(item) for item in given["tuple"]),
@@ -359,6 +355,11 @@ class FittedEachAlone:
         return join_outlooks(parts)
 
 
+def join_reasons(first: Iterable[str], then: Iterable[str]) -> tuple[str, ...]:
+    """Return the reasons of each origin from two models in one text, "" without any."""
+    return tuple("; ".join(filter(None, both)) for both in zip(first, then, strict=True))
+
+
 def join_outlooks(parts: Sequence[Outlook]) -> Outlook:
     """Return the forecasts of several outlooks one after another, without their `Outlook.distribution`."""
     return Outlook(
@@ -379,8 +380,7 @@ class FallsBack:
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast with the simpler model, under ``reason`` and the simpler model's own reason, if any."""
         given = self.simpler.outlook(series, origins, horizon)
-        reasons = tuple(f"{self.reason}; {own}" if own else self.reason for own in given.reasons)
-        return replace(given, reasons=reasons)
+        return replace(given, reasons=join_reasons(repeat(self.reason, origins.size), given.reasons))
 
 
 def bound_quantiles(

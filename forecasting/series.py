@@ -21,7 +21,7 @@ class Series:
     ``values`` has shape (slots,), NaN in gaps (M1.3). ``upper`` has the same shape: the largest possible value as known at
     each slot (M6.3), which is the capacity for counts and, for prices, the maximum of the on-demand price and all prices
     observed so far. ``newest`` (slots,) holds the index of the newest observed value at or before each slot, -1 if there is
-    none. ``companion`` (slots,) holds the other variable. ``slots_per_day`` is 0 where time of day has no meaning: without a
+    none. ``slots_per_day`` is 0 where time of day has no meaning: without a
     real clock, or if the step does not divide a day. ``first_slot`` is the number of slot 0, counted since the epoch in
     steps. ``market`` is None for values that belong to no market; ``source`` names the origin of the measurements.
     ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings between the
@@ -33,7 +33,6 @@ class Series:
 
     variable: Variable
     values: np.ndarray
-    companion: np.ndarray
     upper: np.ndarray
     newest: np.ndarray
     slots_per_day: int
@@ -79,7 +78,6 @@ class Series:
         return replace(
             self,
             values=self.values[start:stop],
-            companion=self.companion[start:stop],
             upper=self.upper[start:stop],
             newest=np.where(newest >= start, newest - start, -1),
             first_slot=self.first_slot + start,
@@ -122,7 +120,6 @@ class Series:
         return replace(
             self,
             values=values,
-            companion=np.where(blank, np.nan, self.companion),
             within=np.where(blank[:, None], np.nan, self.within),
             newest=newest_observed(values),
             upper=self._bounds(values),
@@ -151,22 +148,20 @@ class Series:
 
 def series_of(history: History, variable: Variable) -> Series:
     """Extract a variable of a history as a series."""
-    prices, counts = history.price, history.available
-    values, companion = (prices, counts) if variable == "price" else (counts, prices)
+    values = history.price if variable == "price" else history.available
     n = values.shape[0]
     whole = _DAY % history.step == pd.Timedelta(0)
     index = history.slots
     first = int((index[0] - EPOCH) // history.step) if n else 0
     if variable == "price":
-        upper = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
+        upper = np.fmax.accumulate(np.append(history.on_demand_usd, values))[1:]
     elif history.capacity_stated:
         upper = np.full(n, float(history.capacity))
     else:
-        upper = largest_so_far(counts)
+        upper = largest_so_far(values)
     return Series(
         variable=variable,
         values=values,
-        companion=companion,
         upper=upper,
         newest=newest_observed(values),
         slots_per_day=int(_DAY / history.step) if history.real_clock and whole else 0,

@@ -1034,7 +1034,7 @@ class MovingReader(Reader):
             int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
         }
         self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
-        self._long: dict[tuple[int, int, int, int, int, int], tuple[int, GridPath]] = {}
+        self._long: dict[_PathKey, tuple[int, GridPath]] = {}
 
     def _grid(self) -> dict[str, int]:
         return {
@@ -1113,7 +1113,7 @@ class MovingReader(Reader):
 
     def _fetch_long(self, requests: Sequence[SeriesRequest]) -> None:
         """Read the long paths that are missing or do not begin early enough."""
-        wanted: dict[tuple[int, int, int, int, int, int], SeriesRequest] = {}
+        wanted: dict[_PathKey, SeriesRequest] = {}
         for request in requests:
             key, first = _path_key(request), _first_us(request)
             if key in self._long and self._long[key][0] <= first:
@@ -1128,15 +1128,17 @@ class MovingReader(Reader):
                 request.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last")
             )
             wanted[key] = replace(request, grid=grid)
-        groups: dict[tuple[str, int], list[SeriesRequest]] = {}
-        for request in wanted.values():
-            groups.setdefault((request.series.kind, request.grid.step_us), []).append(request)
-        for group in groups.values():
+        for group in _group_requests(
+            wanted.values(), lambda request: (request.series.kind, request.grid.step_us)
+        ):
             for request, path in zip(group, grid_paths(self.store, group), strict=True):
                 self._long[_path_key(request)] = (_first_us(request), path)
 
 
-def _path_key(request: SeriesRequest) -> tuple[int, int, int, int, int, int]:
+_PathKey = tuple[int, int, int, int, int, int]
+
+
+def _path_key(request: SeriesRequest) -> _PathKey:
     """Return the cache key of a long path: series, step, phase of the grid, age, and the probe that confirms a price."""
     step = request.grid.step_us
     probe = request.probe

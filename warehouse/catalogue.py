@@ -12,8 +12,11 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TypeVar
 
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
 
+#: Names of providers and products, ``data/products.toml``.
+_NAMES = read_data(__package__, "products")
 NOT_SOLD = "not sold"  # Text in the price column for types not sold on demand
 ANYWHERE = "*"  # Region of a row that applies everywhere
 #: Names of machines of N GPUs: of marketplaces (RTX_4090_24GB_x8), of Google Cloud's N1 (+v100x4), and of SkyPilot's catalogue
@@ -91,25 +94,6 @@ def catalogue() -> tuple[InstanceType, ...]:
     )
 
 
-#: Other names of providers, in lower case -> name in the catalogue.
-_PROVIDER_NAMES = {
-    "amazon": "aws",
-    "amazon ec2": "aws",
-    "amazon web services": "aws",
-    "aws ec2": "aws",
-    "digital ocean": "digitalocean",
-    "do": "digitalocean",
-    "ec2": "aws",
-    "gce": "gcp",
-    "google": "gcp",
-    "google cloud": "gcp",
-    "google cloud platform": "gcp",
-    "google compute engine": "gcp",
-    "microsoft": "azure",
-    "microsoft azure": "azure",
-}
-
-
 @cache
 def provider_names() -> dict[str, str]:
     """Return other spellings of providers, in lower case -> name in the catalogue.
@@ -118,7 +102,8 @@ def provider_names() -> dict[str, str]:
     >>> names["aws"], names["google cloud"], names.get("own")
     ('aws', 'gcp', None)
     """
-    return {row.provider.lower(): row.provider for row in catalogue()} | _PROVIDER_NAMES
+    others: dict[str, str] = _NAMES["providers"]
+    return {row.provider.lower(): row.provider for row in catalogue()} | others
 
 
 @cache
@@ -224,14 +209,16 @@ def highest_likely_price(provider: str, instance_type: str) -> float:
 
 def highest_list_price(provider: str, instance_type: str) -> float | None:
     """Return the highest list price of a type in any region at any time; None if there is none."""
-    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
-    return max(prices, default=None)
+    return max(_list_prices(provider, instance_type), default=None)
 
 
 def lowest_list_price(provider: str, instance_type: str) -> float | None:
     """Return the lowest list price of a type in any region at any time; None if there is none."""
-    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
-    return min(prices, default=None)
+    return min(_list_prices(provider, instance_type), default=None)
+
+
+def _list_prices(provider: str, instance_type: str) -> list[float]:
+    return [row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None]
 
 
 @cache
@@ -337,31 +324,13 @@ def terms_for(market: str, terms: Sequence[OnDemandTerms]) -> OnDemandTerms | No
 # Jobs run on Linux and rent spot instances. Prices of another operating system or another way to buy (reserved, flex-start,
 # low priority, on-demand) are stored under their product name and never used as the price of the market.
 
-#: Products that jobs are planned on, most preferred first; case-insensitive. "" is the product of
-#: availability.
-PLANNED_PRODUCTS = (
-    "",
-    "Linux/UNIX",
-    "Linux",
-    "Linux/UNIX (Amazon VPC)",
-    "per GPU, min over offers",
-    "per GPU, median over offers",
-    "interruptible, median over offers",
-    "interruptible, min over offers",
-    "per instance, min over offers",
-    "unspecified",
-)
-#: Words in the names of products never used for planning; the regular expression works in Python and DuckDB.
-OTHER_PRODUCTS = (
-    r"(?i)windows|mswin|(^|[^a-z])(win([^a-z]|$)|sles|sql|byol|dws|payg)|red ?hat|rhel|suse|ubuntu ?pro|mac ?os"
-    r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|calendar|low[ _-]?prio|dedicated|pay[ _-]?as[ _-]?you"
-    r"|capacity[ _-]?block|dev[ _/-]?test|hybrid ?benefit|sole[ _-]?tenan|prepaid|upfront|(\d|one|three)[ _-]?(yr|year)"
-)
-UNKNOWN_RANK = len(PLANNED_PRODUCTS)  # Rank of a product whose name matches neither list
+_RANKS = {name.casefold(): rank for rank, name in enumerate(_NAMES["planned"])}
+#: Regular expression for names of products never used for planning; it works in Python and DuckDB.
+_OTHER_PRODUCTS = "(?i)" + "|".join(_NAMES["other"])
+_OTHER = re.compile(_OTHER_PRODUCTS)
+UNKNOWN_RANK = len(_RANKS)  # Rank of a product whose name matches neither list
 UNSPECIFIED = "unspecified"  # Product of a price whose source does not state any
 
-_RANKS = {name.casefold(): rank for rank, name in enumerate(PLANNED_PRODUCTS)}
-_OTHER = re.compile(OTHER_PRODUCTS)
 ItemT = TypeVar("ItemT")
 
 
@@ -380,7 +349,7 @@ def product_rank(product: str) -> int | None:
 def rank_sql(column: str) -> str:
     """Return `product_rank` of a column as a DuckDB expression."""
     whens = " ".join(f"WHEN {_literal(name)} THEN {rank}" for name, rank in _RANKS.items())
-    other = f"CASE WHEN NOT regexp_matches({column}, {_literal(OTHER_PRODUCTS)}) THEN {UNKNOWN_RANK} END"
+    other = f"CASE WHEN NOT regexp_matches({column}, {_literal(_OTHER_PRODUCTS)}) THEN {UNKNOWN_RANK} END"
     return f"CASE lower(trim({column})) {whens} ELSE {other} END"
 
 

@@ -328,8 +328,7 @@ class _TableRows:
         owner = _OWNERS[self.name]
         rest = [name for name in self.columns if name != owner.id]
         key, names = ", ".join(owner.key), ", ".join(rest)
-        before = self._size()
-        self.store.execute(
+        added = self._insert_rows(
             f"INSERT INTO {self.name} ({owner.id}, {names}) "
             f"SELECT (SELECT coalesce(max({owner.id}), 0) FROM {self.name}) + row_number() OVER (ORDER BY {owner.id}), {names} "
             f"FROM {self._mapped_rows_sql(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
@@ -339,7 +338,7 @@ class _TableRows:
             f"CREATE OR REPLACE TEMP TABLE new_{self.name} AS SELECT f.old_id, t.{owner.id} AS new_id "
             f"FROM {self._mapped_rows_sql([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
         )
-        return self._size() - before
+        return added
 
     def by_key(self, key: tuple[str, ...]) -> int:
         """Insert the rows whose natural key is not stored yet; return their number."""
@@ -412,9 +411,6 @@ class _TableRows:
                 "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
             )
         return int(rejected)
-
-    def _size(self) -> int:
-        return int(self.store.execute(f"SELECT count(*) FROM {self.name}")[0][0])
 
     def _insert_rows(self, sql: str) -> int:
         return int(self.store.execute(sql)[0][0])

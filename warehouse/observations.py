@@ -51,14 +51,14 @@ from slackwater.warehouse.columns import (
     stored_columns,
 )
 from slackwater.warehouse.documents import read_sql
-from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
+from slackwater.warehouse.errors import InputError, SourceFileError, StoreError
 from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
 from slackwater.warehouse.history import UNKNOWN as NO_PRICE
 from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.schema import sql_literal
-from slackwater.warehouse.times import microseconds
+from slackwater.warehouse.times import microseconds, moment
 
 # ---
 # SQL that casts the rows of a file, or gives the reason for rejecting them (M1.1, M1.2).
@@ -709,14 +709,6 @@ def _hash_batches(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
         yield batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeCounts:
-    """Numbers of rows of a variable that were added, and of rows without new information."""
-
-    added: int
-    repeated: int
-
-
 def keep_series(store: Store) -> None:
     """Assign market and series ids to the staged series, inserting new markets and series."""
     place = "provider, region, zone, instance_type"
@@ -766,11 +758,14 @@ def _find_series(store: Store) -> None:
     )
 
 
-def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
-    """Merge the staged rows of a variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
+def merge(store: Store, variable: Variable, batch: int) -> tuple[int, int]:
+    """Merge the staged rows of a variable, in parts of bounded size; return the numbers of added and of repeated rows.
+
+    Rejected rows go to ``staged_rejected``.
+    """
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
-        return MergeCounts(added=0, repeated=0)
+        return 0, 0
     read, whole = _sort(store, variable)
     columns = ", ".join(variable.columns)
     keys = "SELECT sid, observed_at FROM"
@@ -800,7 +795,7 @@ def merge(store: Store, variable: Variable, batch: int) -> MergeCounts:
                 store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     for table in ("sorted", "contested"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
-    return MergeCounts(added=added, repeated=read - added - rejected)
+    return added, read - added - rejected
 
 
 def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
@@ -855,10 +850,6 @@ def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
     return [
         {"first_sid": sid, "last_sid": sid, "start": start, "stop": stop} for start, stop in pairwise(bounds)
     ]
-
-
-def _insert_rows(store: Store, sql: str, batch: int) -> int:
-    return int(store.execute(sql, {"batch": batch})[0][0])
 
 
 def _has_news(store: Store, variable: Variable, hard: str, part: Mapping[str, object]) -> bool:
@@ -963,16 +954,16 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
     )
     news = [f"earlier_{value} IS NULL", f"{value} <> earlier_{value}"]
     news += [f"({side} IS NOT NULL AND {side} IS DISTINCT FROM earlier_{side})" for side in variable.compared]
-    return _insert_rows(
-        store,
+    ((added,),) = store.execute(
         f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) WITH versions AS ("
         f"SELECT {_KEY}, {columns}, TRUE AS stored FROM chain UNION ALL "
         f"SELECT {_KEY}, {columns}, FALSE FROM winners ANTI JOIN chain USING ({_KEY})), "
         f"compared AS (SELECT *, lag({value}) OVER w AS earlier_{value}{carried} FROM versions "
         "WINDOW w AS (PARTITION BY sid, observed_at ORDER BY known_at)) "
         f"SELECT {_KEY}, {columns}, $batch FROM compared WHERE NOT stored AND ({' OR '.join(news)}) ORDER BY {_KEY}",
-        batch,
+        {"batch": batch},
     )
+    return int(added)
 
 
 def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
@@ -1029,9 +1020,9 @@ class FollowedSince:
     at: pd.Timestamp
 
 
-#: When rows that do not state it became known: when observed (None), after a delay, at a given time
-#: (but not before they were observed), or by the rule of a live feed.
-KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
+#: When rows that do not state it became known: when observed (None), at a given time (but not before they
+#: were observed), or by the rule of a live feed.
+KnownAt = pd.Timestamp | FollowedSince | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1242,38 +1233,27 @@ def append(
 
 
 def rule_words(known_at: KnownAt) -> str:
-    """Return the rule as text, as stored in ``imports``; raises `SettingsError` for a time without zone or a negative delay."""
+    """Return the rule as text, as stored in ``imports``; raises `SettingsError` for a time without zone."""
     if known_at is None:
         return "observed_at"
-    if isinstance(known_at, pd.Timedelta):
-        if known_at < pd.Timedelta(0):
-            raise SettingsError(f"known_at rule {known_at}", expected="a delay >= 0")
-        return f"observed_at + {known_at.isoformat()}"
     if isinstance(known_at, FollowedSince):
-        return f"observed_at before {_with_zone(known_at.start)}, then {rule_words(known_at.at)}"
-    if known_at.tzinfo is None:
-        raise SettingsError(f"known_at {known_at} has no time zone", expected="a UTC time")
-    return f"max(observed_at, {known_at.tz_convert('UTC').isoformat()})"
+        return f"observed_at before {_utc_text(known_at.start)}, then {rule_words(known_at.at)}"
+    return f"max(observed_at, {_utc_text(known_at)})"
 
 
-def _with_zone(at: pd.Timestamp) -> str:
-    if at.tzinfo is None:
-        raise SettingsError(f"time {at} has no time zone", expected="a UTC time")
-    return at.tz_convert("UTC").isoformat()
+def _utc_text(at: pd.Timestamp) -> str:
+    return moment(at, "known_at").isoformat()
 
 
 def _rule_sql(known_at: KnownAt) -> str:
     if known_at is None:
         return "observed_at"
     if isinstance(known_at, FollowedSince):
-        start = _with_zone(known_at.start)
         return (
-            f"CASE WHEN observed_at < CAST('{start}' AS TIMESTAMPTZ) THEN observed_at "
+            f"CASE WHEN observed_at < CAST('{_utc_text(known_at.start)}' AS TIMESTAMPTZ) THEN observed_at "
             f"ELSE {_rule_sql(known_at.at)} END"
         )
-    if isinstance(known_at, pd.Timedelta):
-        return f"observed_at + to_microseconds({known_at // pd.Timedelta(microseconds=1)})"
-    return f"greatest(observed_at, CAST('{known_at.tz_convert('UTC').isoformat()}' AS TIMESTAMPTZ))"
+    return f"greatest(observed_at, CAST('{_utc_text(known_at)}' AS TIMESTAMPTZ))"
 
 
 def _fingerprint(content: str, origin: Origin, bounds: Bounds) -> str:
@@ -1333,11 +1313,8 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
     (batch,) = store.execute("SELECT coalesce(max(batch), 0) + 1 FROM imports")[0]
     keep_series(store)
     keep_machines(store)
-    added = repeated = 0
-    for variable in (PRICE, AVAILABILITY):
-        merged = merge(store, variable, batch)
-        added += merged.added
-        repeated += merged.repeated
+    merged = [merge(store, variable, batch) for variable in (PRICE, AVAILABILITY)]
+    added, repeated = (sum(counts) for counts in zip(*merged, strict=True))
     reasons = keep_rejected(store, batch, content)
     rejected = sum(reasons.values())
     store.execute(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -21,7 +21,6 @@ from slackwater.flows.show.accuracy import (
 from slackwater.flows.show.blocks import Block, Column, Fold, Notes, Table
 from slackwater.flows.show.formats import (
     MISSING,
-    as_number,
     duration,
     fixed_decimals,
     number,
@@ -32,9 +31,8 @@ from slackwater.flows.show.formats import (
     utc,
     whole,
 )
-from slackwater.forecasting.accuracy.intervals import interval_words, skills_by_block
-from slackwater.forecasting.accuracy.left_out import CHOSEN
-from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
+from slackwater.forecasting.accuracy.intervals import skills_by_block
+from slackwater.forecasting.accuracy.tables import Accuracy
 from slackwater.forecasting.diagnosis.predictability import answers
 from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
 from slackwater.warehouse.plugins import has_extra, lacks_extra
@@ -58,7 +56,6 @@ def report_blocks(
     more = {
         variable: [
             *class_tables(accuracy.classes, accuracy.default, variable),
-            *left_out_tables(accuracy.left_out, variable),
             *fallback_tables(accuracy.reasons, variable),
             *([] if background is None else _background_tables(background, variable)),
         ]
@@ -162,55 +159,6 @@ def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Blo
         **{f"step_{step}": str(step) for step in steps},
     }
     return [Table(f"{default} by class of markets, compared with last value", rows, columns)]
-
-
-def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
-    """Return the skill of models chosen without a market's own zone (or source), by class; none if not measured."""
-    if found is None or (table := _of_variable(found.classes, variable)).empty:
-        return []
-    rows = []
-    for (kind, choice), own in table.groupby(["class", "choice"], sort=False):
-        each = rows_of(own.sort_values("step"))
-        known = [row for row in each if as_number(row["worst_skill_pinball"]) is not None]
-        worst = min(known, key=lambda row: float(row["worst_skill_pinball"]), default=None)
-        rows.append(
-            {"class": kind, "choice": choice, "model": each[0]["model"]}
-            | {key: most(each, key) for key in ("markets", "n", "blocks")}
-            | {f"step_{row['step']}": describe_comparison({**row, "days": row["blocks"]}) for row in each}
-            | {"worst": MISSING if worst is None else _worst_market_text(worst)}
-        )
-    steps = shown_steps(table["step"].tolist())
-    columns: dict[str, Column | str] = {
-        "class": "stated capacity" if variable == "count" else "price",
-        "choice": "chosen",
-        "model": "model",
-        "markets": Column(heading="markets", format=whole),
-        "n": Column(heading="forecasts", format=whole),
-        "blocks": Column(heading=f"{found.by}s", format=whole),
-        **{f"step_{step}": str(step) for step in steps},
-        "worst": "worst market",
-    }
-    choice_columns: dict[str, Column | str] = {
-        "left_out": f"{found.by} left out",
-        "class": "class",
-        "others": Column(heading="chosen on, markets", format=whole),
-        "model": "model",
-        "skill": Column(heading="skill there", format=percent),
-    }
-    choices, chosen = (
-        rows_of(_of_variable(found.choices, variable)),
-        f"Chosen models, {found.by} by {found.by}",
-    )
-    title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
-    return [
-        Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
-        Fold(chosen, [Table(chosen, choices, choice_columns)]),
-    ]
-
-
-def _worst_market_text(row: Mapping[str, Any]) -> str:
-    low, high = (float(row[key]) for key in ("worst_low", "worst_high"))
-    return f"{percent(row['worst_skill_pinball'])} at {row['step']} ({interval_words(low, high, '.0%')}), {row['worst_market']}"
 
 
 def fallback_tables(reasons: pd.DataFrame, variable: str) -> list[Block]:

@@ -42,10 +42,6 @@ class AccuracyOptions:
     backtest: Annotated[
         bool, option("Of a warehouse: forecast its series again, instead of scoring the stored forecasts.")
     ] = False
-    leave_out: Annotated[
-        str | None,
-        option("zone or source: choose each market's model on the others' earlier halves.", metavar="WHAT"),
-    ] = None
 
 
 ALL_FORECASTS = AccuracyOptions()
@@ -56,9 +52,7 @@ def accuracy(*, options: AccuracyOptions = ALL_FORECASTS, session: Session = Ses
 
     With --data every model forecasts the later half of every series of a folder, as turns would
     have. With --db the stored forecasts of the warehouse are scored as issued; --backtest forecasts
-    its series anew and stores the forecasts next to the warehouse. With --leave-out every zone (or
-    source) is left out in turn: its markets get the model that was best on the earlier halves of
-    all other markets of their class, and the later halves measure the skill of that choice.
+    its series anew and stores the forecasts next to the warehouse.
     """
     # Set before NumPy is imported: further threads do not speed up the small matrices of a filter.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

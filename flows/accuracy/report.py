@@ -23,12 +23,10 @@ from slackwater.flows.config import Settings
 from slackwater.flows.show.blocks import Block
 from slackwater.flows.show.formats import plain, rows_of
 from slackwater.flows.turn.estimates import timetable_of
-from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
-from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
+from slackwater.forecasting.accuracy.tables import Accuracy
 from slackwater.forecasting.diagnosis.drift import drift_table
 from slackwater.forecasting.diagnosis.predictability import predictability
-from slackwater.forecasting.origins import Rolling, Timetable, second_half
-from slackwater.forecasting.predictor import Panel
+from slackwater.forecasting.origins import Rolling, Timetable
 from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from slackwater.forecasting.predictors import FLOOR, make_predictor
 from slackwater.warehouse.errors import SettingsError
@@ -47,12 +45,6 @@ ABOUT_CLASSES = (
     "never erred"
 )
 
-ABOUT_LEFT_OUT = (
-    "left out: each market's model is the one with the highest skill, pooled over the earlier halves of its class without its own "
-    "zone (or source), mean over the steps; it is scored on the later half. A model that learns from all markets of a source has "
-    "seen the market's own past there, as it has in turns: leave out sources to rule that out too"
-)
-
 
 def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[str, Any], list[Block]]:
     """Measure every model, by market and step and pooled; return the values and the blocks of the answer.
@@ -62,24 +54,15 @@ def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[
     """
     if not 1 <= options.horizon <= LONGEST:
         raise SettingsError(f"--horizon {options.horizon}", expected=f"1 to {LONGEST} slots")
-    if options.leave_out is not None and options.leave_out not in LEAVABLE:
-        raise SettingsError(f"--leave-out {options.leave_out}", expected=f"one of {', '.join(LEAVABLE)}")
     settings, data = _with_step(session.config, options.step), session.data
     anew = data is not None or options.backtest
-    if options.leave_out is not None and not anew:
-        raise SettingsError(
-            f"--leave-out {options.leave_out} of stored forecasts",
-            expected="forecasts of earlier halves, which are computed again",
-            remedy="add --backtest",
-        )
     measured = read_measured(options, settings, session)
     course = course_of(measured, options, settings, keep=_keep_folder(options, data, session.db))
     if anew:
-        processes = options.workers or cores()
         with progress("forecasting and scoring") as tell:
-            accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
-        if options.leave_out is not None:
-            accuracy = with_left_out(accuracy, course, by=options.leave_out, processes=processes)
+            accuracy = run_course(
+                course, processes=options.workers or cores(), progress=tell, notes=measured.notes
+            )
     else:
         accuracy = _score_issued(course, measured, options, session)
     where = str(session.db if data is None else data)
@@ -98,33 +81,6 @@ def background_of(course: BacktestPlan) -> Background:
 def answer_blocks(accuracy: Accuracy, data: str, background: Background | None = None) -> list[Block]:
     """Return the blocks of an accuracy answer."""
     return report_blocks(accuracy, data=data, notes=notes_of(accuracy), background=background)
-
-
-def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processes: int) -> Accuracy:
-    """Return the report with `LeftOut`; the earlier halves are forecast like the later halves, or read if stored."""
-    with progress("earlier halves") as tell:
-        earlier = run_course(earlier_course(course), processes=processes, progress=tell)
-    models = tuple(course.rolling.predictors)
-    ordered = sorted(models, key=lambda name: name != course.default)
-    return replace(
-        accuracy,
-        left_out=left_out(earlier.scores, accuracy.scores, by=by, models=ordered, default=course.default),
-    )
-
-
-def earlier_course(course: BacktestPlan) -> BacktestPlan:
-    """Return the same backtest of the earlier halves: each series ends where its tested half
-    begins, and its own later half is tested.
-
-    The result contains no slot that is scored later, and markets of a source with different ends
-    use their own halves.
-    """
-    panels = tuple(
-        Panel(series=tuple(series.part(0, len(series) // 2) for series in panel.series))
-        for panel in course.rolling.panels
-    )
-    origins = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
-    return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 
 def _score_issued(
@@ -208,23 +164,12 @@ def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
         "classes": _rows(accuracy.classes, accuracy.default, twice),
         "default": accuracy.default,
         "notes": notes_of(accuracy),
-        **({} if accuracy.left_out is None else {"left_out": left_out_answer(accuracy.left_out)}),
-    }
-
-
-def left_out_answer(found: LeftOut) -> dict[str, Any]:
-    """Return the models selected with zones or sources left out, and their skill by class and step."""
-    return {
-        "by": found.by,
-        "choices": [plain(row) for row in rows_of(found.choices)],
-        "classes": [plain(row) for row in rows_of(found.classes)],
     }
 
 
 def notes_of(accuracy: Accuracy) -> list[str]:
     """Return the notes on the measures."""
-    more = [] if accuracy.left_out is None else [ABOUT_LEFT_OUT]
-    return [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES, *more]
+    return [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES]
 
 
 def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str, Any]]:

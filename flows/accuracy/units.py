@@ -72,7 +72,7 @@ def fingerprint(unit: Unit, rolling: Rolling) -> str:
 def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
     about = (series.key, series.variable, series.slots_per_day, series.first_slot, series.on_demand_usd)
     hashed.update(repr((about, len(series), series.within.shape)).encode())
-    for values in (series.values, series.companion, series.upper, series.within, series.learned):
+    for values in (series.values, series.upper, series.within, series.learned):
         hashed.update(values.astype(float).tobytes())
 
 

@@ -22,7 +22,7 @@ from slackwater.flows.monitoring.completeness import (
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Reads, history_request
-from slackwater.forecasting.diagnosis.drift import RULE, drift_table
+from slackwater.forecasting.diagnosis.drift import RECENT_DAYS, REFERENCE_DAYS, drift_table
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.documents import read_object, read_sql
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
@@ -143,7 +143,7 @@ def _histories(
 ) -> tuple[History, ...]:
     """Return the history that drift and coverage checks need; unreadable markets are omitted (ingest reports them)."""
     slot = at.floor(step_of(settings))
-    days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
+    days = max(REFERENCE_DAYS + 2 * max(RECENT_DAYS), settings.alarms.coverage_days + 1)
     followed = (FollowedMarket(market=Market.parse(key), source=source, at=slot) for key, source in markets)
     requests = [
         history_request(followed_market, settings, start=slot - days * _DAY) for followed_market in followed

@@ -11,7 +11,6 @@ import pandas as pd
 from numba import njit
 from scipy.special import stdtr
 
-from slackwater.forecasting.accuracy import losses as measures
 from slackwater.forecasting.origins import Timetable
 from slackwater.forecasting.predictors import FLOOR
 from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT, Forecast, Variable, count_distribution
@@ -239,15 +238,15 @@ def losses_of(
     ``actual`` (m, h) has NaN in gaps; ``capacity`` (m,) is the bound of each forecast of a count, None for prices.
     """
     median = quantiles[..., _MEDIAN]
-    span = measures.transform_span(quantiles, actual)
+    span = transform_span(quantiles, actual)
     undefined = np.full(actual.shape, np.nan)
     computed: dict[str, Callable[[], np.ndarray]] = {
         "mae": lambda: np.abs(actual - median),
         "mse": lambda: np.square(actual - mean),
-        "pinball": lambda: measures.pinball(quantiles, actual),
-        **{f"coverage_{p}": partial(measures.coverage_probability, span, actual, p) for p in PERCENTS},
-        **{f"coverage_{p}_closed": partial(measures.covered_closed, quantiles, actual, p) for p in PERCENTS},
-        **{f"width_{p}": partial(measures.width, quantiles, p) for p in PERCENTS},
+        "pinball": lambda: pinball(quantiles, actual),
+        **{f"coverage_{p}": partial(coverage_probability, span, actual, p) for p in PERCENTS},
+        **{f"coverage_{p}_closed": partial(covered_closed, quantiles, actual, p) for p in PERCENTS},
+        **{f"width_{p}": partial(width, quantiles, p) for p in PERCENTS},
         "fallback_share": lambda: np.broadcast_to(fell_back.astype(float)[:, None], actual.shape),
     }
     if capacity is not None:
@@ -256,7 +255,7 @@ def losses_of(
             "brier": lambda: brier_by_capacity(quantiles, actual, capacity),
             "absent": lambda: np.maximum(whole - actual, 0.0),
             "unpredicted": lambda: np.maximum(actual - whole, 0.0),
-            "cover": lambda: measures.cover_errors(whole, actual),
+            "cover": lambda: cover_errors(whole, actual),
         }
     out = np.stack([computed[name]() if name in computed else undefined for name in names], axis=-1)
     out[np.isnan(actual)] = np.nan
@@ -270,7 +269,7 @@ def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.nd
         of_it = np.flatnonzero(capacity == most)
         chunk = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), MOST_COUNT)))
         for part in np.split(of_it, range(chunk, of_it.size, chunk)):
-            out[part] = measures.brier(measures.chances(quantiles[part], int(most)), actual[part])
+            out[part] = brier(chances(quantiles[part], int(most)), actual[part])
     return out
 
 
@@ -371,7 +370,6 @@ def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.nd
 #: Quantities averaged over the origins of a window, in the order of the last axis of the losses.
 _MEANS = (*LOSSES, "mae_floor", "pinball_floor", "mae_common", "pinball_common")
 _PLACE = {name: i for i, name in enumerate(_MEANS)}
-_TALLY_KEYS = ("window", "variable", "model", "step", "n")
 _VARIABLES: tuple[Variable, ...] = ("count", "price")
 
 
@@ -409,7 +407,7 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
     grid = _origins_grid(actual, windows)
     issued = {name: _by_origin(by_model[name], grid) for name in sorted(by_model)}
     ends = np.asarray((pd.DatetimeIndex(list(windows.presents)) - grid[0]) // actual.step, dtype=np.int64)
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_TALLY_KEYS, *_MEANS)}
+    parts = []
     first = int((grid[0] - actual.slots[0]) // actual.step) if len(actual.slots) else 0
     for rank, variable in enumerate(_VARIABLES):
         series = series_of(actual, variable)
@@ -418,8 +416,9 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
         for place, own in enumerate(losses.values()):
             if FLOOR in losses:
                 _add_floor_losses(own, losses[FLOOR])
-            _add_means(columns, own, (rank, place), ends, windows.origins)
-    return _table({name: np.concatenate(parts) for name, parts in columns.items()}, issued, actual, windows)
+            parts.append(_window_means(own, ends, windows.origins, variable=rank, model=place))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return _table(columns, issued, actual, windows)
 
 
 def _origins_grid(actual: History, windows: Windows) -> pd.DatetimeIndex:
@@ -462,26 +461,16 @@ def _add_floor_losses(losses: np.ndarray, floor: np.ndarray) -> None:
         losses[..., _PLACE[f"{loss}_common"]] = np.where(np.isnan(base), np.nan, losses[..., _PLACE[loss]])
 
 
-def _add_means(
-    columns: dict[str, list[np.ndarray]],
-    losses: np.ndarray,
-    place: tuple[int, int],
-    ends: np.ndarray,
-    width: int,
-) -> None:
-    """Add a row for each window and step with known losses of a variable and model (``place``)."""
+def _window_means(losses: np.ndarray, ends: np.ndarray, width: int, **place: int) -> dict[str, np.ndarray]:
+    """Return the columns of a row for each window and step with known losses of a variable and model, which ``place`` numbers."""
     sums, counts = window_sums(losses, ends, width)
     window, step = np.nonzero(counts[..., _PLACE["mae"]])
+    n = counts[window, step]
     with np.errstate(invalid="ignore"):
-        means = sums[window, step] / np.where(counts[window, step] > 0, counts[window, step], np.nan)
-    fixed = (
-        window, np.full(window.size, place[0]), np.full(window.size, place[1]), step + 1,
-        counts[window, step, _PLACE["mae"]],
-    )  # fmt: skip
-    for name, values in zip(_TALLY_KEYS, fixed, strict=True):
-        columns[name].append(values)
-    for name, i in _PLACE.items():
-        columns[name].append(means[:, i])
+        means = sums[window, step] / np.where(n > 0, n, np.nan)
+    columns = {"window": window, "step": step + 1, "n": n[:, _PLACE["mae"]]}
+    columns |= {name: np.full(window.size, number) for name, number in place.items()}
+    return columns | {name: means[:, i] for name, i in _PLACE.items()}
 
 
 def _table(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, skills_of
 from slackwater.forecasting.accuracy.losses import (
@@ -248,36 +249,10 @@ POOLED_COLUMNS = (
 CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
 #: Classes of markets in display order: counts by stated capacity, prices by frequency of change.
 CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
-#: The model chosen for the markets of a left-out zone (or source), and the number of other markets it was chosen on.
-CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
-LEFT_OUT_COLUMNS = (
-    "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
-    "skill_low", "skill_high", "blocks", "verdict",
-    "median_skill_pinball", "ahead", "ahead_low", "ahead_high", "worst_skill_pinball", "worst_market", "worst_low",
-    "worst_high", "share_worse",
-    "coverage_50", "coverage_80", "coverage_90", "mae",
-)  # fmt: skip
 RELIABILITY_COLUMNS = ("variable", "model", "predicted", "observed", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "pinball")
 SPAN_COLUMNS = ("source", "start", "end")
 REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Scores of models chosen on earlier data of other zones or sources (`slackwater.forecasting.accuracy.left_out`).
-
-    ``by``: the unit left out, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and unit;
-    ``skill`` is the mean over steps by which the model was chosen, on the earlier halves of ``others`` markets. ``classes``
-    (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, with the chosen models ("left out"), the default model, and
-    the single model that was best there ("hindsight"). ``ahead`` is the pooled skill minus the default's, with a paired 95 %
-    interval with zones (sources) as blocks, as in the interval of the skill; the worst market's skill has an interval with days
-    as blocks.
-    """
-
-    by: str
-    choices: pd.DataFrame
-    classes: pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +279,7 @@ class Accuracy:
 
     ``notes`` are sentences that explain omissions.
     ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
-    the forecasts of a fallback model by reason, with numbers replaced by "#". ``left_out`` is None unless requested.
+    the forecasts of a fallback model by reason, with numbers replaced by "#".
     """
 
     scores: pd.DataFrame
@@ -318,7 +293,6 @@ class Accuracy:
     notes: tuple[str, ...] = ()
     reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))
     classes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLASS_COLUMNS)))
-    left_out: LeftOut | None = None
 
 
 # ---
@@ -328,11 +302,7 @@ class Accuracy:
 Columns = dict[str, Any]
 
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
-WEIGHTED = (
-    "mae", "rmse", "mase", "pinball", "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
-    "width_50", "width_80", "width_90", "absent", "unpredicted", "cover",
-    "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
-)  # fmt: skip
+WEIGHTED = tuple(name for name in MEASURES if name != "n" and not name.startswith("skill"))
 _ROW = ["variable", "model", "step"]
 #: A mean loss of last value below this share of a market's scale counts as zero: prices are sums of floats.
 NO_ERROR = 1e-9
@@ -403,9 +373,9 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     shares = added[list(WEIGHTED)].to_numpy() / added[counted].to_numpy()
     out = pd.DataFrame(shares, index=added.index, columns=list(WEIGHTED))
     out["n"] = added["n"].astype(int)
-    out["skill_pinball"] = _skill(added["pinball_common"], added["pinball_floor"], added["n"])
-    out["skill_mae"] = _skill(added["mae_common"], added["mae_floor"], added["n"])
-    out["skill_brier"] = _skill(added["brier_sum"], added["reference_sum"], added["n"])
+    out["skill_pinball"] = skill(added["pinball_common"], added["pinball_floor"], added["n"])
+    out["skill_mae"] = skill(added["mae_common"], added["mae_floor"], added["n"])
+    out["skill_brier"] = skill(added["brier_sum"], added["reference_sum"], added["n"])
     groups = table.assign(worse=table["skill_pinball"] < 0).groupby(keys, sort=False)
     skills = groups["skill_pinball"]
     out["mean_skill_pinball"], out["median_skill_pinball"] = skills.mean(), skills.median()
@@ -448,10 +418,6 @@ def scaled_losses(table: pd.DataFrame) -> pd.DataFrame:
     loss, floor = (table[name].astype(float) * weight for name in ("pinball_common", "pinball_floor"))
     both = loss.notna() & floor.notna()
     return table.assign(loss=loss.where(both, 0.0), floor=floor.where(both, 0.0))
-
-
-def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
-    return (1.0 - loss / floor).where(floor > NO_ERROR * n)
 
 
 def reliability_of(below: dict[str, np.ndarray], bins: dict[str, np.ndarray]) -> pd.DataFrame:
@@ -569,8 +535,9 @@ def measures_of(
     return out
 
 
-def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
+def skill(loss: ArrayLike, floor: ArrayLike, scale: ArrayLike = 1.0) -> np.ndarray:
     """Return 1 - loss / floor, NaN where the floor's loss is not above `NO_ERROR` of ``scale``."""
+    loss, floor, scale = np.asarray(loss), np.asarray(floor), np.asarray(scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 

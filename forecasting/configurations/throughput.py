@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 
-from slackwater.forecasting.configurations import throughput as process
 from slackwater.forecasting.configurations.facts import Configuration, Features, PredictedThroughput, features
 from slackwater.forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
@@ -347,7 +346,7 @@ class ThroughputModel:
 
     runs: pd.DataFrame
     law: np.ndarray
-    process: process.Process
+    process: Process
     calibration: Calibration
     ranges: Ranges
 
@@ -381,15 +380,7 @@ class ThroughputModel:
         counts as measured from then on.
         """
         joined = pd.concat([self.runs, runs], ignore_index=True)
-        f = features(configurations_of(joined))
-        points = points_of(f)
-        residual = log_per_gpu(joined, f) - log_rate(self.law, f)
-        return replace(
-            self,
-            runs=joined,
-            process=process.condition(points, residual, self.process.theta),
-            ranges=ranges_of(configurations_of(joined)),
-        )
+        return restore(joined, law=self.law, theta=self.process.theta, calibration=self.calibration)
 
 
 def fit_throughput(runs: pd.DataFrame, *, iterations: int = ITERATIONS) -> ThroughputModel:
@@ -400,7 +391,7 @@ def fit_throughput(runs: pd.DataFrame, *, iterations: int = ITERATIONS) -> Throu
     law = fit_law(f, rate)
     residual = rate - log_rate(law, f)
     points = points_of(f)
-    fitted = process.fit(points, residual, theta=process.initial_parameters(), iterations=iterations)
+    fitted = fit(points, residual, theta=initial_parameters(), iterations=iterations)
     return ThroughputModel(
         runs=runs.reset_index(drop=True), law=law, process=fitted, calibration=calibrate(fitted),
         ranges=ranges_of(configurations),
@@ -415,7 +406,7 @@ def restore(
     f = features(configurations)
     residual = log_per_gpu(runs, f) - log_rate(law, f)
     return ThroughputModel(
-        runs=runs, law=law, process=process.condition(points_of(f), residual, theta), calibration=calibration,
+        runs=runs, law=law, process=condition(points_of(f), residual, theta), calibration=calibration,
         ranges=ranges_of(configurations),
     )  # fmt: skip
 
@@ -425,7 +416,7 @@ def log_per_gpu(runs: pd.DataFrame, f: Features) -> np.ndarray:
     return np.asarray(np.log(runs["tokens_per_second"].to_numpy(dtype=float) / f.number_gpus))
 
 
-def points_of(f: Features) -> process.Points:
+def points_of(f: Features) -> Points:
     """Return coordinates (`AXES`; doublings, logs of size and peak) and groups of the process."""
     x = np.column_stack(
         [
@@ -438,4 +429,4 @@ def points_of(f: Features) -> process.Points:
         "model": model, "method": method, "gpu": device, "count": f.number_gpus.astype(int),
         "group": np.array(["|".join(names) for names in f.names]),
     }  # fmt: skip
-    return process.Points(x=x, groups=groups)
+    return Points(x=x, groups=groups)

@@ -1,6 +1,6 @@
 """Drift detection by a test that reads no data after the slot of its result (M6.4, M6.5).
 
-Every `DriftRule.every` the last 1, 2 and 4 days are compared with the data before them by the two-sample
+Every quarter of a day the last 1, 2 and 4 days are compared with the data before them by the two-sample
 Kolmogorov-Smirnov test. Slots are not independent, so the numbers of slots are divided by the autocorrelation time of the values
 about the mean of their window, tau = 1 + 2 sum rho_k (Weiss, JASA 73, 1978; the sum is truncated by Sokal's rule); without that
 a zone that stays at 0 for a night would show drift every morning.
@@ -19,25 +19,13 @@ import pandas as pd
 
 from slackwater.forecasting.series import Series
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftRule:
-    """Windows and limit of the drift test (ours).
-
-    Recent windows and the reference before them are in days, as is ``every``. The reference needs at least
-    ``least_days``, and at least the length of the recent window. ``limit`` bounds the statistic D sqrt(n m / (n + m)) with
-    effective sample sizes; ``autocorrelation_floor`` (days) is the lower bound of the autocorrelation time.
-    """
-
-    recent_days: tuple[float, ...] = (1.0, 2.0, 4.0)
-    reference_days: float = 14.0
-    least_days: float = 3.0
-    every: float = 0.25
-    limit: float = 1.8
-    autocorrelation_floor: float = 1.0 / 12.0
-
-
-RULE = DriftRule()  # Default rule
+# Windows and limit of the test (ours).
+RECENT_DAYS = (1.0, 2.0, 4.0)  # Lengths of the recent windows
+REFERENCE_DAYS = 14.0  # Longest reference before a recent window
+LEAST_DAYS = 3.0  # Shortest reference, which is at least as long as the recent window
+EVERY_DAYS = 0.25  # Time between two tests
+LIMIT = 1.8  # Largest D sqrt(n m / (n + m)), with effective sample sizes, that is no drift
+LEAST_AUTOCORRELATION = 1.0 / 12.0  # Lower bound of the autocorrelation time in days
 _LEAST_SEEN = 0.5  # Minimal share of observed slots in a window (ours)
 #: Sokal's constant: the sum of autocorrelations ends at the first lag of this many autocorrelation times.
 _SOKAL = 2.5
@@ -69,55 +57,46 @@ def detect(
     *,
     slots_per_day: int,
     first_slot: int = 0,
-    rule: DriftRule = RULE,
     describe: Callable[[np.ndarray], str] = describe_level,
 ) -> list[Drift]:
     """Detect changes of the distribution of ``values`` (slots,), NaN in gaps; each test reads slots up to its own only.
 
-    Tests are at multiples of ``rule.every`` since the epoch; ``first_slot`` is the number of slot 0. After a detection the
-    reference restarts where the change began, so no test follows for at least ``rule.least_days``. ``describe`` describes a window
+    Tests are at multiples of `EVERY_DAYS` since the epoch; ``first_slot`` is the number of slot 0. After a detection the
+    reference restarts where the change began, so no test follows for at least `LEAST_DAYS`. ``describe`` describes a window
     in words.
     """
-    every = max(1, round(rule.every * slots_per_day))
+    every = max(1, round(EVERY_DAYS * slots_per_day))
     begins, marks = 0, []
     for end in range(1 + (-first_slot - 1) % every, len(values) + 1, every):
-        found = _largest_contrast(values[begins:end], slots_per_day, rule)
-        if found is not None and found.statistic > rule.limit:
-            since = begins + found.split
+        statistic, split = _largest_contrast(values[begins:end], slots_per_day)
+        if statistic > LIMIT:
+            since = begins + split
             days = (end - since) / slots_per_day
-            words = difference(describe(values[begins:since]), describe(values[since:end]), days)
+            before, after = describe(values[begins:since]), describe(values[since:end])
+            words = f"the last {days:g} d ({after}) differ from before ({before})"
             marks.append(Drift(at=end - 1, since=since, found=words))
             begins = since
     return marks
 
 
-@dataclass(frozen=True, slots=True)
-class _Contrast:
-    """Largest statistic over recent windows, and the index at which its window begins."""
+def _largest_contrast(values: np.ndarray, day: int) -> tuple[float, int]:
+    """Return the largest `contrast` of a recent window at the end of ``values``, and the index at which it begins.
 
-    statistic: float
-    split: int
-
-
-def _largest_contrast(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
-    """Return the most different recent window at the end of ``values``; None if no window has enough reference data."""
-    best = None
-    for days in rule.recent_days:
+    The contrast is 0 where it is at most `LIMIT`, and if no window has enough reference data.
+    """
+    found = (0.0, len(values))
+    for days in RECENT_DAYS:
         recent = round(days * day)
         split = len(values) - recent
-        reference = values[max(0, split - round(rule.reference_days * day)) : max(0, split)]
-        if recent < 1 or len(reference) < max(rule.least_days * day, recent):
+        reference = values[max(0, split - round(REFERENCE_DAYS * day)) : max(0, split)]
+        if recent < 1 or len(reference) < max(LEAST_DAYS * day, recent):
             continue
-        statistic = contrast_by_rule(reference, values[split:], day, rule)
-        if not np.isnan(statistic) and (best is None or statistic > best.statistic):
-            best = _Contrast(statistic, split)
-    return best
-
-
-def contrast_by_rule(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -> float:
-    """Return `contrast` with the settings of a rule for slots of ``day`` a day, or 0 if it cannot exceed the rule's limit."""
-    floor = rule.autocorrelation_floor * day
-    return contrast(before, after, floor=floor, longest=4 * day, least=rule.limit)
+        statistic = contrast(
+            reference, values[split:], floor=LEAST_AUTOCORRELATION * day, longest=4 * day, least=LIMIT
+        )
+        if statistic > found[0]:
+            found = (statistic, split)
+    return found
 
 
 def contrast(
@@ -163,11 +142,6 @@ def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
     return float(max(1.0, times[far[0]] if far.size else times.max()))
 
 
-def difference(before: str, after: str, days: float) -> str:
-    """Describe the difference of two windows from their descriptions."""
-    return f"the last {days:g} d ({after}) differ from before ({before})"
-
-
 # ---
 # Drift of market series: the monitored values and detections (M6.4).
 #
@@ -199,28 +173,15 @@ def series_drifts(series: Series) -> list[Drift]:
         drift_values(series),
         slots_per_day=slots_per_day(series),
         first_slot=series.first_slot,
-        describe=_description_of(series),
+        describe=describe_level if series.variable == "count" else describe_changes,
     )
-
-
-def _description_of(series: Series) -> Callable[[np.ndarray], str]:
-    return describe_level if series.variable == "count" else describe_changes
 
 
 def drift_table(series: Sequence[Series]) -> pd.DataFrame:
     """Return `DRIFT_COLUMNS`: a row per detected change of distribution; ``at`` and ``since`` are slot starts (UTC)."""
     rows = [
-        {"variable": own.variable, "market": own.key, **_row(own, mark)}
+        (own.variable, own.key, own.time(mark.at), own.time(mark.since), mark.found)
         for own in series
         for mark in series_drifts(own)
     ]
     return pd.DataFrame(rows, columns=list(DRIFT_COLUMNS))
-
-
-def _row(series: Series, mark: Drift) -> dict[str, object]:
-    zero = pd.Timestamp(0, tz="UTC")
-    return {
-        "at": zero + (series.first_slot + mark.at) * series.step,
-        "since": zero + (series.first_slot + mark.since) * series.step,
-        "found": mark.found,
-    }

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+import numba
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 from scipy.optimize import minimize
 
@@ -17,6 +17,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
+    join_reasons,
     mix_outlooks,
     stored,
 )
@@ -41,42 +42,10 @@ _OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
 
 
 def _compile_cached(function: Function) -> Function:
-    """Compile a function on its first call, and cache it on disk."""
-    made: Any = njit(cache=True, **_OPTIONS)(function)
-    kept: Function = made
+    """Compile a function on its first call, and cache it on disk; others are only compiled into their callers."""
+    compiled: Any = numba.njit(cache=True, **_OPTIONS)(function)
+    kept: Function = compiled
     return kept
-
-
-def _part(function: Function) -> Function:
-    """Compile a function only into its callers, without a Python entry point and cache files; Python calls run it uncompiled."""
-    made: Function = register_jitable(**_OPTIONS)(function)
-    return made
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spreads:
-    """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``distribution`` (m, h, n) of a count.
-
-    ``errors`` (m,) is the number of past errors behind the first step.
-    """
-
-    quantiles: np.ndarray
-    mean: np.ndarray
-    distribution: np.ndarray | None
-    errors: np.ndarray
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reason why the spread at each origin is unreliable, "" if it is reliable."""
-        return tuple(
-            "" if n >= MIN_ERRORS else f"spread from {n} past errors, {MIN_ERRORS} are needed"
-            for n in self.errors
-        )
-
-
-def forget(step_days: float) -> float:
-    """Return the decay factor of an error's weight per slot of ``step_days`` days."""
-    return float(0.5 ** (1.0 / max(LEAST_HALF_LIFE, HALF_LIFE_DAYS / step_days)))
 
 
 class _Past(NamedTuple):
@@ -96,8 +65,8 @@ class _Past(NamedTuple):
     weight: np.ndarray
 
 
-def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizon: int) -> Spreads:
-    """Estimate the distribution of the ``horizon`` slots after each origin from the errors known there.
+def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizon: int) -> Outlook:
+    """Forecast the ``horizon`` slots after each origin by ``point`` and the errors known there; a reason states too few errors.
 
     ``point`` (slots, s) are the forecasts 1..s slots after every slot, with s at least the horizon plus the largest age of a newest
     value; they are clipped to 0 and the bound known at their slot. Reads no slot after an origin.
@@ -114,22 +83,22 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
         upper=upper,
         weight=_ages(series.step.total_seconds() / 86400.0),
     )
+    distribution = None
     if series.variable == "count" and upper.max() <= MOST_COUNTED:
         distribution, seen = _distributions(past, horizon)
         quantiles = _distribution_quantiles(distribution, LEVELS)
-        return Spreads(
-            quantiles=quantiles,
-            mean=distribution @ np.arange(distribution.shape[2]),
-            distribution=distribution,
-            errors=seen,
-        )
-    quantiles, mean, seen = _quantiles(past, horizon, LEVELS)
-    return Spreads(quantiles=quantiles, mean=mean, distribution=None, errors=seen)
+        mean = distribution @ np.arange(distribution.shape[2])
+    else:
+        quantiles, mean, seen = _quantiles(past, horizon, LEVELS)
+    reasons = tuple(
+        "" if n >= MIN_ERRORS else f"spread from {n} past errors, {MIN_ERRORS} are needed" for n in seen
+    )
+    return Outlook(quantiles=quantiles, mean=mean, reasons=reasons, distribution=distribution)
 
 
 def _ages(step_days: float) -> np.ndarray:
     """Return the weight of an error after 0, 1, ... slots of ``step_days`` days, until `_LEAST_WEIGHT`."""
-    kept = forget(step_days)
+    kept = 0.5 ** (1.0 / max(LEAST_HALF_LIFE, HALF_LIFE_DAYS / step_days))
     return np.asarray(kept ** np.arange(int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(kept)))))
 
 
@@ -155,7 +124,7 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, corrected: np.ndarray) -> int:
     """Compute past errors and weights for origin ``o`` and step ``k`` (from 0); return the number of errors.
 
@@ -249,24 +218,6 @@ def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarra
 HARMONICS = 2  # Harmonics of the day; two can represent one or two peaks a day
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DailyCycle:
-    """Daily cycle with ``coefficients`` of shape (1 + 2 HARMONICS,): level, then sine and cosine of each harmonic."""
-
-    coefficients: np.ndarray
-
-    @property
-    def parameters(self) -> int:
-        """Number of nonzero coefficients."""
-        return int(np.count_nonzero(self.coefficients))
-
-    def at(self, series: Series, places: np.ndarray) -> np.ndarray:
-        """Return the cycle's value at slots (any shape of indices, also past the end), the same shape."""
-        if self.coefficients.size == 1:
-            return np.full(places.shape, self.coefficients[0])
-        return np.asarray(daily_terms(series, places) @ self.coefficients)
-
-
 def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
     """Return level and Fourier terms of the time of day at slots, shape (*places, 1 + 2 HARMONICS)."""
     phase = 2 * np.pi * ((places + series.first_slot) % series.slots_per_day) / series.slots_per_day
@@ -276,14 +227,13 @@ def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
     return np.stack(terms, axis=-1)
 
 
-def daily_cycle(series: Series) -> DailyCycle | None:
-    """Fit the cycle by least squares; None without a clock, eight slots a day and two days, or if terms are collinear."""
+def _has_cycle(series: Series) -> bool:
+    """Return whether a cycle can be estimated: with a clock, eight slots a day and two days, and terms that are not collinear."""
     seen = np.flatnonzero(~np.isnan(series.values))
     if series.slots_per_day < 8 or seen.size < 2 * series.slots_per_day:
-        return None
+        return False
     terms = daily_terms(series, seen)
-    coefficients, _, rank, _ = np.linalg.lstsq(terms, series.values[seen], rcond=None)
-    return DailyCycle(coefficients=coefficients) if rank == terms.shape[1] else None
+    return bool(np.linalg.matrix_rank(terms) == terms.shape[1])
 
 
 # ---
@@ -317,7 +267,7 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _padded_system(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first column of T and the loadings R of the shocks, both of the state's size."""
     m = max(phi.size, theta.size + 1)
@@ -332,7 +282,7 @@ def _padded_system(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.n
     return first, loading
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def solve_linear(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve a linear system of a few unknowns by elimination with partial pivoting; raises `LinAlgError` if it is singular.
 
@@ -361,7 +311,7 @@ def solve_linear(system: np.ndarray, right: np.ndarray) -> np.ndarray:
     return right
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return the P that solves P = T P T' + R R', the covariance of the state before any observation, shape (m, m)."""
     first, loading = _padded_system(phi, theta)
@@ -382,7 +332,7 @@ def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return solve_linear(system, right).reshape((m, m))
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return `stationary_covariance` with a border of zeros, shape (m + 1, m + 1)."""
     inner = stationary_covariance(phi, theta)
@@ -394,7 +344,7 @@ def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return out
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _predict_covariance(
     covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray
 ) -> None:
@@ -410,7 +360,7 @@ def _predict_covariance(
             covariance[i, j] = covariance[j, i] = moved[i, j]
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _correct_covariance(covariance: np.ndarray, gain: np.ndarray) -> None:
     """Replace ``covariance`` by P - K K' F, its value after an observation, with the gain K = P Z' / F of shape (m,)."""
     m, variance = gain.size, covariance[0, 0]
@@ -419,7 +369,7 @@ def _correct_covariance(covariance: np.ndarray, gain: np.ndarray) -> None:
             covariance[i, j] -= gain[i] * gain[j] * variance
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     """Return whether the covariance before an observation has converged to R R'."""
     if np.abs(covariance[0, 0] - 1.0) > _CONVERGED:
@@ -431,7 +381,7 @@ def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     return True
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def _shift_state(state: np.ndarray, first: np.ndarray) -> None:
     """Replace ``state`` (m,) by T state."""
     m, head = first.size, state[0]
@@ -498,7 +448,7 @@ def regress_moments(crossed: np.ndarray) -> tuple[np.ndarray, float]:
     return weights, crossed[0, 0] - np.dot(weights, right)
 
 
-@_part
+@register_jitable(**_OPTIONS)
 def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> float:
     """Return the Gaussian log-likelihood of the first column regressed on the others, at its optimum; -inf if undefined."""
     if not (np.isfinite(phi).all() and np.isfinite(theta).all()):
@@ -712,8 +662,8 @@ class Arima:
 
 
 def _with_cycle(series: Series, plain: Arma | None) -> Arma | None:
-    """Return the same order with a daily cycle, estimated jointly, if `daily_cycle` exists and the AICc is lower."""
-    if plain is None or daily_cycle(series) is None:
+    """Return the same order with a daily cycle, estimated jointly, if it can be estimated and the AICc is lower."""
+    if plain is None or not _has_cycle(series):
         return plain
     terms = daily_terms(series, np.arange(len(series)))[:, 1:]
     p, d, q = plain.order
@@ -789,22 +739,13 @@ class FittedArima:
         if not falls_back.any():
             return fitted
         simpler = self.simpler.outlook(series, origins, horizon)
-        labels = tuple(
-            "; ".join(part for part in (STRANGE if new else "", why) if part)
-            for new, why in zip(out_of_range, simpler.reasons, strict=True)
-        )
+        labels = join_reasons((STRANGE if new else "" for new in out_of_range), simpler.reasons)
         return mix_outlooks(fitted, replace(simpler, reasons=labels), falls_back)
 
     def _fitted_outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         steps = int(series.age(origins).max()) + horizon
         point = expected_values(self.arma, series, np.arange(len(series)), steps)
-        spread = spread_around(series, point, origins, horizon)
-        return Outlook(
-            quantiles=spread.quantiles,
-            mean=spread.mean,
-            reasons=spread.reasons,
-            distribution=spread.distribution,
-        )
+        return spread_around(series, point, origins, horizon)
 
 
 def arima() -> ByVariable:

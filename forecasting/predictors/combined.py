@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from slackwater.forecasting.predictors.count_members import (
     situation_of,
 )
 from slackwater.forecasting.predictors.distributions import MOST_STATES, ahead, interpolation
-from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, stale_reasons
 from slackwater.forecasting.predictors.lightgbm import (
     BoostedPrice,
     CountTrees,
@@ -35,7 +36,7 @@ from slackwater.forecasting.predictors.lightgbm import (
     peers_of,
     trees_distributions,
 )
-from slackwater.forecasting.predictors.price_changes import ChangeProcess, price_state
+from slackwater.forecasting.predictors.price_changes import ChangeProcess, moving_quantiles, price_state
 from slackwater.forecasting.predictors.window_shares import (
     NO_SHARES,
     fit_shares,
@@ -44,7 +45,6 @@ from slackwater.forecasting.predictors.window_shares import (
 )
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.warehouse.amounts import plural
 
 # ---
 # Counts: a mixture of distributions with weights from recent accuracy and recalibrated coverage (M6.2, M6.6, ours).
@@ -517,23 +517,14 @@ SPREAD_EVERY = 4  # Interval in slots at which the spread is recomputed
 _CHUNK = 4_000_000  # Maximal number of values sorted at once
 
 
+@stored("combined.adaptive_price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveLastValue:
     """Price model without estimation: y(t+k) = y(t), with quantiles from recent changes over k slots."""
 
-    half_life: pd.Timedelta = PRICE_HALF_LIFE
-
-    def fit(self, panel: Panel) -> FittedAdaptiveLastValue:
-        """Return the fitted model; it reads all it needs from the series up to each origin."""
-        return FittedAdaptiveLastValue(half_life=self.half_life)
-
-
-@stored("combined.adaptive_price")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedAdaptiveLastValue:
-    """Half-life of a change."""
-
-    half_life: pd.Timedelta
+    def fit(self, panel: Panel) -> AdaptiveLastValue:
+        """Return the model itself; it reads all it needs from the series up to each origin."""
+        return self
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast the newest value with the spread as of the newest multiple of `SPREAD_EVERY` slots since the epoch.
@@ -545,7 +536,7 @@ class FittedAdaptiveLastValue:
         last, age = series.last(origins), series.age(origins)
         mean = np.repeat(last[:, None], horizon, axis=1)
         quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
-        half = max(1.0, self.half_life / series.step)
+        half = max(1.0, PRICE_HALF_LIFE / series.step)
         width = int(4 * half)
         record_slots = origins - (origins + series.first_slot) % SPREAD_EVERY
         blocks, place = np.unique(record_slots, return_inverse=True)
@@ -553,17 +544,14 @@ class FittedAdaptiveLastValue:
         seen = np.maximum(blocks, 0)
         lively = moved[seen] > moved[np.maximum(seen - width, 0)]
         shown = np.minimum(age, width // 2)
-        changes = Changes(series=series, width=width, half=half)
         for extra in np.unique(shown):
             rows = np.flatnonzero((shown == extra) & lively[place])
             if rows.size:
                 needed, back = np.unique(place[rows], return_inverse=True)
-                quantiles[rows] += changes.spread(blocks[needed], horizon, int(extra))[back]
-        stale = is_stale(series, age)
-        reasons = tuple(
-            f"newest value is {plural(g, 'slot')} old" if s else "" for g, s in zip(age, stale, strict=True)
-        )
-        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+                quantiles[rows] += change_quantiles(series, blocks[needed], horizon, int(extra), width, half)[
+                    back
+                ]
+        return Outlook(quantiles=quantiles, mean=mean, reasons=stale_reasons(series, origins))
 
 
 def _newest_values(series: Series) -> np.ndarray:
@@ -571,29 +559,25 @@ def _newest_values(series: Series) -> np.ndarray:
     return np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """Changes of a series over k slots within a window of ``width`` slots, with a half-life of ``half`` slots."""
+def change_quantiles(
+    series: Series, ends: np.ndarray, horizon: int, extra: int, width: int, half: float
+) -> np.ndarray:
+    """Return quantiles (ends, horizon, 19), median 0, of changes over extra+1.. slots that are complete at ``ends``.
 
-    series: Series
-    width: int
-    half: float
-
-    def spread(self, ends: np.ndarray, horizon: int, extra: int) -> np.ndarray:
-        """Return quantiles (ends, horizon, 19), median 0, of changes over extra+1.. slots that are complete at ``ends``."""
-        out = np.zeros((ends.size, horizon, LEVELS.size))
-        chunk = max(1, _CHUNK // self.width)
-        for k in range(extra + 1, extra + horizon + 1):
-            change = ahead(self.series.values, k)[:, -1] - self.series.values
-            padded = np.concatenate([np.full(self.width, np.nan), change])
-            windows = np.lib.stride_tricks.sliding_window_view(padded, self.width)
-            for begin in range(0, ends.size, chunk):
-                part = ends[begin : begin + chunk]
-                # The newest change over k slots that is known at slot t began at t - k; row r ends with change r - 1.
-                rows = windows[np.clip(part - k + 1, 0, change.size)]
-                weights = np.exp2((np.arange(self.width) - self.width + 1) / self.half)
-                out[begin : begin + chunk, k - extra - 1] = weighted_quantiles(rows, weights)
-        return out
+    They are the changes within the last ``width`` slots; their weights halve every ``half`` slots.
+    """
+    out = np.zeros((ends.size, horizon, LEVELS.size))
+    chunk = max(1, _CHUNK // width)
+    weights = np.exp2((np.arange(width) - width + 1) / half)
+    for k in range(extra + 1, extra + horizon + 1):
+        change = ahead(series.values, k)[:, -1] - series.values
+        padded = np.concatenate([np.full(width, np.nan), change])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+        for begin in range(0, ends.size, chunk):
+            # The newest change over k slots that is known at slot t began at t - k; row r ends with change r - 1.
+            rows = windows[np.clip(ends[begin : begin + chunk] - k + 1, 0, change.size)]
+            out[begin : begin + chunk, k - extra - 1] = weighted_quantiles(rows, weights)
+    return out
 
 
 def weighted_quantiles(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -643,10 +627,6 @@ class DiscountedLosses:
     losses: np.ndarray
     changes: np.ndarray
     slot: int
-
-    def relative(self) -> np.ndarray:
-        """Return the losses relative to the mean of the members, 1 where the mean is 0; shape of ``losses``."""
-        return relative(self.losses)
 
 
 def empty_record(members: int, slot: int) -> DiscountedLosses:
@@ -720,7 +700,8 @@ def pool_losses(kept: list[DiscountedLosses]) -> np.ndarray:
     shares = [np.minimum(record.changes, MOST_CHANGES) for record in kept]
     total = np.sum(shares, axis=0)[None, :, None]
     summed = np.sum(
-        [record.relative() * share[None, :, None] for record, share in zip(kept, shares, strict=True)], axis=0
+        [relative(record.losses) * share[None, :, None] for record, share in zip(kept, shares, strict=True)],
+        axis=0,
     )
     return np.where(total > 0, summed / np.where(total > 0, total, 1.0), 1.0)
 
@@ -854,22 +835,12 @@ class FittedCombinedPrice:
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast weighted quantiles where the price moves, and the newest value where it is constant."""
         series = panel.series[which]
-        state = price_state(series)
-        age = series.age(origins)
-        quantiles = np.array(standing(series, origins, horizon))
-        mean = quantiles[:, :, 0].copy()
-        lively = np.flatnonzero(state.moves[origins])
-        if lively.size:
-            quantiles[lively] = self._weights(panel, which, origins[lively], horizon)
-            spread = quantiles[lively, :, 0] < quantiles[lively, :, -1]
-            mean[lively] = np.where(spread, quantiles[lively].mean(axis=2), mean[lively])
-        stale = is_stale(series, age)
-        reasons = tuple(
-            f"newest value is {plural(g, 'slot')} old" if s else "" for g, s in zip(age, stale, strict=True)
-        )
-        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+        forecast = partial(self._quantiles, panel, which, horizon)
+        quantiles, mean = moving_quantiles(forecast, series, price_state(series), origins, horizon)
+        return Outlook(quantiles=quantiles, mean=mean, reasons=stale_reasons(series, origins))
 
-    def _weights(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
+    def _quantiles(self, panel: Panel, which: int, horizon: int, origins: np.ndarray) -> np.ndarray:
+        """Return the weighted quantiles of the members, shape (origins, horizon, 19)."""
         series = panel.series[which]
         start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
         slots = np.maximum(origins + series.first_slot, start.slot)

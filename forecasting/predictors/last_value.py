@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, stored
+from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, join_reasons, stored
 from slackwater.forecasting.predictors.distributions import (
     MAX_STEP,
     ErrorQuantiles,
@@ -50,7 +51,7 @@ class FittedLastValue:
         return Outlook(
             quantiles=last[:, None, None] + self.spread.at(steps),
             mean=np.repeat(last[:, None], horizon, axis=1),
-            reasons=self._reasons(series, age),
+            reasons=join_reasons(stale_reasons(series, origins), repeat(self.spread.reason, origins.size)),
         )
 
     def distributions(
@@ -60,18 +61,19 @@ class FittedLastValue:
         quantiles = np.floor(series.last(origins)[:, None, None] + self.spread.at(steps) + 0.5 + 1e-9)
         return np.asarray(indicator(np.clip(quantiles, 0.0, states - 1.0), states).mean(axis=2))
 
-    def _reasons(self, series: Series, age: np.ndarray) -> tuple[str, ...]:
-        spread = self.spread.reason
-        reasons = [spread] * age.size
-        for i in np.flatnonzero(is_stale(series, age)):
-            stale = f"newest value is {plural(age[i], 'slot')} old"
-            reasons[i] = f"{stale}; {spread}" if spread else stale
-        return tuple(reasons)
-
 
 def is_stale(series: Series, age: np.ndarray) -> np.ndarray:
     """Return whether values of these ages (slots) are too old to be used as the present value, same shape."""
     return np.asarray(age > max(1, STALE // series.step))
+
+
+def stale_reasons(series: Series, origins: np.ndarray) -> tuple[str, ...]:
+    """Return a reason for each origin whose newest value is stale, "" for the others."""
+    age = series.age(origins)
+    return tuple(
+        f"newest value is {plural(slots, 'slot')} old" if stale else ""
+        for slots, stale in zip(age, is_stale(series, age), strict=True)
+    )
 
 
 def last_value() -> ByVariable:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import repeat
 from statistics import NormalDist
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import lightgbm
 import numpy as np
 import pandas as pd
 
-from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mix_outlooks, stored
+from slackwater.forecasting.predictor import (
+    NEVER_SEEN,
+    ByVariable,
+    Outlook,
+    Panel,
+    join_reasons,
+    mix_outlooks,
+    stored,
+)
 from slackwater.forecasting.predictors.count_members import (
     Expectations,
     Situation,
@@ -34,38 +42,39 @@ from slackwater.forecasting.predictors.distributions import (
     interpolation,
     outlook_of,
 )
-from slackwater.forecasting.predictors.last_value import LastValue, is_stale
+from slackwater.forecasting.predictors.last_value import LastValue, is_stale, stale_reasons
 from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
     FittedChangeProcess,
     PriceState,
+    moving_quantiles,
     price_rows,
     price_state,
 )
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
-from slackwater.warehouse.amounts import plural
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, kw_only=True)
-class ResultCache(Generic[T]):
-    """Cache of the newest ``most`` results of an estimation by content of its inputs; callers must not modify them."""
+_MOST_CACHED = 4  # Estimations that are cached of a kind
 
-    most: int = 4
-    _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
 
-    def of(self, panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()) -> T:
-        """Return the result for a panel and the additional input arrays ``beside``, from the cache or by calling ``make``."""
-        key = _digest(panel, beside)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = make()
-            while len(self._kept) > self.most:
-                self._kept.popitem(last=False)
-        return found
+def from_cache(
+    cache: dict[bytes, T], panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()
+) -> T:
+    """Return the estimation for a panel and the input arrays ``beside``, from the cache or by calling ``make``.
+
+    The cache has the newest estimations by content of their inputs; callers must not modify them.
+    """
+    key = _digest(panel, beside)
+    found = cache.get(key)
+    if found is None:
+        found = cache[key] = make()
+        if len(cache) > _MOST_CACHED:
+            cache.pop(next(iter(cache)), None)
+    return found
 
 
 def _digest(panel: Panel, arrays: Iterable[np.ndarray]) -> bytes:
@@ -83,7 +92,7 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
         series.capacity_stated,
     )  # fmt: skip
     description = np.frombuffer(repr(words).encode(), dtype=np.uint8)
-    return (description, series.values, series.companion, series.upper, series.newest, series.within)
+    return (description, series.values, series.upper, series.newest, series.within)
 
 
 # ---
@@ -276,14 +285,14 @@ class _TrainingRows:
 
 
 #: Cache shared by the count mixture and the predictor `lightgbm`, which use the same trees.
-_TREES: ResultCache[CountTrees] = ResultCache()
+_TREES: dict[bytes, CountTrees] = {}
 
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
     nodes = expected.at(COUNT_STEPS)
     arrays = [nodes.nodes, *(beta for _, beta in sorted(nodes.coefficients.items()))]
-    return _TREES.of(panel, lambda: _fit_trees(panel, nodes), beside=arrays)
+    return from_cache(_TREES, panel, lambda: _fit_trees(panel, nodes), beside=arrays)
 
 
 def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
@@ -557,7 +566,7 @@ class BoostedPrice:
 
     def fit(self, panel: Panel) -> FittedBoostedPrice:
         """Fit the trees on the slots of all markets at which the price moves."""
-        return _FITTED.of(panel, lambda: self._fit(panel))
+        return from_cache(_FITTED, panel, lambda: self._fit(panel))
 
     def _fit(self, panel: Panel) -> FittedBoostedPrice:
         process = ChangeProcess().fit(panel)
@@ -607,27 +616,22 @@ class FittedBoostedPrice:
         """Forecast quantiles where the price moves, and the newest value where it is constant (`PriceState.moves`)."""
         if self.way is None:
             given = self.process.outlook(panel, which, origins, horizon)
-            reasons = tuple(f"too few moves to learn from{'; ' if why else ''}{why}" for why in given.reasons)
-            return Outlook(quantiles=given.quantiles, mean=given.mean, reasons=reasons)
+            reasons = join_reasons(repeat("too few moves to learn from", origins.size), given.reasons)
+            return replace(given, reasons=reasons)
         series = panel.series[which]
         state = price_state(series)
-        mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
-        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
-        lively = np.flatnonzero(state.moves[origins])
-        chunk = max(1, _CHUNK_ROWS // horizon)
-        for begin in range(0, lively.size, chunk):
-            part = lively[begin : begin + chunk]
-            quantiles[part] = self._quantiles(self.way, series, state, origins[part], horizon)
-        mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
-        age = series.age(origins)
-        reasons = tuple(
-            f"newest value is {plural(slots, 'slot')} old" if stale else ""
-            for slots, stale in zip(age, is_stale(series, age), strict=True)
+        quantiles, mean = moving_quantiles(
+            partial(self._quantiles, self.way, series, state, horizon),
+            series,
+            state,
+            origins,
+            horizon,
+            chunk=max(1, _CHUNK_ROWS // horizon),
         )
-        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+        return Outlook(quantiles=quantiles, mean=mean, reasons=stale_reasons(series, origins))
 
     def _quantiles(
-        self, way: lightgbm.Booster, series: Series, state: PriceState, origins: np.ndarray, horizon: int
+        self, way: lightgbm.Booster, series: Series, state: PriceState, horizon: int, origins: np.ndarray
     ) -> np.ndarray:
         """Return quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), PRICE_STEPS[-1])
@@ -681,7 +685,7 @@ def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
 
 
 #: Cache shared by the price mixture and the predictor `lightgbm`, which use the same trees.
-_FITTED: ResultCache[FittedBoostedPrice] = ResultCache()
+_FITTED: dict[bytes, FittedBoostedPrice] = {}
 
 
 # ---
@@ -756,11 +760,9 @@ def outlook_or_last_value(
         return own
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
     texts = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
-    reasons = tuple(
-        "; ".join(part for part in (what if large else "", own) if part)
-        for what, large, own in zip(texts, many, simpler.reasons, strict=True)
-    )
-    simpler = replace(with_distribution(simpler, distribution.shape[2]), reasons=reasons)
+    labels = (text if large else "" for text, large in zip(texts, many, strict=True))
+    simpler = with_distribution(simpler, distribution.shape[2])
+    simpler = replace(simpler, reasons=join_reasons(labels, simpler.reasons))
     given = mix_outlooks(own, simpler, many | stale)
     return replace(given, distribution=None) if many.any() else given
 

@@ -8,7 +8,7 @@ of the public series are flat or move by small steps, and a chain on price level
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
+    join_reasons,
     mix_outlooks,
     stored,
 )
@@ -97,22 +98,17 @@ class FittedMarkovChain:
         age, last = series.age(origins), series.last(origins)
         stale = is_stale(series, age)
         strange = last >= self.states
-        own = self._chain_outlook(series, origins, horizon, np.where(stale, 0, age))
+        distributions = self.distributions(series, origins, horizon, np.where(stale, 0, age))
+        own = outlook_of(distributions, ("",) * origins.size)
         if not (stale | strange).any():
             return own
         simpler = self.simpler.outlook(series, origins, horizon)
-        labels = tuple(
-            "; ".join(
-                part for part in (f"count {n:.0f} was never seen in training" if new else "", why) if part
-            )
-            for n, new, why in zip(last, strange, simpler.reasons, strict=True)
+        labels = (
+            f"count {n:.0f} was never seen in training" if new else ""
+            for n, new in zip(last, strange, strict=True)
         )
-        given = Outlook(quantiles=simpler.quantiles, mean=simpler.mean, reasons=labels)
-        return mix_outlooks(own, given, stale | strange)
-
-    def _chain_outlook(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
-        distributions = self.distributions(series, origins, horizon, age)
-        return outlook_of(distributions, ("",) * origins.size)
+        simpler = replace(simpler, reasons=join_reasons(labels, simpler.reasons))
+        return mix_outlooks(own, simpler, stale | strange)
 
     def distributions(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
         """Return distributions (origins, horizon, states) of the count, from newest values of ``age`` (origins,) slots."""

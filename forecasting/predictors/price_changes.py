@@ -7,8 +7,9 @@ markets of any price level can be pooled (ours).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -87,6 +88,29 @@ def price_state(series: Series) -> PriceState:
         level=level, age=age, interval=interval, last=np.append(by, 0.0)[np.where(has, count - 1, -1)], size=size, usual=usual,
         moves=(recent >= FEWEST_RECENT) & (age <= patience), when=when, by=by, count=count,
     )  # fmt: skip
+
+
+def moving_quantiles(
+    forecast: Callable[[np.ndarray], np.ndarray] | None,
+    series: Series,
+    state: PriceState,
+    origins: np.ndarray,
+    horizon: int,
+    *,
+    chunk: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return quantiles (origins, horizon, 19) and mean of a price: of ``forecast`` where it moves, else the newest value.
+
+    ``forecast`` maps origins to their quantiles; it is called for at most ``chunk`` origins at a time.
+    """
+    mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
+    quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
+    lively = np.flatnonzero(state.moves[origins])
+    if forecast is not None and lively.size:
+        for begin in range(0, lively.size, chunk or lively.size):
+            part = lively[begin : begin + (chunk or lively.size)]
+            quantiles[part] = forecast(origins[part])
+    return quantiles, np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
 
 
 def slots_of(series: Series, hours: float) -> int:
@@ -390,19 +414,11 @@ class FittedChangeProcess:
         """Forecast quantiles of the process where the price moves (`PriceState.moves`), and the newest value elsewhere."""
         series = panel.series[which]
         state = price_state(series)
-        mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
-        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
-        lively = np.flatnonzero(state.moves[origins])
-        if self.sizes:
-            for begin in range(0, lively.size, _CHUNK):
-                part = lively[begin : begin + _CHUNK]
-                quantiles[part] = self._quantiles(series, state, origins[part], horizon)
-        mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
+        forecast = partial(self._quantiles, series, state, horizon) if self.sizes else None
+        quantiles, mean = moving_quantiles(forecast, series, state, origins, horizon, chunk=_CHUNK)
         reason = "" if self.sizes else TOO_FEW
-        moves = state.moves[origins]
-        return Outlook(
-            quantiles=quantiles, mean=mean, reasons=tuple(reason if moved else "" for moved in moves)
-        )
+        reasons = tuple(reason if moves else "" for moves in state.moves[origins])
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 
     def hazard(self, key: str, age: np.ndarray, interval: np.ndarray) -> np.ndarray:
         """Return the probability of a change in the slot that brings the age to ``age``, given none before; shapes broadcast."""
@@ -453,7 +469,7 @@ class FittedChangeProcess:
         weight = np.take_along_axis(np.concatenate(weights, axis=2), order[:, None, :], axis=2)
         return np.take_along_axis(value, order, axis=1), weight
 
-    def _quantiles(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
+    def _quantiles(self, series: Series, state: PriceState, horizon: int, origins: np.ndarray) -> np.ndarray:
         """Return quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
         value, weight = self.mixture(state, origins, self.chances(series, state, origins, horizon))
         total = np.cumsum(weight, axis=2)

@@ -12,6 +12,7 @@ from slackwater.forecasting.predictor import (
     FittedSeriesModel,
     Outlook,
     each_alone,
+    join_reasons,
     mix_outlooks,
     stored,
 )
@@ -98,7 +99,7 @@ class FittedSeasonalNaive:
         patched = Outlook(
             quantiles=np.where(missing[:, :, None], simpler.quantiles, own.quantiles),
             mean=np.where(missing, simpler.mean, point),
-            reasons=tuple(f"{a}; {b}" if b else a for a, b in zip(labels, simpler.reasons, strict=True)),
+            reasons=join_reasons(labels, simpler.reasons),
         )
         return mix_outlooks(own, patched, lost)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from slackwater.flows.command import Answer, option
+from slackwater.flows.accuracy.command import ALL_FORECASTS, AccuracyOptions
+from slackwater.flows.command import Answer, Session, option
 from slackwater.studies.experiments.study import Processes, StudyOptions
 
 
@@ -62,6 +63,18 @@ def predictors(
     from slackwater.studies.experiments.predictors import predictors_study
 
     return predictors_study(study, models=tuple(models or ()))
+
+
+def left_out(
+    *,
+    by: Annotated[str, option("Left out in turn: zone or source.", metavar="WHAT")] = "zone",
+    options: AccuracyOptions = ALL_FORECASTS,
+    session: Session = Session(),
+) -> Answer:
+    """Choose each market's model on the earlier halves of other zones, and score it on the later halves."""
+    from slackwater.studies.experiments.left_out import left_out_study
+
+    return left_out_study(options, session, by=by)
 
 
 def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:

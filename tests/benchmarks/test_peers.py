@@ -24,7 +24,7 @@ def group(slots=200, seed=0):
     values[rng.random(slots) < 0.05] = NAN
     values[0] = 3
     series = Series(
-        variable="count", values=values, companion=np.ones(slots), upper=np.full(slots, 8.0),
+        variable="count", values=values, upper=np.full(slots, 8.0),
         newest=newest_observed(values), slots_per_day=48, first_slot=48_000, step=pd.Timedelta(minutes=30), source="a",
     )  # fmt: skip
     back = replace(series, values=values[::-1].copy(), newest=newest_observed(values[::-1]), source="b")

@@ -104,7 +104,7 @@ def scrambled(panel, after, rng):
         upper = series.upper if series.variable == "count" else np.where(keep, series.upper, 99.0)
         out.append(
             replace(
-                series, values=values, companion=np.where(keep, series.companion, noise), within=within, upper=upper,
+                series, values=values, within=within, upper=upper,
                 newest=np.maximum.accumulate(places),
             )
         )  # fmt: skip

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.sources.unread import is_other_currency, plain_name
 
 _WORDS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\sA-Za-z\d_.,:;()\[\]-]")
-_HOUR: Final = frozenset(("hour", "hours", "hourly", "hr", "hrs", "h"))
-_TIMES: Final = {
-    "second": ("second", "seconds", "secs"),
-    "minute": ("minute", "minutes", "mins"),
-    "day": ("day", "days", "daily"),
-    "week": ("week", "weeks", "weekly"),
-    "month": ("month", "months", "monthly", "mo", "mth"),
-    "year": ("year", "years", "yearly", "yr", "annual", "annually"),
-}
-#: Words that are times only after "per".
-_SHORT: Final = {
-    "s": "second",
-    "sec": "second",
-    "m": "minute",
-    "min": "minute",
-    "d": "day",
-    "w": "week",
-    "y": "year",
-}
-_GPU: Final = frozenset(
-    ("gpu", "gpus", "gpuh", "gpuhr", "card", "cards", "accelerator", "accelerators", "chip", "chips")
+#: Words by meaning: times, GPUs, cores, instances, shares, sums; `short` are times only after "per".
+_DATA: Final = read_data(__package__, "headings")
+_HOUR, _GPU, _CORE, _INSTANCE, _SHARE, _SUM = (
+    frozenset(_DATA[name]) for name in ("hour", "gpu", "core", "instance", "share", "sum")
 )
-_CORE: Final = frozenset(("vcpu", "vcpus", "cpu", "cpus", "core", "cores"))
-_INSTANCE: Final = frozenset(("instance", "vm", "machine", "node", "server", "host"))
-_SHARE: Final = frozenset(
-    ("pct", "percent", "percentage", "discount", "saving", "savings", "share", "ratio", "fraction")
-)
-_SUM: Final = frozenset(("cost", "costs", "charge", "charges", "amount", "total", "billed"))
+_TIMES: Final[Mapping[str, Sequence[str]]] = _DATA["times"]
+_SHORT: Final[Mapping[str, str]] = _DATA["short"]
 _USE: Final = re.compile(
     r"(lineitem|product|resource)?(usage(amount|quantity|hours)?|(consumed|billed|pricing)?quantity|(running|used|billed)hours|runtimehours)"
 )

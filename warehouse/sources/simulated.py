@@ -34,17 +34,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from slackwater.warehouse.documents import read_data
-from slackwater.warehouse.errors import SettingsError, SourceFileError
-from slackwater.warehouse.sources.contract import (
-    Batch,
-    Moment,
-    Options,
-    SourceOptions,
-    batch_of,
-    help_of,
-    label_option,
-    read_options,
-)
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.sources.contract import Batch, Moment, Options, batch_of, label_option
+from slackwater.warehouse.sources.files.reading import FileSource
 
 #: Used for the simulated market where a file path is required.
 PSEUDO_PATH = Path("simulated:")
@@ -334,50 +326,44 @@ class SimulatedOptions(Options):
     source: str | None = label_option(None, "simulated:<seed>")
 
 
-class SimulatedSource:
+class SimulatedSource(FileSource[SimulatedOptions]):
     """The simulated market as a source: pseudo-path ``simulated:`` instead of a file, time range in the options.
 
-    ``files([])`` returns the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and
-    ``end``. As there is no file to open or hash, a flow passes the batches of `generate` to the
-    warehouse's ``append`` instead of ingesting a path.
+    As there is no file to open or hash, a flow passes the batches of `generate` to the warehouse's ``append``
+    instead of ingesting a path.
     """
 
     name = "simulated"
+    form = SimulatedOptions
     has_files = False
+    expected = "no path"
+    remedy = "leave the path out"
     examples: Mapping[str, str] = {}
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Return option name -> help text."""
-        return help_of(SimulatedOptions)
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """Return the pseudo-path; raises `SourceFileError` for any other path."""
         for path in paths:
             if path != PSEUDO_PATH:
-                raise SourceFileError(
-                    path,
-                    0,
-                    "the simulated market reads no files",
-                    expected="no path",
-                    remedy="leave the path out",
-                )
+                raise self.wrong(path, 0, "the simulated market reads no files")
         return [PSEUDO_PATH]
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Return the batches of `generate`; raises `SourceFileError` for another path, `SettingsError` for invalid options."""
-        read = read_options(self.name, SimulatedOptions, options.values)
+    def recognised(self, path: Path) -> bool:
+        """Return False: no file has this format."""
+        return False
+
+    def batches(self, path: Path, options: SimulatedOptions) -> Iterator[Batch]:
+        """Return the batches of `generate`; raises `SettingsError` without a range."""
         self.files([path])
-        if read.start is None or read.end is None:
+        if options.start is None or options.end is None:
             raise SettingsError("the simulated market without a range", expected="the options start and end")
         return generate(
-            read.start, read.end, seed=read.seed, step_minutes=read.step_minutes, label=read.source
+            options.start,
+            options.end,
+            seed=options.seed,
+            step_minutes=options.step_minutes,
+            label=options.source,
         )
 
-    def time_zone(self, path: Path, options: SourceOptions) -> str:
-        """Return UTC."""
-        return "UTC"
-
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+    def assumed(self, path: Path, options: SimulatedOptions) -> tuple[str, ...]:
         """Return the note that the market is simulated, not measured."""
-        return simulation_note(read_options(self.name, SimulatedOptions, options.values).seed)
+        return simulation_note(options.seed)

@@ -204,8 +204,11 @@ def _headers(lock: WriterLock) -> bytes:
     return os.pread(lock.open_source(), _HEADERS, 0)
 
 
-def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: bool) -> None:
-    """Publish the state that a new writer found, unless it may be half a turn and a snapshot exists; ``renew``: always."""
+def publish_at_open(lock: WriterLock, checkpoint: Callable[[], object], *, renew: bool) -> None:
+    """Publish the state that a new writer found, unless it may be half a turn and a snapshot exists; ``renew``: always.
+
+    ``checkpoint`` merges the committed changes from the log into the file.
+    """
     if not snapshots_wanted():
         return
     with lock.alone() as alone:
@@ -440,7 +443,7 @@ class Opening:
                 self._set_up(connection, *_database_files(compacted_file(Path(self.name))))
                 before = _upgrade(connection, lock, say)
                 renew = before == 0 or (before < len(MIGRATIONS) and not lock.unfinished)
-                publish_at_open(lock, checkpoint_of(connection), renew=renew)
+                publish_at_open(lock, lambda: connection.execute("CHECKPOINT"), renew=renew)
         return connection
 
     def settle(self) -> None:
@@ -536,15 +539,6 @@ def _close(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error, RuntimeError):  # usually no transaction is open
         connection.execute("ROLLBACK")
     connection.close()
-
-
-def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
-    """Return a function that merges the committed changes from the log into the file."""
-
-    def checkpoint() -> None:
-        connection.execute("CHECKPOINT")
-
-    return checkpoint
 
 
 @contextmanager

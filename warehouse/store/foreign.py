@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
-from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.columns import BOTH, stored_checks
 from slackwater.warehouse.documents import why_unreadable
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.store.folders import EXPORT_AGAIN
+from slackwater.warehouse.store.schema import TABLES
 
 Judge = Callable[[str], str]  # Function that returns why a text is unusable, "" if it is usable
 
@@ -48,54 +48,8 @@ _TEXTS = {
 }  # fmt: skip
 #: Columns with a JSON text -> type of the JSON value. None and "" are allowed in columns that may be empty.
 JSON_COLUMNS: Mapping[tuple[str, str], type] = {
-    ("jobs", "spec"): dict,
-    ("terms", "spec"): dict,
-    ("decisions", "details"): dict,
-    ("outcomes", "details"): dict,
-    ("outcomes", "allocations"): list,
-    ("runs", "details"): dict,
-    ("fetches", "watermark"): dict,
-    ("accuracy", "more"): dict,
+    (name, column): form for name, rule in TABLES.items() for column, form in rule.documents.items()
 }
-_COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(LARGEST_COUNT)
-_STEP = "{0} NOT BETWEEN 1 AND 31536000"
-_AHEAD = "{0} NOT BETWEEN 0 AND 100000"
-#: Conditions for unusable rows by table, each with its reason.
-_WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
-    "markets": [
-        (f"contains({part}, '/') OR contains({part}, '@') OR {part} = ''", f"{part} is empty or contains / or @")
-        for part in ("provider", "region", "zone", "instance_type")
-    ],
-    "series": [("kind NOT IN ('price', 'availability')", "kind is not price or availability")],
-    "vintages": [
-        (_STEP.format("step_seconds"), "step_seconds is out of range"),
-        (_AHEAD.format("horizon"), "horizon is out of range"),
-        (_COUNT.format("capacity"), f"capacity is not within 0 to {LARGEST_COUNT:,}"),
-    ],
-    "forecasts": [
-        ("variable NOT IN ('price', 'count')", "variable is not price or count"),
-        (_AHEAD.format("step_ahead"), "step_ahead is out of range"),
-        ("NOT isfinite(mean)", "mean is not a number"),
-        *((f"NOT isfinite(q{level:02d})", f"q{level:02d} is not a number") for level in range(5, 100, 5)),
-    ],
-    "jobs": [
-        (_STEP.format("step_seconds"), "step_seconds is out of range"),
-        ("deadline_at <= start_at", "deadline_at is not after start_at"),
-    ],
-    "decisions": [
-        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {LARGEST_COUNT:,}"),
-        (_COUNT.format("spot"), f"spot is not within 0 to {LARGEST_COUNT:,}"),
-    ],
-    "outcomes": [
-        ("NOT isfinite(utility_usd) OR NOT isfinite(cost_usd)", "utility or cost is not a number"),
-    ],
-    "weights": [("NOT isfinite(utility) OR isnan(log_weight)", "utility or weight is not a number")],
-    "reports": [
-        ("NOT isfinite(progress)", "progress is not a number"),
-        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {LARGEST_COUNT:,}"),
-        (_COUNT.format("spot"), f"spot is not within 0 to {LARGEST_COUNT:,}"),
-    ],
-}  # fmt: skip
 
 
 def rows_of_file(path: Path) -> int:
@@ -220,7 +174,7 @@ def _insert(
     ]  # fmt: skip
     for column in columns:
         tests += _tests_of(column, described[column][0])
-    own = [test for test in _WRONG.get(name, ()) if _speaks_of(test[0], columns, described)]
+    own = [test for test in TABLES[name].wrong if _speaks_of(test[0], columns, described)]
     own += [test for kind in BOTH if kind == name for test in stored_checks(kind, columns)]
     cases = " ".join(f"WHEN {condition} THEN '{words}'" for condition, words in [*tests, *own])
     with store.registered("incoming", batch.append_column("wrong_document", wrong)):
@@ -256,8 +210,8 @@ def _tests_of(column: str, kind: str) -> list[tuple[str, str]]:
 def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) -> pa.Array:
     """Return for each row the problem of its first unusable JSON text, null if there is none."""
     reasons = np.full(batch.num_rows, None, dtype=object)
-    for (table, column), form in JSON_COLUMNS.items():
-        if table != name or column not in batch.column_names:
+    for column, form in TABLES[name].documents.items():
+        if column not in batch.column_names:
             continue
         judged: dict[str, str] = {}
         for row, text in enumerate(batch.column(column).to_pylist()):

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.columns import BOTH, differences
-from slackwater.warehouse.documents import read_sql, sql_names
+from slackwater.warehouse.documents import read_data, read_sql, sql_names
 from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
@@ -263,67 +265,47 @@ def _is_copy(path: Path, source: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRule:
-    """Properties of a table for export, sharing and compacting.
+    """Properties of a table for export, sharing and compacting, a table of ``store/data/tables.toml``, which explains the keys.
 
-    ``key``: columns that identify a row in any warehouse. ``id``: column of the row's number in
-    this warehouse, "" if none. ``needs``: tables whose ids its rows refer to. ``since``: SQL that
-    is true for rows of the time $since or later. Rows of a table with neither ids nor needs never
-    change: another row with the same key is a repeat.
+    ``since``: SQL that is true for rows of the time $since or later. ``wrong``: SQL that is true for unusable
+    rows, each with its reason. ``documents``: type of the JSON value in each column with a JSON text.
     """
 
-    key: tuple[str, ...] = ()
-    id: str = ""
-    needs: tuple[str, ...] = ()
-    since: str = "TRUE"
+    key: tuple[str, ...]
+    id: str
+    needs: tuple[str, ...]
+    since: str
+    wrong: tuple[tuple[str, str], ...]
+    documents: Mapping[str, type]
 
 
-def _rule_since(column: str, *key: str) -> TableRule:
-    return TableRule(key=key, since=f"({column} IS NULL OR {column} >= $since)")
+def _read_rule(table: Mapping[str, Any]) -> TableRule:
+    time = table.get("time")
+    return TableRule(
+        key=tuple(table.get("key", ())),
+        id=table.get("id", ""),
+        needs=tuple(table.get("needs", ())),
+        since=f"({time} IS NULL OR {time} >= $since)" if time else table.get("since", "TRUE"),
+        wrong=(
+            *((condition, reason) for condition, reason in table.get("wrong", ())),
+            *((f"NOT isfinite({column})", f"{column} is not a number") for column in table.get("finite", ())),
+            *(
+                (
+                    f"{column} IS NOT NULL AND {column} NOT BETWEEN 0 AND {LARGEST_COUNT}",
+                    f"{column} is not within 0 to {LARGEST_COUNT:,}",
+                )
+                for column in table.get("counts", ())
+            ),
+        ),
+        documents={
+            column: list if column in table.get("lists", ()) else dict for column in table.get("json", ())
+        },
+    )
 
 
-_OBSERVED = TableRule(
-    key=("sid", "observed_at", "known_at"), needs=("series", "imports"), since="known_at >= $since"
-)
-_BATCHES = (
-    "batch IN (SELECT batch FROM price WHERE known_at >= $since UNION SELECT batch FROM availability WHERE known_at >= $since "
-    "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
-)
-#: Every table except those of `INTERNAL`; each follows the tables it needs. Small tables and those
-#: that later rows refer to (markets, jobs and their terms) have no time filter.
+#: Every table except those of `INTERNAL`; each follows the tables it needs.
 TABLES: Mapping[str, TableRule] = {
-    "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),
-    "series": TableRule(key=("mid", "source", "kind", "product"), id="sid", needs=("markets",)),
-    "machines": TableRule(key=("provider", "instance_type")),
-    "imports": TableRule(key=("fingerprint",), id="batch", since=_BATCHES),
-    "price": _OBSERVED,
-    "availability": _OBSERVED,
-    "rejected": TableRule(needs=("imports",), since=_BATCHES),
-    "assumptions": TableRule(key=("market", "source", "text")),
-    "vintages": TableRule(
-        key=("market", "source", "model", "issued_at", "step_seconds"),
-        id="vid",
-        since=_rule_since("issued_at").since,
-    ),
-    "forecasts": TableRule(
-        key=("vid", "variable", "step_ahead"),
-        needs=("vintages",),
-        since="vid IN (SELECT vid FROM vintages WHERE issued_at >= $since)",
-    ),
-    "accuracy": _rule_since("measured_at", "measured_at", "market", "source", "model", "variable", "step"),
-    "jobs": TableRule(key=("name",)),
-    "terms": TableRule(key=("job", "known_at", "revision")),
-    "decisions": _rule_since("slot", "job", "slot"),
-    "revisions": _rule_since("revised_at", "job", "slot", "revised_at"),
-    "outcomes": _rule_since("scored_at", "job", "policy"),
-    "weights": _rule_since("scored_at", "round", "policy"),
-    "runs": _rule_since("logical_at", "run", "stage", "status"),
-    "fitted": _rule_since("fitted_at", "predictor", "variable", "panel", "step_seconds", "fitted_at"),
-    "reports": _rule_since("known_at", "job", "reported_at", "known_at", "revision"),
-    "deliveries": _rule_since("slot", "sink", "job", "slot"),
-    "fetches": _rule_since("logical_at", "feed", "logical_at"),
-    "alarms": TableRule(
-        key=("kind", "subject", "raised_at"), since="(cleared_at IS NULL OR cleared_at >= $since)"
-    ),
+    name: _read_rule(table) for name, table in read_data(__package__, "tables").items()
 }
 
 

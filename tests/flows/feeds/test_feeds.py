@@ -599,14 +599,8 @@ def test_a_score_is_no_count(store):
     from slackwater.warehouse.sources.contract import batch_of
 
     place = {"provider": "aws", "region": "us-east-1", "zone": "use1-az1", "instance_type": "p3.2xlarge"}
-    row = {
-        **place,
-        "source": "aws-placement",
-        "observed_at": AT.to_pydatetime(),
-        "available": 9,
-        "capacity": 10,
-    }
-    append(store, [batch_of("availability", 1, row | {"kind": "score"})], source="aws-placement")
+    row = {**place, "source": "aws-scores", "observed_at": AT.to_pydatetime(), "available": 9, "capacity": 10}
+    append(store, [batch_of("availability", 1, row | {"kind": "score"})], source="aws-scores")
     listing = list_markets(store).iloc[0]
     assert (listing["kind"], bool(listing["has_counts"]), listing["count_rows"]) == ("score", False, 1)
     market = Market.parse("aws/us-east-1/use1-az1/p3.2xlarge")
@@ -648,9 +642,7 @@ def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
         with pytest.raises(SettingsError, match=words):
             read_settings(file)
 
-    refused(
-        '[[feeds]]\nname = "a"\nsource = "moon"', "unknown live source 'moon', expected one of aws-placement"
-    )
+    refused('[[feeds]]\nname = "a"\nsource = "moon"', "unknown live source 'moon', expected one of aws-spot")
     refused('[[feeds]]\nname = "A b"\nsource = "aws-spot"', "feeds.0.name")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {regoins = []}', "option 'regoins'")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {days = 100}', "whole number from 1 to 90")

@@ -287,8 +287,8 @@ def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
     series = tuple(series_of(one, "count") for one in own)
     now = slot_at(AT, STEP)
     together, young = Cohort(series=series, cadence=cadence), Cohort(series=series[:1], cadence=cadence)
-    assert [one.at for one in together.estimations(np.array([now]))] == [slot_at(AT.floor("24h"), STEP)]
-    assert [one.at for one in young.estimations(np.array([now - 1, now]))] == [now - 1, now]
+    assert together.fit_slots(np.array([now])).tolist() == [slot_at(AT.floor("24h"), STEP)]
+    assert young.fit_slots(np.array([now - 1, now])).tolist() == [now - 1, now]
     assert panel_name(own[::-1]) == panel_name(own)
 
 

@@ -59,7 +59,7 @@ def probed(slots, *, seed=0, cap=6, per_slot=3, gaps=0.03, zone="us-east-1a", fi
     table = seen.reshape(slots, per_slot)
     values = table[:, -1]
     return Series(
-        variable="count", values=values, companion=np.full(slots, NAN), upper=np.full(slots, float(cap)),
+        variable="count", values=values, upper=np.full(slots, float(cap)),
         newest=newest_observed(values), slots_per_day=48, first_slot=first, step=HALF_HOUR, source="test",
         market=replace(MARKET, zone=zone), within=table[:, :-1],
     )  # fmt: skip

@@ -18,7 +18,6 @@ from slackwater.forecasting.predictors.combined import (
     SCORED_STEPS,
     AdaptiveLastValue,
     CombinedPrice,
-    FittedAdaptiveLastValue,
     FittedCombinedPrice,
     PastLosses,
     empty_record,
@@ -44,7 +43,7 @@ from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series, series_of
 
 MODELS = {
-    "adaptive": (AdaptiveLastValue, FittedAdaptiveLastValue),
+    "adaptive": (AdaptiveLastValue, AdaptiveLastValue),
     "changes": (ChangeProcess, FittedChangeProcess),
     "lightgbm": (BoostedPrice, FittedBoostedPrice),
     "combined": (CombinedPrice, FittedCombinedPrice),

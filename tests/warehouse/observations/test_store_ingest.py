@@ -227,12 +227,10 @@ def test_known_at_rules(store):
     append(store, prices(*rows), source="t", known_at=T0 + 2 * DAY)
     known = [pd.Timestamp(r[7] * 1000, tz="UTC") for r in tables(store)["price"]]
     assert known == [T0 + MINUTE, T0 + 2 * DAY, T0 + 3 * DAY]
-    append(store, prices(price_row(T0 + 9 * DAY, 1.0)), source="t", known_at=5 * MINUTE)
-    assert store.execute("SELECT max(known_at) - max(observed_at) FROM price")[0][0] == 5 * MINUTE
     with pytest.raises(SettingsError, match="time zone"):
         append(store, [], source="t", known_at=pd.Timestamp("2023-01-01"))
     rules = read_rows(store, "imports")["known_at_rule"].tolist()
-    assert rules == ["max(observed_at, 2023-03-03T00:00:00+00:00)", "observed_at + P0DT0H5M0S"]
+    assert rules == ["max(observed_at, 2023-03-03T00:00:00+00:00)"]
 
 
 def test_an_on_demand_price_that_is_not_stated_contradicts_nothing(store):

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -265,14 +265,6 @@ def not_text(path: Path, line: int) -> SourceFileError:
     return SourceFileError(path, line, NOT_UTF8, expected="UTF-8 text", remedy="convert the file")
 
 
-def read_json(path: Path, *, expected: str, remedy: str) -> Any:
-    """Parse a JSON file with a single value; raises `SourceFileError` with the line where it stops being JSON.
-
-    Invalid UTF-8 is decoded as "surrogateescape"; `pack` then rejects only the row with this text.
-    """
-    return _parse(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
     """A line that is no JSON, with the reason."""
@@ -285,18 +277,25 @@ def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]
     """Yield each JSON value of a file: a single value, several in sequence, or one per line.
 
     In a file with a value per line, a line that is no JSON becomes a `BadLine`; the other lines are
-    read. Raises `SourceFileError` like `read_json`.
+    read. Invalid UTF-8 is decoded as "surrogateescape"; `pack` then rejects only the row with this text.
+    Raises `SourceFileError` with the line where the file stops being JSON.
     """
     text = _whole_text(path, expected, remedy)
-    lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) > 1 and _is_json(lines[0]):
-        for line in lines:
+    rows = [row for row in text.split("\n") if row.strip()]
+    if len(rows) > 1 and _is_json(rows[0]):
+        for row in rows:
             try:
-                yield loads(line)
+                yield loads(row)
             except (ValueError, RecursionError) as error:
-                yield BadLine(raw=line, reason=because("line.not_json", error))
+                yield BadLine(raw=row, reason=because("line.not_json", error))
         return
-    yield from _parse(path, text, _all_values, expected=expected, remedy=remedy)
+    try:
+        yield from _all_values(text)
+    except (ValueError, RecursionError) as error:
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        if isinstance(error, json.JSONDecodeError) and not is_text(text[: error.pos + 1]):
+            raise not_text(path, line) from error
+        raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
 
 
 def _whole_text(path: Path, expected: str, remedy: str) -> str:
@@ -311,19 +310,6 @@ def _whole_text(path: Path, expected: str, remedy: str) -> str:
     if not text.strip():
         raise SourceFileError(path, 0, "an empty file", expected=expected, remedy=remedy)
     return text
-
-
-ParsedT = TypeVar("ParsedT")
-
-
-def _parse(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
-    try:
-        return parse(text)
-    except (ValueError, RecursionError) as error:
-        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
-        if isinstance(error, json.JSONDecodeError) and not is_text(text[: error.pos + 1]):
-            raise not_text(path, line) from error
-        raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
 
 
 def _whole_number(digits: str) -> int | str:

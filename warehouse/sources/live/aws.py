@@ -1,4 +1,4 @@
-"""AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, placement scores from ``GetSpotPlacementScores``.
+"""AWS spot prices through boto3, from ``DescribeSpotPriceHistory``.
 
 Credentials come from boto3's standard chain. boto signs requests and parses answers, but the `Transport`
 sends and retries them, as for every other API. Times are returned as the text of the answer.
@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError, SettingsError
@@ -31,7 +31,6 @@ from slackwater.warehouse.sources.contract import (
 )
 from slackwater.warehouse.sources.files.aws import currency_of
 from slackwater.warehouse.sources.live.contract import (
-    WHOLE,
     Example,
     FetchedPage,
     FetchRequest,
@@ -54,17 +53,10 @@ MOST_DAYS = 90  # Length of AWS's price history in days
 #: AWS also lists the last change before the range, so a short overlap suffices for rows that appear late.
 OVERLAP = timedelta(hours=1)
 _BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
-#: Kind of these rows: a score is no number of instances, and is never read as such.
-KIND = "score"
-BEST_SCORE = 10
-#: AWS: for fewer types per request the score is always low.
-FEWEST_TYPES = 3
-_MOST_REGIONS = 10
-_PAGE = 100
 
 
-class AwsAccess(Options):
-    """Access to AWS."""
+class AwsSpotOptions(Options):
+    """Access to AWS, and options of the price history."""
 
     profile: str | None = Field(
         None, description="profile of the AWS configuration files (default: boto3's standard chain)"
@@ -73,11 +65,6 @@ class AwsAccess(Options):
         HOME, description=f"region that is asked which regions there are (default: {HOME})"
     )
     endpoint_url: Address | None = Field(None, description="address of the API, for a proxy or a test server")
-
-
-class AwsSpotOptions(AwsAccess):
-    """Options of the price history."""
-
     regions: Texts = Field((), description="regions to read (default: all that are enabled for the account)")
     instance_types: Texts = Field((), description="instance types to read (default: all)")
     products: Texts = Field(("Linux/UNIX",), description="product descriptions to read (default: Linux/UNIX)")
@@ -91,50 +78,13 @@ class AwsSpotOptions(AwsAccess):
     source: str = label_option("aws-spot")
 
 
-class AwsPlacementOptions(AwsAccess):
-    """Options of the placement scores."""
-
-    instance_types: Texts = Field(
-        (),
-        validate_default=True,
-        description="instance types scored together; AWS wants at least three of different sizes or families",
-    )
-    target_capacity: int = Field(1, ge=1, le=2_000_000, description="instances the score is for (default: 1)")
-    regions: Texts = Field(
-        (), description="regions to score, at most ten (default: AWS's choice of the best)"
-    )
-    zones: bool = Field(False, description="true: score zones (by zone ID) instead of whole regions")
-    source: str = label_option("aws-placement")
-
-    @field_validator("instance_types")
-    @classmethod
-    def _some(cls, types: tuple[str, ...]) -> tuple[str, ...]:
-        if not types:
-            raise ValueError("at least one instance type, better three")
-        return types
-
-    @field_validator("regions")
-    @classmethod
-    def _few(cls, regions: tuple[str, ...]) -> tuple[str, ...]:
-        if len(regions) > _MOST_REGIONS:
-            raise ValueError(f"at most {_MOST_REGIONS} regions")
-        return regions
-
-
-def _answer(operation: str, inner: str) -> str:
-    return (
-        f'<{operation}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r-1</requestId>'
-        f"{inner}<nextToken/></{operation}Response>"
-    )
-
-
 class AwsClients:
     """EC2 clients by region, on a shared session; raises `SettingsError` without boto3, `FetchError` without credentials."""
 
-    def __init__(self, access: AwsAccess, transport: Transport) -> None:
-        self._access = access
+    def __init__(self, options: AwsSpotOptions, transport: Transport) -> None:
+        self._options = options
         self._transport = transport
-        self._session = _session(access, transport)
+        self._session = _session(options, transport)
         self._clients: dict[str, Any] = {}
 
     def call(self, region: str, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -158,7 +108,7 @@ class AwsClients:
                 retries={"mode": "standard", "total_max_attempts": 1}
             )
             self._clients[region] = self._session.client(
-                "ec2", region_name=region, endpoint_url=self._access.endpoint_url, config=config
+                "ec2", region_name=region, endpoint_url=self._options.endpoint_url, config=config
             )
         return self._clients[region]
 
@@ -189,11 +139,11 @@ class AwsClients:
             raise FetchError(f"{name}: {self._transport.secrets.scrub(str(error))}") from None
 
 
-def _session(access: AwsAccess, transport: Transport) -> Any:
+def _session(options: AwsSpotOptions, transport: Transport) -> Any:
     require_extra("aws", "an AWS source")
     boto3, session = import_module("boto3"), import_module("botocore.session")
     faults = import_module("botocore.exceptions")
-    core = session.Session(profile=access.profile)
+    core = session.Session(profile=options.profile)
     # Times stay text: the store rejects an invalid time, and a parser error would lose the whole page.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
@@ -287,12 +237,11 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
     form = AwsSpotOptions
     example = Example(
         options={"regions": ["us-east-1"]},
-        answer=_answer(
-            "DescribeSpotPriceHistory",
-            "<spotPriceHistorySet><item><availabilityZone>us-east-1a</availabilityZone><instanceType>p3.2xlarge</instanceType>"
-            "<productDescription>Linux/UNIX</productDescription><spotPrice>0.918</spotPrice>"
-            "<timestamp>2026-01-05T00:00:00.000Z</timestamp></item></spotPriceHistorySet>",
-        ),
+        answer='<DescribeSpotPriceHistoryResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r-1</requestId>'
+        "<spotPriceHistorySet><item><availabilityZone>us-east-1a</availabilityZone><instanceType>p3.2xlarge</instanceType>"
+        "<productDescription>Linux/UNIX</productDescription><spotPrice>0.918</spotPrice>"
+        "<timestamp>2026-01-05T00:00:00.000Z</timestamp></item></spotPriceHistorySet>"
+        "<nextToken/></DescribeSpotPriceHistoryResponse>",
         credentials=CREDENTIALS,
     )
 
@@ -391,96 +340,5 @@ def _row(line: int, record: object) -> tuple[Kind, Row]:
         "product": record.get("ProductDescription"),
         "price_usd": record.get("SpotPrice"),
         "observed_at": record.get("Timestamp"),
-        "line": line,
-    }
-
-
-class AwsPlacement(LiveSource[AwsPlacementOptions]):
-    """A snapshot: an availability row of kind ``score`` per region, or per zone ID, with capacity 10.
-
-    The types of a request are scored together, so the market's instance type is their names joined
-    by ``+``. AWS lists at most the ten best places; a place that is not listed has no row.
-    """
-
-    name = "aws-placement"
-    form = AwsPlacementOptions
-    example = Example(
-        options={"instance_types": ["p3.2xlarge", "g4dn.xlarge", "g5.xlarge"]},
-        answer=_answer(
-            "GetSpotPlacementScores",
-            "<spotPlacementScoreSet><item><region>us-east-1</region><score>7</score></item></spotPlacementScoreSet>",
-        ),
-        credentials=CREDENTIALS,
-    )
-
-    def assumed(self, options: AwsPlacementOptions) -> tuple[str, ...]:
-        """Return notes on the meaning of the score."""
-        words = [
-            f"placement score (1 to 10) for {options.target_capacity} instances, not a count of instances"
-        ]
-        if len(options.instance_types) < FEWEST_TYPES:
-            words.append("placement scores for fewer than three instance types are always low")
-        return tuple(words)
-
-    def pages(
-        self, options: AwsPlacementOptions, request: FetchRequest, transport: Transport
-    ) -> Iterator[FetchedPage | PartFailed]:
-        """Yield the scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
-        if request.is_done(WHOLE):
-            return
-        aws = AwsClients(options, transport)
-        token = request.token(WHOLE)
-        seen: set[str | None] = {token}
-        while True:
-            answer = aws.call(
-                options.home_region, "get_spot_placement_scores", **_placement_question(options, token)
-            )
-            token = answer.get("NextToken") or None
-            rows = answer.get("SpotPlacementScores") or []
-            batches = _placement_batches(rows, options, request, transport)
-            yield FetchedPage(part=WHOLE, batches=tuple(batches), token=token)
-            if next_page(token, seen, "EC2") is None:
-                return
-
-
-def _placement_question(options: AwsPlacementOptions, token: str | None) -> dict[str, Any]:
-    parameters: dict[str, Any] = {
-        "InstanceTypes": list(options.instance_types),
-        "TargetCapacity": options.target_capacity,
-        "TargetCapacityUnitType": "units",
-        "SingleAvailabilityZone": options.zones,
-        "MaxResults": _PAGE,
-    }
-    if options.regions:
-        parameters["RegionNames"] = list(options.regions)
-    if token is not None:
-        parameters["NextToken"] = token
-    return parameters
-
-
-def _placement_batches(
-    scores: Sequence[object], options: AwsPlacementOptions, request: FetchRequest, transport: Transport
-) -> Iterator[Batch]:
-    constants = {
-        "source": options.source,
-        "provider": "aws",
-        "instance_type": "+".join(options.instance_types),
-        "observed_at": request.observed_at(transport.server_date),
-        "capacity": BEST_SCORE,
-        "gap_seconds": int(request.every.total_seconds()),
-        "kind": KIND,
-        "truncated": False,
-        "file": options.source,
-    }
-    return pack((_placement_row(line, score) for line, score in enumerate(scores, start=1)), constants)
-
-
-def _placement_row(line: int, score: object) -> tuple[Kind, Row]:
-    if not isinstance(score, Mapping):
-        return rejection(line, str(score)[:1000], because("record.not_score"))
-    return "availability", {
-        "region": score.get("Region"),
-        "zone": score.get("AvailabilityZoneId") or "all",
-        "available": score.get("Score"),
         "line": line,
     }

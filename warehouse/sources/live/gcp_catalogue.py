@@ -134,34 +134,6 @@ def _attached_name(data: Mapping[str, Any]) -> Iterator[_Machine]:
                         yield _Machine(name=name, parts=parts, own=frozenset(card["gpu"][:1]))
 
 
-def _example() -> str:
-    """Return a catalogue of the three parts of a machine with an L4 GPU."""
-    prices = {
-        "Nvidia L4 GPU attached to Spot Preemptible VMs": "h",
-        "Spot Preemptible G2 Instance Core": "h",
-        "Spot Preemptible G2 Instance Ram": "GiBy.h",
-    }
-    skus = [
-        {
-            "description": f"{part} running in Iowa",
-            "category": {"usageType": "Preemptible"},
-            "serviceRegions": ["us-central1"],
-            "pricingInfo": [
-                {
-                    "pricingExpression": {
-                        "usageUnit": unit,
-                        "tieredRates": [
-                            {"unitPrice": {"currencyCode": "USD", "units": "0", "nanos": 10_000_000}}
-                        ],
-                    }
-                }
-            ],
-        }
-        for part, unit in prices.items()
-    ]
-    return json.dumps({"skus": skus, "nextPageToken": ""})
-
-
 class GcpOptions(Options):
     """Options of the catalogue."""
 
@@ -188,7 +160,9 @@ class GcpCatalogue(LiveSource[GcpOptions]):
 
     name = "gcp-catalogue"
     form = GcpOptions
-    example = Example(options={}, answer=_example(), credentials=KEY_VARIABLES)
+    example = Example(
+        options={}, answer=json.dumps(read_data(__package__, "gcp_example")), credentials=KEY_VARIABLES
+    )
 
     def assumed(self, options: GcpOptions) -> tuple[str, ...]:
         """Return a note on the parts of a machine's price."""

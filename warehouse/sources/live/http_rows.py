@@ -76,17 +76,16 @@ class Condition:
 
 
 def _conditions(value: object) -> dict[str, Condition]:
+    expected = ValueError("a table: field = value, a list of values, or { not = ... }")
     if not isinstance(value, Mapping):
-        raise ValueError("a table: field = value, a list of values, or { not = ... }")
+        raise expected
     found: dict[str, Condition] = {}
     for name, condition in value.items():
         wanted = not isinstance(condition, Mapping)
-        if isinstance(condition, Mapping) and set(condition) != {"not"}:
-            raise ValueError("a table: field = value, a list of values, or { not = ... }")
-        texts = condition["not"] if isinstance(condition, Mapping) else condition
+        texts = condition if wanted else condition.get("not") if len(condition) == 1 else None
         texts = texts if isinstance(texts, list | tuple) else [texts]
         if not all(isinstance(text, str | int | float) for text in texts):
-            raise ValueError("a table: field = value, a list of values, or { not = ... }")
+            raise expected
         found[str(name)] = Condition(values=frozenset(map(_plain, texts)), wanted=wanted)
     return found
 
@@ -372,17 +371,16 @@ def _fetch_answer(
 
 
 def _fill_variables(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
-    """Fill environment variables into the texts of a table; their values become secrets."""
-    filled = {}
-    for name, text in table.items():
-        filled[name] = _VARIABLE.sub(lambda match: _from_environment(match[1], transport), text)
-        if any(ord(character) < 32 for character in filled[name]):
+    """Fill environment variables into headers or parameters."""
+    filled: dict[str, str] = _filled_in(table, transport)
+    for name, text in filled.items():
+        if any(ord(character) < 32 for character in text):
             raise FetchError(f"header or parameter {name!r} has a control character in it")
     return filled
 
 
 def _filled_in(value: Any, transport: Transport) -> Any:
-    """Fill environment variables into the texts of a JSON value."""
+    """Fill environment variables into the texts of a JSON value; their values become secrets."""
     if isinstance(value, Mapping):
         return {name: _filled_in(element, transport) for name, element in value.items()}
     if isinstance(value, list | tuple):

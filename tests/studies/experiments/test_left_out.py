@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from forms_kit import quick_first
 
-from slackwater.forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN, HINDSIGHT, left_out
 from slackwater.forecasting.accuracy.tables import class_scores
+from slackwater.studies.experiments.left_out import BY_DEFAULT, CHOSEN, HINDSIGHT, left_out
 
 MODELS = ("combined", "trees", "last_value")
 STEPS = (1, 2, 3)

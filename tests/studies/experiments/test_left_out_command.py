@@ -1,4 +1,4 @@
-"""Test ``slackwater accuracy --leave-out``: models are selected on the earlier half of the record only."""
+"""Test ``slackwater experiment left-out``: models are selected on the earlier half of the record only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
-from published import keeps_to
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.command import AccuracyOptions, accuracy
-from slackwater.flows.accuracy.report import course_of, earlier_course, read_measured, with_left_out
-from slackwater.flows.accuracy.units import BacktestPlan, run_course
+from slackwater.flows.accuracy.command import AccuracyOptions
+from slackwater.flows.accuracy.report import course_of, read_measured
+from slackwater.flows.accuracy.units import BacktestPlan
 from slackwater.flows.command import Session
 from slackwater.flows.show.formats import as_json
+from slackwater.studies.experiments.left_out import choose_models, earlier_course, left_out_study
 
 #: Models that are fitted on their own market alone.
 OWN = ("last_value", "seasonal_naive", "markov")
@@ -25,14 +25,14 @@ DAYS = 5
 
 
 def measured(folder: Path) -> BacktestPlan:
-    options = AccuracyOptions(models=OWN, variable="count", horizon=4, leave_out="zone")
+    options = AccuracyOptions(models=OWN, variable="count", horizon=4)
     session = Session(data=folder)
     series = read_measured(options, session.config, session)
     return course_of(series, options, session.config, keep=None)
 
 
 def choices(course: BacktestPlan) -> dict[str, tuple[str, float]]:
-    made = with_left_out(run_course(course), course, by="zone", processes=1).left_out
+    made = choose_models(course, by="zone", processes=1)
     rows = made.choices[made.choices["class"] == "16 and more"]
     return {row["left_out"]: (row["model"], row["skill"]) for row in rows.to_dict("records")}
 
@@ -107,37 +107,31 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         "--workers",
         1,
     )
-    code, out, err = call(
-        "accuracy", "--data", folder, *words, "--keep", kept, "--leave-out", "zone", "--json"
-    )
+    code, out, err = call("experiment", "left-out", "--data", folder, *words, "--keep", kept, "--json")
     assert code == 0, err
     found = json.loads(out)
-    keeps_to("accuracy", found)
-    left = found["left_out"]
-    assert left["by"] == "zone"
-    assert {row["left_out"] for row in left["choices"]} == {
+    assert found["by"] == "zone"
+    assert {row["left_out"] for row in found["choices"]} == {
         f"lab/r1/{zone}" for zone in ("z1", "z2", "z3", "z9")
     }
-    for row in left["classes"]:
+    code, out, err = call("accuracy", "--data", folder, *words, "--keep", kept, "--json")
+    assert code == 0, err
+    accuracy = json.loads(out)
+    for row in found["classes"]:
         if row["choice"] != "default":
             continue
         same = [
-            own for own in found["classes"]
-            if (own["class"], own["step"], own["model"]) == (row["class"], row["step"], found["default"])
+            own for own in accuracy["classes"]
+            if (own["class"], own["step"], own["model"]) == (row["class"], row["step"], accuracy["default"])
         ]  # fmt: skip
         assert row["skill_pinball"] == pytest.approx(same[0]["skill_pinball"])
         assert row["coverage_80"] == pytest.approx(same[0]["coverage_80"])
     files = {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")}
     assert files
     options = AccuracyOptions(
-        models=("markov", "seasonal_naive"),
-        variable="count",
-        horizon=4,
-        keep=kept,
-        workers=1,
-        leave_out="zone",
+        models=("markov", "seasonal_naive"), variable="count", horizon=4, keep=kept, workers=1
     )
-    again = accuracy(options=options, session=Session(data=folder))
+    again = left_out_study(options, Session(data=folder), by="zone")
     assert json.loads(as_json(again.value)) == found
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")} == files
     assert "Models chosen with each zone left out" in printed(again.blocks)
@@ -147,15 +141,12 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
 def test_the_page_has_it_too(folder, tmp_path):
     page = tmp_path / "page.html"
     words = ("--data", folder, "--model", "markov", "--variable", "count", "--workers", 1, "--horizon", 4)
-    code, _, err = call("accuracy", *words, "--leave-out", "zone", "--html", page)
+    code, _, err = call("experiment", "left-out", *words, "--html", page)
     assert code == 0, err
     assert "Models chosen with each zone left out" in page.read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_left_out_is_refused(folder, tmp_path):
-    code, _, err = call("accuracy", "--data", folder, "--leave-out", "country")
+def test_what_cannot_be_left_out_is_refused(folder):
+    code, _, err = call("experiment", "left-out", "--data", folder, "--by", "country")
     assert code == 2
     assert "one of zone, source" in err
-    code, _, err = call("accuracy", "--db", tmp_path / "no.duckdb", "--leave-out", "zone")
-    assert code == 2
-    assert "add --backtest" in err
