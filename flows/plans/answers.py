@@ -12,7 +12,7 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.ledger.fields import chance, saving
-from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.plans.decisions import opened_to_decide
 from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.blocks import Column
@@ -240,20 +240,18 @@ def replayed_row(
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     run, step, windows = ended.run, pd.Timedelta(hours=ended.slot_hours), ended.windows
-    seconds = outcome.finish_seconds(step.total_seconds())
-    finish = None if seconds is None else finish_at(ended.start, seconds)
     valued = not run.must_finish
-    certain = ended.availability_observed or not outcome.spot_share
+    values = outcome_values(outcome, ended.start, step, valued=valued, observed=ended.availability_observed)
     alone = row.on_demand_only_usd if scored.on_demand_known else None
-    saved = saving(outcome.total_cost_usd, alone, is_finished=finish is not None)
+    saved = saving(outcome.total_cost_usd, alone, is_finished=values["finish"] is not None)
     gpus = {own.gpus for own in ended.job.runs}
     found: dict[str, Any] = {
         "job": run.name,
         "market": places[0].market.key,
         "source": places[0].source,
+        **values,
         "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
-        "model": outcome.model,
         "from": ended.start,
         "deadline": ended.start + run.deadline_slots * step,
         "deadline_slots": run.deadline_slots,
@@ -261,14 +259,9 @@ def replayed_row(
         "work": works_words(
             request, [(own, place.market) for own, place in zip(ended.job.runs, places, strict=True)]
         ),
-        "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd if valued else None,
-        "utility_usd": outcome.utility_usd if valued else None,
         "utility": row.utility if valued else None,
-        "finish": finish,
         "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time if certain else None,
-        "spot_share": outcome.spot_share,
         "on_demand_only_usd": alone,
         "saved_usd": saved["saved_usd"],
         "saved_share": saved["saved_share"],

@@ -16,7 +16,7 @@ from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slot
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
-from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.plans.answers import held_in
 from slackwater.flows.turn.context import Turn, peers_of, read_all
@@ -596,9 +596,9 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
     """Return the scores as plain values; for jobs with a hard deadline, figures that depend on the imputed value are null."""
     ended, expected = ran.scored.ended, filled.winner.expected
     valued = not ended.run.must_finish
-    observed = ended.availability_observed
+    known = {"valued": valued, "observed": ended.availability_observed}
     rows = [
-        _outcome_row(outcome, ended.start, step, valued, observed)
+        outcome_values(outcome, ended.start, step, **known)
         | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
@@ -620,15 +620,18 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
             "high": ran.scored.hindsight_high if valued else None,
             "cost_usd": ran.scored.hindsight_usd,
         },
-        "at_low": _outcome_row(ran.low, ended.start, step, valued, observed),
-        "at_high": _outcome_row(ran.high, ended.start, step, valued, observed),
+        "at_low": outcome_values(ran.low, ended.start, step, **known),
+        "at_high": outcome_values(ran.high, ended.start, step, **known),
         "runners_up": [
             {
                 "label": replayed.candidate.label,
                 "market": replayed.candidate.offer.key,
                 "expected_cost_usd": replayed.expected.cost_usd,
-                **_outcome_row(
-                    decided, replayed.live.start, step, valued, replayed.history.availability_observed
+                **outcome_values(
+                    decided,
+                    replayed.live.start,
+                    step,
+                    **known | {"observed": replayed.history.availability_observed},
                 ),
                 "on_demand_only_usd": other.total_cost_usd if replayed.live.seen[0].on_demand.known else None,
             }
@@ -639,21 +642,6 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         "gaps": int((~ended.windows[0].observed).sum()),
         "synthetic": list(ended.assumptions),
         "allocations": _slots(ran.scored, step),
-    }
-
-
-def _outcome_row(
-    outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool, observed: bool
-) -> dict[str, Any]:
-    finish = outcome.finish_seconds(step.total_seconds())
-    return {
-        "policy": outcome.policy,
-        "model": outcome.model,
-        "cost_usd": outcome.total_cost_usd,
-        "finish": None if finish is None else finish_at(start, finish),
-        "on_time": outcome.on_time if observed or not outcome.spot_share else None,
-        "spot_share": outcome.spot_share,
-        "utility_usd": outcome.utility_usd if valued else None,
     }
 
 
