@@ -37,6 +37,7 @@ from slackwater.flows.show.blocks import (
     Table,
     columns_by_key,
 )
+from slackwater.flows.show.charts import cells
 from slackwater.flows.show.formats import missing, rows_of, utc, whole
 from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
@@ -412,13 +413,8 @@ def stage_map(
         return Figure(specs=[], label=label, title=stage, why="Nothing was due.", width=0)
     shown = {state: look for state, look in LOOKS.items() if state in slots}
 
-    def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import cells
-
-        return [cells(rows, names, ends=(start, end + step), states=shown)]
-
     return Figure(
-        specs=draw, label=label, title=stage,
+        specs=lambda: [cells(rows, names, ends=(start, end + step), states=shown)], label=label, title=stage,
         captions=[f"Of {sum(slots.values()):,} slots: {counts}."], width=0,
     )  # fmt: skip
 

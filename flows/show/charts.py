@@ -10,18 +10,29 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
-
-import altair as alt
-from altair.utils.schemapi import disable_debug_mode
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 from slackwater.flows.show.formats import plain_scalar
 from slackwater.flows.show.page import DASHES, SERIES, SHAPES, colour
 
-Rows = Iterable[Mapping[str, Any]]
+if TYPE_CHECKING:
+    import altair as alt
+else:
 
-# Else Altair validates every part of a chart when it is made. Tests validate whole charts.
-disable_debug_mode()
+    class _Altair:
+        """Altair, imported at its first use, because that takes half a second."""
+
+        def __getattr__(self, name: str) -> Any:
+            # Else Altair validates every part of a chart when it is made. Tests validate whole charts.
+            import_module("altair.utils.schemapi").disable_debug_mode()
+            value = getattr(import_module("altair"), name)
+            setattr(self, name, value)
+            return value
+
+    alt = _Altair()
+
+Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
