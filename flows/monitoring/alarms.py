@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -501,17 +501,8 @@ def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
     """Return the alarms active at ``at``, ordered by kind and subject."""
     rows = read_rows(store, "alarms", order_by=["kind", "subject", "raised_at"])
     rows = rows[(rows["raised_at"] <= at) & (rows["cleared_at"].isna() | (rows["cleared_at"] > at))]
-    return [
-        Alarm(
-            kind=row["kind"],
-            subject=row["subject"],
-            severity=row["severity"],
-            since=row["began_at"],
-            text=row["text"],
-            raised_at=row["raised_at"],
-        )
-        for row in rows_of(rows)
-    ]
+    rows = rows.rename(columns={"began_at": "since"})[[own.name for own in fields(Alarm)]]
+    return [Alarm(**row) for row in rows_of(rows)]
 
 
 def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> AlarmChanges:

@@ -14,7 +14,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import first_of, rows_of
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets import find_market, places_of
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
@@ -599,9 +599,7 @@ def _by_market(facts: Facts, slots: pd.DataFrame, found: States, nothing: str) -
 
 def _joined_reasons(texts: list[str]) -> str:
     """Join a few distinct reasons."""
-    own = [text for text in dict.fromkeys(texts) if text]
-    rest = len(own) - _MOST_NAMED
-    return "; ".join(own[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    return "; ".join(first_of(filter(None, dict.fromkeys(texts)), _MOST_NAMED, "and {} more"))
 
 
 #: States in display order; the first three need no attention.

@@ -38,7 +38,7 @@ from slackwater.flows.show.blocks import (
     columns_by_key,
 )
 from slackwater.flows.show.charts import cells
-from slackwater.flows.show.formats import missing, rows_of, utc, whole
+from slackwater.flows.show.formats import first_of, missing, rows_of, utc, whole
 from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
 from slackwater.warehouse.errors import MarketError
@@ -271,12 +271,9 @@ MOST_CONTRADICTED = 10  # Maximum number of contradictions listed separately
 
 def unreadable_blocks(found: Status) -> list[Block]:
     """Return a list of the stored rows that are unreadable and ignored everywhere, and of the contradicting sources."""
-    lines = [
-        *found.unreadable,
-        *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
-    ]
-    more = len(found.contradicted) - MOST_CONTRADICTED
-    lines += [f"and {more} more (`slackwater markets --json` lists all)"] if more > 0 else []
+    apart = (f"SOURCES DISAGREE: {text}" for text in found.contradicted)
+    rest = "and {} more (`slackwater markets --json` lists all)"
+    lines = [*found.unreadable, *first_of(apart, MOST_CONTRADICTED, rest)]
     return [Notes(lines)] if lines else []
 
 
@@ -342,9 +339,8 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _some(rows: Sequence[Mapping[str, Any]], key: str, between: str) -> str:
     """Return the first distinct texts of some rows, and the number of the others."""
-    texts = list(dict.fromkeys(str(row[key]) for row in rows if row[key]))
-    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    return between.join([*texts[:NAMED], *more])
+    texts = dict.fromkeys(str(row[key]) for row in rows if row[key])
+    return between.join(first_of(texts, NAMED, "and {} more"))
 
 
 _STATE_COLUMNS: Final[dict[str, Column | str]] = {
