@@ -191,11 +191,11 @@ class ActedWarehouse:
 
     def _in_markets(self, job: str, now: datetime) -> OpenJob:
         """Return a job in its markets, as recorded until the next slot: its reading, and the counts read before it."""
-        step = pd.Timedelta(minutes=self._settings.step_minutes)
-        slot = pd.Timestamp(now).floor(step)
+        slot = self._slot(now)
+        until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
         state = self._read(("markets", job), lambda store: _state_of_markets(store, job))
         found: OpenJob = self._markets.setdefault(job, _CachedValues()).get(
-            (state, slot), (), lambda: self._open_job(job, slot + step)
+            (state, slot), (), lambda: self._open_job(job, until)
         )
         return found
 
@@ -205,6 +205,9 @@ class ActedWarehouse:
             at = min(max(slot, stored.start), stored.deadline)
             turn = Turn(store=store, at=at, settings=self._settings, run_id=run_id_of(at, "act"))
             return open_placed_job(turn, (stored, markets_of(turn, stored.request)))
+
+    def _slot(self, now: datetime) -> pd.Timestamp:
+        return pd.Timestamp(now).floor(pd.Timedelta(minutes=self._settings.step_minutes))
 
 
 def _state_of_markets(store: Store, job: str) -> tuple[Any, ...]:

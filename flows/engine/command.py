@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from slackwater.flows.command import Answer, Session, Warehouse, option
-from slackwater.flows.show.blocks import Block
+from slackwater.flows.show.blocks import Block, Notes, Section
 from slackwater.flows.show.formats import utc
 
 
@@ -39,8 +39,31 @@ def run(
         title=f"Turn at {utc(value['at'])}",
         value=value,
         shown=shown,
-        blocks=turn_blocks(value, planner=session.config.planner),
+        blocks=[
+            *turn_blocks(value, planner=session.config.planner),
+            *_rehearsal(session, value["decisions"], value["at"]),
+        ],
     )
+
+
+def _rehearsal(session: Session, decisions: Sequence[Mapping[str, Any]], at: str) -> list[Block]:
+    """Return a rehearsal of `slackwater act` on a job in the simulated markets, for a warehouse without other markets."""
+    simulated = decisions and all(str(row["source"]).startswith("simulated") for row in decisions)
+    if session.json or not simulated:
+        return []
+    import pandas as pd
+
+    from slackwater.flows.acting.rehearsal import rehearse
+    from slackwater.warehouse.errors import SlackwaterError
+
+    try:
+        found = rehearse(session.db, session.config, pd.Timestamp(at))
+    except SlackwaterError as error:
+        return [Notes([f"`slackwater act` was not rehearsed: {error}"])]
+    if found is None:
+        return []
+    head = "`slackwater act` launches, replaces and stops instances. Rehearsed in a simulated cloud, on recent hours with a loss:"
+    return [Section("Acting on decisions", [head, *found.lines()])]
 
 
 def serve(

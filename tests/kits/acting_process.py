@@ -17,9 +17,10 @@ from unittest.mock import patch
 import httpx
 import numpy as np
 import pandas as pd
-from acting_week import simulated, simulated_turn
+from acting_week import simulated
 from command_kit import call
 
+from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ui.app import make_app
 from slackwater.flows.ui.reading import Snapshots
@@ -41,7 +42,7 @@ def act(db: Path, at: pd.Timestamp, every: str) -> None:
 
 def turn(db: Path, settings: Settings, at: pd.Timestamp, policy: str | None) -> None:
     """Decide the slots of a time."""
-    simulated_turn(
+    rehearse_turn(
         db, settings, simulated(db, settings)[1], at, policy=None if policy is None else policy_named(policy)
     )
 

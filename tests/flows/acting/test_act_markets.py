@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from acting_week import act_at, simulated, simulated_turn
+from acting_week import act_at, simulated
 from advice_kit import SETTINGS, STEP
 from command_kit import call
 from make import make_request
 from tidy_folder import write_counts, write_prices
 
+from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import launches_of
@@ -59,7 +60,7 @@ def db(tmp_path_factory):
     with open_store(path) as store:
         ingest(store, "tabular", folder / "data", imported_at=BEGIN, progress=lambda _: None)
         save_jobs(store, [placed], origin="user", at=BEGIN, step=STEP)
-    simulated_turn(path, SETTINGS, simulated(path, SETTINGS)[1], BEGIN)
+    rehearse_turn(path, SETTINGS, simulated(path, SETTINGS)[1], BEGIN)
     return path
 
 
@@ -67,7 +68,7 @@ def db(tmp_path_factory):
 def passes(db):
     """Return the answers of `act` at the start of the slot, just before and just after the loss, and in the next slot."""
     found = [act_at(db, BEGIN + pd.Timedelta(minutes=m)) for m in (0, 9, 12, 29)]
-    simulated_turn(db, SETTINGS, simulated(db, SETTINGS)[1], BEGIN + STEP)
+    rehearse_turn(db, SETTINGS, simulated(db, SETTINGS)[1], BEGIN + STEP)
     return [*found, act_at(db, BEGIN + STEP)]
 
 

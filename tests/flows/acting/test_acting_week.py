@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from acting_kit import Killed, Kills, MortalDriver, MortalLedger
 from acting_process import Mortals, door_app, post
-from acting_week import simulated, simulated_turn
+from acting_week import simulated
 from advice_kit import SOURCE, STEP
 from make import make_request
 from tidy_folder import START, write_tidy
@@ -22,6 +22,7 @@ from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.config import Settings
 from slackwater.flows.jobs.bill import cost_rows
@@ -105,7 +106,7 @@ class Week:
         while True:
             try:
                 policy = None if self.policy is None else policy_named(self.policy)
-                simulated_turn(
+                rehearse_turn(
                     self.db, SETTINGS, MortalCloud(self.cloud, self.kills["turn"]), at, policy=policy
                 )
                 return
