@@ -53,7 +53,7 @@ class AlarmFacts:
     runs: pd.DataFrame
     prices: pd.DataFrame
     ingests: pd.DataFrame
-    feeds: pd.DataFrame
+    feeds: Sequence[Mapping[str, Any]]
     imports: pd.DataFrame
     issued: pd.DataFrame
     histories: tuple[History, ...]
@@ -166,7 +166,7 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
     """
     due = (facts.at - pd.Timedelta(minutes=facts.rules.grace_minutes)).floor(facts.step)
     read_at = max([due, *facts.ingests["slot"]])
-    for row in rows_of(freshness(facts.promises, at=read_at)):
+    for row in freshness(facts.promises, at=read_at):
         if row["stale"]:
             yield Finding(
                 subject=f"{row['market']}@{row['source']} {row['kind']}",
@@ -208,7 +208,7 @@ _MOST_PARTIAL = 2
 
 def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the live feeds whose last fetch failed, was partial again, is overdue by an interval, or never took place."""
-    for row in rows_of(facts.feeds):
+    for row in facts.feeds:
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
             text = (

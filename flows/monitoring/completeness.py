@@ -27,9 +27,6 @@ from slackwater.warehouse.sources.contract import known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
-FRESHNESS_COLUMNS: Final = (
-    "market", "source", "kind", "newest", "age", "every", "expected_by", "late_by", "max_age", "stale",
-)  # fmt: skip
 _ZERO: Final = pd.Timedelta(0)
 
 
@@ -95,9 +92,8 @@ def _promise(market: str, series: KnownSeries, grid: SlotGrid, *, probed: bool) 
     )
 
 
-def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.DataFrame:
-    """Return a table with `FRESHNESS_COLUMNS`, a row per promise: age of the newest observation at
-    ``at``, and delay of the next.
+def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> list[dict[str, Any]]:
+    """Return a row per promise: age of the newest observation at ``at``, and delay of the next; None where unknown.
 
     Counts are expected a nominal gap after the newest observation, prices within their maximum age. A price
     read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing is late.
@@ -125,22 +121,11 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
                 "stale": expected is not None and newest is not None and at - newest > limit,
             }
         )
-    frame = pd.DataFrame(rows, columns=list(FRESHNESS_COLUMNS))
-    for name in ("newest", "expected_by"):
-        frame[name] = pd.to_datetime(frame[name], utc=True)
-    for name in ("age", "every", "late_by", "max_age"):
-        frame[name] = pd.to_timedelta(frame[name])
-    return frame
+    return rows
 
 
-FEED_COLUMNS: Final = (
-    "feed", "fetched", "status", "failing", "failing_since", "added", "rejected", "reason", "every", "expected_by", "late_by",
-)  # fmt: skip
-
-
-def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.DataFrame:
-    """Return the last fetch of each live feed until ``at`` (`FEED_COLUMNS`), and the delay of the
-    next by the feed's schedule.
+def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[dict[str, Any]]:
+    """Return a row per live feed: its last fetch until ``at``, and the delay of the next by the feed's schedule.
 
     ``failing`` is the number of consecutive incomplete fetches up to the last, ``failing_since``
     the time of the first of them.
@@ -148,29 +133,24 @@ def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.
     fetched = read_rows(store, "fetches", order_by=["logical_at"])
     fetched = fetched[fetched["logical_at"] <= at]
     every = {feed.name: pd.Timedelta(feed.every) for feed in settings.feeds}
-    rows = [
+    return [
         _feed_row(name, fetched[fetched["feed"] == name], every.get(name), at)
         for name in sorted({*fetched["feed"], *every})
     ]
-    return pd.DataFrame(rows, columns=list(FEED_COLUMNS))
 
 
 def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.Timestamp) -> dict[str, Any]:
-    none = dict.fromkeys(FEED_COLUMNS) | {
-        "failing": 0,
-        "added": 0,
-        "rejected": 0,
-        "reason": "",
-        "every": every,
-    }
+    row: dict[str, Any] = {
+        "feed": name, "fetched": None, "status": "never fetched", "failing": 0, "failing_since": None, "added": 0, "rejected": 0,
+        "reason": "", "every": every, "expected_by": None, "late_by": None,
+    }  # fmt: skip
     if own.empty:
-        return none | {"feed": name, "status": "never fetched"}
+        return row
     last = own.iloc[-1]
     done = own["status"].eq("done").to_numpy(dtype=bool)
     failing = int(done[::-1].argmax()) if done.any() else len(own)
     expected = None if every is None else last["logical_at"] + every
-    return none | {
-        "feed": name,
+    return row | {
         "fetched": last["logical_at"],
         "status": last["status"],
         "failing": failing,

@@ -63,8 +63,8 @@ class Status:
 
     at: pd.Timestamp
     completeness: Completeness
-    freshness: pd.DataFrame
-    feeds: pd.DataFrame
+    freshness: Sequence[Mapping[str, Any]]
+    feeds: Sequence[Mapping[str, Any]]
     alarms: tuple[Alarm, ...]
     gone: tuple[Alarm, ...] = ()
     note: str = ""
@@ -111,13 +111,13 @@ class Status:
             ],
             "not_done": rows_of(done.stretches(NOT_DONE)),
             "doubtful": rows_of(done.stretches(("stale", "fallback"))),
-            "freshness": [_minutes(row) for row in rows_of(self.freshness)],
-            "feeds": [_minutes(row) for row in rows_of(self.feeds)],
+            "freshness": [_minutes(row) for row in self.freshness],
+            "feeds": [_minutes(row) for row in self.feeds],
             "alarms": [alarm.row() for alarm in self.alarms],
         }
 
 
-def _minutes(row: dict[str, Any]) -> dict[str, Any]:
+def _minutes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert durations to minutes, with suffixed names, and NaT to None."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
@@ -420,12 +420,13 @@ def freshness_section(found: Status) -> Section:
     rows = [
         {
             **row,
+            "name": f"{row['market']}@{row['source']}",
             "age": _span(row["age"]),
             "every": "on change" if missing(row["every"]) else span_text(row["every"]),
             "late": _span(row["late_by"]) if row["late_by"] else None,
             "is_stale": "stale" if row["stale"] else "no",
         }
-        for row in _named_rows(found.freshness)
+        for row in found.freshness
     ]
     columns = columns_by_key(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
                     expected_by="next expected by", late="late by", is_stale="stale")  # fmt: skip
@@ -435,10 +436,10 @@ def freshness_section(found: Status) -> Section:
     )
     table = Table("", rows, columns, most=_FRESH, marked=lambda row: row["stale"])
     blocks: list[Block] = [about, table]
-    if len(found.feeds):
+    if found.feeds:
         feeds = [
             {**row, "every": _span(row["every"]), "late": _span(row["late_by"]) if row["late_by"] else None}
-            for row in rows_of(found.feeds)
+            for row in found.feeds
         ]
         shown = columns_by_key("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
                       every="every", expected_by="next expected by", late="late by", reason="why")  # fmt: skip
