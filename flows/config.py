@@ -619,14 +619,12 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
     Raises `SettingsError` that names the variable, or the file and the key, and the expected value; for an unknown variable
     or key it names the nearest known names.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        values = read_toml(path, "settings file", error=SettingsError)
-    elif named := environment.get(FILE_VARIABLE, "").strip():
-        path = Path(named)
-        values = read_toml(path, "settings file", error=SettingsError, note=f" ({FILE_VARIABLE})")
-    elif (path := Path(SETTINGS_FILE)).exists():
-        values = read_toml(path, "settings file", error=SettingsError)
+    note = ""
+    if path is None and (named := environment.get(FILE_VARIABLE, "").strip()):
+        path, note = Path(named), f" ({FILE_VARIABLE})"
+    elif path is None and Path(SETTINGS_FILE).exists():
+        path = Path(SETTINGS_FILE)
+    values = {} if path is None else read_toml(path, "settings file", error=SettingsError, note=note)
     given = {
         key: (text, field)
         for key, field in _keys()

@@ -219,13 +219,10 @@ def deliver(
     """
     done: list[Delivery] = []
     for sink in sinks:
-        due = _due(store, sink, decisions, at)
-        done += _handed_over(store, sink, due, at, pace or Timing())
-    failed = [result for result in done if result.status != SENT]
-    for sink in sinks:
-        of_sink = [result for result in failed if result.sink == sink.name]
-        if of_sink:
-            say(f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}")
+        own = _handed_over(store, sink, _due(store, sink, decisions, at), at, pace or Timing())
+        if failed := [result for result in own if result.status != SENT]:
+            say(f"{len(failed)} decisions not delivered to {sink.name} ({sink.place}): {failed[-1].reason}")
+        done += own
     return done
 
 

@@ -20,7 +20,7 @@ from slackwater.flows.command import (
     parsed_time,
 )
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
-from slackwater.flows.show.formats import MISSING, as_number, duration, plural, price, utc, whole
+from slackwater.flows.show.formats import MISSING, as_number, duration, first_of, plural, price, utc, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,9 +95,8 @@ def markets(
     rows.sort(key=lambda row: str(row["last_observed"]), reverse=True)
     rows.sort(key=lambda row: (row["market"] not in used, not row["has_counts"]))
     value: dict[str, Any] = {"markets": rows} | ({"contradicted": apart} if apart else {})
-    notes = [f"SOURCES DISAGREE: {text}" for text in apart[:MOST_CONTRADICTED]]
-    if len(apart) > MOST_CONTRADICTED:
-        notes.append(f"and {len(apart) - MOST_CONTRADICTED} more (`--json` lists all)")
+    disagree = (f"SOURCES DISAGREE: {text}" for text in apart)
+    notes = first_of(disagree, MOST_CONTRADICTED, "and {} more (`--json` lists all)")
     if apart:
         notes.append("`trust` in slackwater.toml sets which source has priority")
     if patterns and not rows and known:
@@ -351,9 +350,8 @@ def catalogue(
         )
     ]
     if sources := sorted({f"{row.source}" for row in found}):
-        more = len(sources) - MOST_SOURCES
-        shown_sources = sources[:MOST_SOURCES] + ([f"{more} more; --json has all"] if more > 0 else [])
-        blocks.append(Notes([f"Sources: {'; '.join(shown_sources)}"]))
+        named = "; ".join(first_of(sources, MOST_SOURCES, "{} more; --json has all"))
+        blocks.append(Notes([f"Sources: {named}"]))
     if not patterns:
         blocks.append(
             Notes(["name a provider, region, type or GPU to see fewer: slackwater catalogue aws H100"])

@@ -24,6 +24,7 @@ from slackwater.flows.command import (
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
 from slackwater.flows.show.formats import plural, utc, whole
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.sources import SOURCES
 
@@ -35,59 +36,6 @@ if TYPE_CHECKING:
 
 SHOWN_MARKETS = 12  # Markets listed on a terminal; pipes, pages and JSON have all markets
 _EXAMPLES = 3  # Number of names listed; the others are counted
-#: Part of a rejection reason -> meaning or remedy.
-_REMEDIES = {
-    "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; numbers since 1970: `--set time=epoch_s` (seconds) "
-    "or `time=epoch_ms` (milliseconds) of tabular",
-    "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
-    "is not a number": "a decimal point, no currency and no thousands separator: 8.52, not 8,52 or $8.52",
-    "is not finite": "a number such as 8.52; leave the row out where there is no price",
-    "price_usd is negative": "a price of at least 0; leave the row out where there is no price",
-    "is negative": "a number of at least 0; leave the field empty where it is unknown",
-    "is not a whole number": "a number of instances: 0, 1, 2, ...; leave the field empty where nothing was measured",
-    "contains / or @": "replace the character: names of markets are provider/region/zone/instance_type@source",
-    "cannot be printed": "remove the character: is the file in UTF-8?",
-    "is not true or false": "write true or false",
-    "is in the future": "is the offset of the times right? Times without an offset are read as UTC",
-    "is outside 1900..2200": "seconds or milliseconds since 1970? `--set time=epoch_s` or `time=epoch_ms` of tabular",
-    "no provider": "the field is empty; one value for all rows: `--set provider=aws`",
-    "no region": "the field is empty; one value for all rows: `--set region=us-east-1`",
-    "no zone": "the field is empty; one value for all rows: `--set zone=us-east-1a`",
-    "no instance_type": "the field is empty; one value for all rows: `--set instance_type=p4d.24xlarge`",
-    "no observed_at": "the field is empty: the time of the observation, such as 2026-03-05T12:00:00Z",
-    "no price_usd": "the field is empty; leave the row out where there is no price",
-    "no available": "the field is empty; leave the row out where nothing was measured",
-    "no source": "the field is empty; state the name of the source for all rows: `--set source=NAME`",
-    "is longer than": "no name: is the right column mapped? `--map NAME=COLUMN`",
-    "is more than 1,000,000 instances": "is the right column mapped? `--map available=COLUMN`",
-    "is not a price": "a number above 0; leave the field empty where there is no price",
-    "is a share": "a number of instances: 0, 1, 2, ...; a share of 1 is no number of instances",
-    "of the whole instance": "the price of all its GPUs, with their number; a part of it needs another type, such as H100_x1",
-    "is above the capacity": "the capacity is the largest count that the probe can return",
-    "gap_seconds": "the seconds between two readings, such as 600",
-    "is none of": "one of these words",
-    "no number of instances": "divide it by the GPUs of an instance",
-    "fee of a capacity block": "a spot price? Ask again for the whole records, with ProductDescription",
-    "of earlier rows of this type": "another machine needs another name, such as H100_x4; rows of one file get it by "
-    "themselves",
-    "currency is not USD": "convert the prices to USD, and state USD as the currency",
-    "valid_": "the price was not in force at its time",
-    "is before observed_at": "nothing is known before it is observed: are the two times exchanged?",
-    "a quote opened": "close the quote, or write it twice within a field",
-    "not JSON": "is the file whole, and the format the right one? `slackwater ingest --list` lists them",
-    "fields where": "quote fields that contain the separator",
-    "not UTF-8": "convert the file to UTF-8: `iconv -t utf-8`",
-    "unknown zone": "is the name of the zone spelled as by the provider?",
-    "is a placeholder": "0 stands for a price that is not offered",
-    "contradicts line": "two rows of one market, product and time differ: is a column missing that tells them apart?",
-    "conflicts with stored": "the warehouse has another value of that time; the first one stays",
-    "is no spot instance": "prices of spot instances only; on-demand prices belong in their own column",
-    "is not per instance and hour": "convert the prices to USD per instance and hour",
-    "is far below on-demand": "is the unit right? A price per second or per minute is not per hour; "
-    "`[bounds] price_share_of_on_demand` in slackwater.toml sets the bound",
-    "is far above on-demand": "is the unit right? A price per month or per day is not per hour: divide it by 730 or 24; "
-    "`[bounds] price_times_on_demand` in slackwater.toml sets the bound",
-}
 READ_COLUMNS: dict[str, Column | str] = {
     "market": "market",
     "prices": Column(heading="prices", format=whole),
@@ -358,7 +306,8 @@ def reasons_table(
 
 
 def _remedy(reason: str) -> str:
-    return next((words for part, words in _REMEDIES.items() if part in reason), "")
+    remedies = read_data(__package__, "remedies")
+    return next((words for part, words in remedies.items() if part in reason), "")
 
 
 def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -59,27 +58,22 @@ class MeasuredSeries:
     notes: tuple[str, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class _LeftOut:
-    """Number of series left out by source, variable and reason."""
+#: Markets of the series left out, by source, variable and reason.
+_LeftOut = dict[tuple[str, str, str], list[str]]
 
-    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
-    def add(self, row: dict[str, Any], variable: str, reason: str) -> None:
-        """Count a series."""
-        key = (str(row["source"]), variable, reason)
-        self.reasons[key] += 1
-        self.examples.setdefault(key, str(row["market"]))
+def _leave_out(left_out: _LeftOut, row: dict[str, Any], variable: str, reason: str) -> None:
+    left_out.setdefault((str(row["source"]), variable, reason), []).append(str(row["market"]))
 
-    def notes(self) -> tuple[str, ...]:
-        """Return a sentence per source, variable and reason."""
-        return tuple(
-            f"{source}: {n} {variable} series left out: {reason} (for example {self.examples[source, variable, reason]})"
-            if n > 1
-            else f"{source}: {variable} of {self.examples[source, variable, reason]} left out: {reason}"
-            for (source, variable, reason), n in sorted(self.reasons.items())
-        )
+
+def _notes_on(left_out: _LeftOut) -> tuple[str, ...]:
+    """Return a sentence per source, variable and reason."""
+    return tuple(
+        f"{source}: {len(markets)} {variable} series left out: {reason} (for example {markets[0]})"
+        if len(markets) > 1
+        else f"{source}: {variable} of {markets[0]} left out: {reason}"
+        for (source, variable, reason), markets in sorted(left_out.items())
+    )
 
 
 def measured_panels(
@@ -104,13 +98,13 @@ def measured_panels(
             expected="a glob on provider/region/zone/instance_type",
             remedy="`slackwater markets` lists the known ones",
         )
-    left_out = _LeftOut()
+    left_out: _LeftOut = {}
     found: dict[tuple[str, Variable], list[tuple[Series, np.ndarray]]] = {}
     for done, row in enumerate(rows, start=1):
         for series in _series_of_row(store, settings, row, choice, left_out):
             origins = second_half(series, choice.since)
             if origins.size == 0:
-                left_out.add(row, series.variable, "no origin at or after --since")
+                _leave_out(left_out, row, series.variable, "no origin at or after --since")
                 continue
             found.setdefault((str(row["source"]), series.variable), []).append((series, origins))
         if progress is not None:
@@ -119,14 +113,14 @@ def measured_panels(
         raise MarketError(
             "no series is long enough to be tested",
             expected=f"at least {LEAST_SLOTS} observed slots in either half; "
-            + "; ".join(left_out.notes()[:3]),
+            + "; ".join(_notes_on(left_out)[:3]),
             remedy="choose another --step or other markets",
         )
     order = sorted(found, key=lambda key: (-sum(own.size for _, own in found[key]), key))
     return MeasuredSeries(
         panels=tuple(Panel(series=tuple(series for series, _ in found[key])) for key in order),
         origins=tuple(tuple(own for _, own in found[key]) for key in order),
-        notes=left_out.notes(),
+        notes=_notes_on(left_out),
     )
 
 
@@ -138,7 +132,7 @@ def _series_of_row(
     for variable in list(wanted):
         reason = _too_thin(row, variable, step)
         if reason:
-            left_out.add(row, variable, reason)
+            _leave_out(left_out, row, variable, reason)
             wanted.remove(variable)
     if not wanted:
         return []
@@ -153,7 +147,7 @@ def _series_of_row(
         history, priced = _history(store, settings, followed, start)
     except MarketError as error:
         for variable in wanted:
-            left_out.add(row, variable, error.found)
+            _leave_out(left_out, row, variable, error.found)
         return []
     history, late = _on_time(history)
     out = []
@@ -162,7 +156,7 @@ def _series_of_row(
         series = series if priced else replace(series, on_demand_usd=float("nan"))
         reason = _why_untestable(series, history, late)
         if reason:
-            left_out.add(row, variable, reason)
+            _leave_out(left_out, row, variable, reason)
         else:
             out.append(series)
     return out

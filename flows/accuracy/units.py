@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +43,12 @@ from slackwater.warehouse.times import microseconds
 
 #: Folders of the forecasting package on which no forecast depends.
 AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
+_NUMBERS = ("mean", *QUANTILES)
+_SCHEMA = pa.schema(
+    {"market": pa.string(), "issued_at": pa.timestamp("us", tz="UTC"), "step": pa.int32()}
+    | dict.fromkeys(_NUMBERS, pa.float64())
+    | {"reason": pa.string()}
+)
 GROUP_ROWS = 50_000  # Number of rows written and read at once; more if a block is larger
 #: Metadata key of the file's own name; under another name the file holds the wrong forecasts.
 NAME = b"forecasts"
@@ -99,12 +104,23 @@ def stored_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
 def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
     """Yield a function that stores a block; the file exists only after an end without error. Raises `InputError` if unwritable."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    schema = _SCHEMA.with_metadata({NAME: path.stem.encode()})
+    waiting: list[pa.Table] = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _RowGroups(part) as groups:
-            yield lambda block: groups.add(
-                _table(block, rolling).replace_schema_metadata({NAME: path.stem.encode()})
-            )
+        with pq.ParquetWriter(part, schema, compression="zstd", write_page_checksum=True) as file:
+
+            def flush(least: int) -> None:
+                if (rows := sum(held.num_rows for held in waiting)) >= least:
+                    file.write_table(pa.concat_tables(waiting), row_group_size=rows)
+                    waiting.clear()
+
+            def write(block: Block) -> None:
+                waiting.append(_table(block, rolling).replace_schema_metadata(schema.metadata))
+                flush(GROUP_ROWS)
+
+            yield write
+            flush(1)
         os.replace(part, path)
     except OSError as error:
         raise InputError(
@@ -117,63 +133,19 @@ def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
             part.unlink()
 
 
-class _RowGroups:
-    """Writer of tables to a file that groups small tables."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.waiting: list[pa.Table] = []
-        self.writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        if self.writer is not None:
-            self.writer.close()
-
-    def add(self, table: pa.Table) -> None:
-        """Write the table, immediately or together with the following tables."""
-        self.waiting.append(table)
-        if sum(held.num_rows for held in self.waiting) >= GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self.waiting:
-            return
-        table, self.waiting = pa.concat_tables(self.waiting), []
-        if self.writer is None:
-            self.writer = pq.ParquetWriter(
-                self.path, table.schema, compression="zstd", write_page_checksum=True
-            )
-        self.writer.write_table(table, row_group_size=table.num_rows)
-
-
 def _table(block: Block, rolling: Rolling) -> pa.Table:
     series, given = rolling.panels[block.panel].series[block.which], block.outlook
     m, h = given.mean.shape
     issued = (series.first_slot + block.origins) * microseconds(series.step, "step")
-    columns: dict[str, pa.Array] = {
-        "market": _decode([series.key], np.zeros(m * h, dtype=np.int32)),
-        "issued_at": pa.array(np.repeat(issued, h)).cast(pa.timestamp("us", tz="UTC")),
-        "step": pa.array(np.tile(np.arange(1, h + 1, dtype=np.int32), m)),
-        "mean": pa.array(given.mean.ravel()),
+    numbers = (given.mean.ravel(), *given.quantiles.reshape(m * h, LEVELS.size).T)
+    columns = {
+        "market": pa.repeat(series.key, m * h),
+        "issued_at": np.repeat(issued, h),
+        "step": np.tile(np.arange(1, h + 1, dtype=np.int32), m),
+        **dict(zip(_NUMBERS, numbers, strict=True)),
+        "reason": pa.array(given.reasons, pa.string()).take(pa.array(np.repeat(np.arange(m), h))),
     }
-    flat = given.quantiles.reshape(m * h, LEVELS.size)
-    columns |= {name: pa.array(np.ascontiguousarray(flat[:, i])) for i, name in enumerate(QUANTILES)}
-    words = sorted(set(given.reasons))
-    places = {word: i for i, word in enumerate(words)}
-    codes = np.repeat(np.array([places[word] for word in given.reasons], dtype=np.int32), h)
-    columns["reason"] = _decode(words, codes)
-    return pa.table(columns)
-
-
-def _decode(words: Sequence[str], codes: np.ndarray) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())).cast(
-        pa.string()
-    )
+    return pa.table(columns, schema=_SCHEMA)
 
 
 def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
@@ -181,10 +153,9 @@ def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
-            columns = {"market", "issued_at", "mean", *QUANTILES, "reason"}
             schema = file.schema_arrow
             named = (schema.metadata or {}).get(NAME) == path.stem.encode()
-            if file.metadata.num_rows != wanted or not columns <= set(schema.names) or not named:
+            if file.metadata.num_rows != wanted or not schema.equals(_SCHEMA) or not named:
                 raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
             yield from _blocks(file, unit, rolling)
     except (OSError, pa.ArrowException) as error:

@@ -247,11 +247,7 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
             "job": job_pass.job,
             "driver": job_pass.driver,
             **{str(kind): n for kind, n in count_by_kind(job_pass.held).items()},
-            "target": {
-                "market": job_pass.target.market,
-                "on_demand": job_pass.target.on_demand,
-                "spot": job_pass.target.spot,
-            },
+            "target": {"market": job_pass.target.market, **_target(job_pass)},
             "paid_usd": None if job_pass.paid_usd is None else round(job_pass.paid_usd, 6),
             "lost": job_pass.lost,
             "why": job_pass.target.why,

@@ -99,23 +99,19 @@ class Driver(Protocol):
     launches has the rest.
     """
 
-    @property
-    def name(self) -> str:
-        """Name of the driver in messages and in the ledger."""
-
-    @property
-    def settle_seconds(self) -> float:
-        """Seconds within which every instance is listed after its launch."""
-
-    @property
-    def retry_seconds(self) -> float:
-        """Seconds after which instances that were not granted are requested again; infinity: the provider keeps the request."""
+    #: Name of the driver in messages and in the ledger.
+    name: str
+    #: Seconds within which every instance is listed after its launch.
+    settle_seconds: float
+    #: Seconds after which instances that were not granted are requested again; infinity: the provider keeps the request.
+    retry_seconds: float
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the on-demand and spot instances to run for a decision that the driver cannot run exactly.
+        """Return the on-demand and spot instances to run for a decision, other ones if the driver cannot run it exactly.
 
         The total is the same, with no fewer on-demand instances, so that the deadline is still met.
         """
+        return on_demand, spot
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the instances of a job in ``markets``: all that are held, and those that ended as long as the provider lists them.

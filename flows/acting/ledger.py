@@ -12,11 +12,11 @@ import fcntl
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -189,7 +189,7 @@ def ledger_file(db: Path) -> Path:
     return db.with_name(f"{db.stem}.launches.jsonl")
 
 
-class LaunchLedger:
+class LaunchLedger(AbstractContextManager["LaunchLedger"]):
     """The ledger, open for one process; raises `StoreError` if another process acts on the same warehouse.
 
     Opened read-only it excludes nobody.
@@ -208,7 +208,7 @@ class LaunchLedger:
             if (whole := content.rfind(b"\n") + 1) < len(content):
                 self._file.truncate(whole)
         for entry in self._entries(content):
-            self._fold(entry)
+            self.job(entry.job).add(entry)
 
     @staticmethod
     def _lock(path: Path) -> FileIO:
@@ -241,9 +241,6 @@ class LaunchLedger:
                 ) from error
         return entries
 
-    def _fold(self, entry: AnyEntry) -> None:
-        self.jobs.setdefault(entry.job, JobLaunches()).add(entry)
-
     def add(self, entry: AnyEntry) -> None:
         """Append an entry; on return it is on the disk. A ledger opened read-only keeps it in memory only.
 
@@ -251,7 +248,7 @@ class LaunchLedger:
         """
         if not self._read_only:
             self._append(_ENTRY.dump_json(entry) + b"\n")
-        self._fold(entry)
+        self.job(entry.job).add(entry)
 
     def _append(self, line: bytes) -> None:
         size = self._file.seek(0, os.SEEK_END)
@@ -284,10 +281,6 @@ class LaunchLedger:
         if not self._read_only:
             self._file.close()
 
-    def __enter__(self) -> LaunchLedger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        """Close the ledger."""
         self.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -130,10 +130,7 @@ class Acting:
             self._try_record(now, kept=False)
         passes: dict[str, JobPass] = {}
         lost: list[tuple[ActedJob, Driver]] = []
-        for job in self.world.jobs({*self.ledger.busy(), *self.only}, now):
-            driver = self.driver_of(job.name)
-            if driver is None or (self.only and job.name not in self.only):
-                continue
+        for job, driver in self._acted({*self.ledger.busy(), *self.only}, now):
             done = self._try(job, driver, self._later(now), dry, waits=not dry)
             if done is None:
                 lost.append((job, driver))
@@ -144,6 +141,13 @@ class Acting:
             if (again := self._try(job, driver, self._later(now), dry)) is not None:
                 passes[job.name] = replace(again, note=note or again.note)
         return self._recorded(list(passes.values()), self._later(now), dry)
+
+    def _acted(self, names: Collection[str], now: datetime) -> Iterator[tuple[ActedJob, Driver]]:
+        """Yield the open jobs and those named that this actor acts on, with their drivers."""
+        for job in self.world.jobs(names, now):
+            driver = self.driver_of(job.name)
+            if driver is not None and (not self.only or job.name in self.only):
+                yield job, driver
 
     def _later(self, now: datetime) -> datetime:
         """Return the present time in a pass that began at ``now``."""
@@ -268,10 +272,7 @@ class Acting:
     def adopt(self, now: datetime) -> list[JobPass]:
         """Add instances that are listed and not in the ledger to it, and leave them as they are."""
         found = []
-        for job in self.world.jobs(self.ledger.busy(), now):
-            driver = self.driver_of(job.name)
-            if driver is None or (self.only and job.name not in self.only):
-                continue
+        for job, driver in self._acted(self.ledger.busy(), now):
             try:
                 self._observe(job, driver, now)
                 why = "taken over" if self.ledger.job(job.name).held else "nothing is listed"

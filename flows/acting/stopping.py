@@ -6,7 +6,7 @@ import os
 import select
 import signal
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 
 #: Signals that request a stop.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -30,9 +30,7 @@ class StopSignals:
         self._before = {number: signal.signal(number, self._stop) for number in STOPPING}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._read)

@@ -74,11 +74,8 @@ class ActedWarehouse:
         self._origins = ("user", "example") if examples else ("user",)
         self._settings = settings
         self._reader: Store | None = None
-        self._rows, self._decided, self._markets = (
-            _CachedValues(),
-            _CachedValues(),
-            dict[str, _CachedValues](),
-        )
+        self._rows, self._decided = _CachedValues(), _CachedValues()
+        self._markets: dict[str, _CachedValues] = {}
 
     def _read(self, name: tuple[Any, ...], read: Callable[[Store], Any]) -> Any:
         """Return the result of ``read`` on the present snapshot, stored by ``name`` until there is a newer snapshot."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
@@ -240,8 +240,8 @@ class StageOutcome:
     """Outcome of the stages of a slot: "made", "kept", "failed" or "waiting" (for an earlier stage), with reasons."""
 
     plan: SlotPlan
-    became: Mapping[str, str]
-    reasons: Mapping[str, str]
+    became: dict[str, str]
+    reasons: dict[str, str]
 
     def row(self) -> dict[str, Any]:
         """Return the outcome as a flat dictionary."""
@@ -251,10 +251,10 @@ class StageOutcome:
 
 def backfill(request: Backfill) -> list[StageOutcome]:
     """Run a backfill and return the outcome of every slot, ascending; a failed slot does not stop the others."""
+    memory = f"{request.settings.backfill_memory_mb}MB"
+    open_db = partial(open_store, request.db, say=request.say, memory_limit=memory)
     with ExitStack() as opened:
-        store = opened.enter_context(
-            open_store(request.db, say=request.say, memory_limit=f"{request.settings.backfill_memory_mb}MB")
-        )
+        store = opened.enter_context(open_db())
         plans = plan_backfill(store, request.slot_range)
         log = _Log(plans, request.slot_range.stages)
         busy = [plan for plan in plans if plan.todo]
@@ -272,17 +272,11 @@ def backfill(request: Backfill) -> list[StageOutcome]:
             while pieces:
                 # The first pieces use the connection that planned them. Closing it after a kill
                 # would publish the half piece that was committed.
-                with (
-                    store
-                    if first
-                    else open_store(
-                        request.db, say=request.say, memory_limit=f"{request.settings.backfill_memory_mb}MB"
-                    ) as own
-                ):
+                with store if first else open_db() as own:
                     _Opening(request, own, log, stages, fan, threads).make(pieces)
                 first = False
                 request.pause()
-    return log.outcomes()
+    return list(log.outcomes.values())
 
 
 def _passes(
@@ -290,15 +284,11 @@ def _passes(
 ) -> Iterator[tuple[tuple[str, ...], list[Sequence[SlotPlan]]]]:
     """Yield the stages to run together with their chunks of slots, in the order of execution."""
     chunks = [busy[i : i + CHUNK] for i in range(0, len(busy), CHUNK)]
-    if not slot_range.backwards:
-        yield slot_range.stages, chunks
-        return
-    free = tuple(stage for stage in slot_range.stages if stage not in IN_ORDER)
-    bound = tuple(stage for stage in slot_range.stages if stage in IN_ORDER)
-    if free:
+    bound = IN_ORDER if slot_range.backwards else STAGES
+    if free := tuple(stage for stage in slot_range.stages if stage not in bound):
         yield free, chunks[::-1]
-    if bound:
-        yield bound, chunks
+    if rest := tuple(stage for stage in slot_range.stages if stage in bound):
+        yield rest, chunks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -337,35 +327,29 @@ class _Log:
     """Outcome of every slot and stage so far."""
 
     def __init__(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
-        self._plans = plans
-        self._states = {
-            plan.at: {stage: "waiting" if stage in plan.todo else "kept" for stage in stages}
+        self.outcomes = {
+            plan.at: StageOutcome(
+                plan=plan,
+                became={stage: "waiting" if stage in plan.todo else "kept" for stage in stages},
+                reasons={},
+            )
             for plan in plans
         }
-        self._reasons: dict[pd.Timestamp, dict[str, str]] = {plan.at: {} for plan in plans}
-        self._before = {plan.at: plan.standing for plan in plans}
 
-    def note_done(self, at: pd.Timestamp, stage: str) -> None:
-        self._states[at][stage] = "made"
-
-    def note_failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
-        self._states[at][stage] = "failed"
-        self._reasons[at][stage] = reason
+    def note(self, at: pd.Timestamp, stage: str, became: str, reason: str = "") -> None:
+        self.outcomes[at].became[stage] = became
+        if reason:
+            self.outcomes[at].reasons[stage] = reason
 
     def waits(self, at: pd.Timestamp, stage: str) -> bool:
         """Return whether a stage is planned and was not tried yet."""
-        return self._states[at].get(stage) == "waiting"
+        return self.outcomes[at].became.get(stage) == "waiting"
 
     def has_result(self, at: pd.Timestamp, stage: str) -> bool:
         """Return whether the result of a stage exists: made now, done before, or not requested (then assumed to exist)."""
-        state = self._states[at].get(stage)
-        return state in (None, "made") or (state == "kept" and self._before[at][stage] == "done")
-
-    def outcomes(self) -> list[StageOutcome]:
-        return [
-            StageOutcome(plan=plan, became=self._states[plan.at], reasons=self._reasons[plan.at])
-            for plan in self._plans
-        ]
+        own = self.outcomes[at]
+        state = own.became.get(stage)
+        return state in (None, "made") or (state == "kept" and own.plan.standing[stage] == "done")
 
 
 #: Stage -> the stage of the same slot that it requires.
@@ -581,12 +565,12 @@ class _Opening:
                 self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
         else:
             for turn, _ in pairs:
-                self._log.note_done(turn.at, stage)
+                self._log.note(turn.at, stage, "made")
 
     def _note_failure(self, turn: Turn, stage: str, error: BaseException) -> None:
         reason = reason_of(error)
         save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
-        self._log.note_failed(turn.at, stage, reason)
+        self._log.note(turn.at, stage, "failed", reason)
         if stage == "score":
             self._recount = True
         self._backfill.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

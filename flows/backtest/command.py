@@ -18,6 +18,7 @@ from slackwater.flows.command import (
 from slackwater.flows.ledger.fields import HINDSIGHT, SIMULATED, in_hindsight
 from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
+from slackwater.flows.show.charts import Axis, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
 from slackwater.warehouse.amounts import duration
 
@@ -221,8 +222,6 @@ def _figure(found: Backtest) -> Figure:
     names = list(found.policies)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
-
         rows: list[dict[str, Any]] = [
             {"x": run.start, "y": run.cost_usd, "series": run.policy} for run in found.runs
         ]

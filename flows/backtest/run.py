@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.following import FollowedMarket, step_of
-from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn, read_all
 from slackwater.flows.turn.markets import placed_in, propose_markets
@@ -259,21 +259,16 @@ def _choose_policies(turn: Turn, request: JobRequest, names: Sequence[str]) -> t
 
 
 def _runs(scored: ScoredJob) -> Iterator[Run]:
-    ended = scored.ended
-    unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
-    slot_seconds = ended.slot_hours * 3600.0
+    ended, step = scored.ended, pd.Timedelta(hours=scored.ended.slot_hours)
+    known = {"valued": not ended.run.must_finish, "observed": ended.availability_observed}
     for outcome in scored.outcomes:
-        finish = outcome.finish_seconds(slot_seconds)
+        values = outcome_values(outcome, ended.start, step, **known)
+        del values["model"]
         yield Run(
             start=ended.start,
-            policy=outcome.policy,
-            cost_usd=outcome.total_cost_usd,
-            on_time=outcome.on_time if ended.availability_observed or not outcome.spot_share else None,
-            finish=None if finish is None else finish_at(ended.start, finish),
-            spot_share=outcome.spot_share,
-            on_demand_only_usd=unit,
+            on_demand_only_usd=scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None,
             hindsight_usd=scored.hindsight_usd,
-            utility_usd=None if ended.run.must_finish else outcome.utility_usd,
+            **values,
         )
 
 

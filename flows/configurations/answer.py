@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.show.blocks import Figure, Figures, Section, numbers
+from slackwater.flows.show.charts import Axis, dots, scatter
 from slackwater.forecasting.configurations.scores import MeasuringEffort, errors, errors_by, held_out
 
 _PERCENT: Final = (
@@ -93,8 +94,6 @@ def predicted_section(answer: Mapping[str, Any], words: str = "") -> Section:
     low, high = min(ends), max(ends)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, scatter
-
         x, y = (
             Axis(title=f"{kind} tokens per second", low=low, high=high, log=True, format=",.0f")
             for kind in ("measured", "predicted")
@@ -152,23 +151,16 @@ def _group_figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
     ]
     least = min(45.0, min(row["coverage"] for row in rows) - 4)
 
-    def draw_errors() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, dots
-
-        return [dots(errors, labels, x=Axis(title="MdAPE, %", low=0, high=edge))]
-
-    def draw_coverage() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, dots
-
-        x = Axis(title="covered, %", low=least, high=104)
-        return [dots(covered, labels, x=x, kinds={"": "series2"}, rule=90.0)]
-
+    share = Axis(title="covered, %", low=least, high=104)
     return [
         Figure(
-            specs=draw_errors, label="Median error by method and GPU model", title="Median error", width=0
+            specs=lambda: [dots(errors, labels, x=Axis(title="MdAPE, %", low=0, high=edge))],
+            label="Median error by method and GPU model",
+            title="Median error",
+            width=0,
         ),
         Figure(
-            specs=draw_coverage,
+            specs=lambda: [dots(covered, labels, x=share, kinds={"": "series2"}, rule=90.0)],
             label="Coverage by method and GPU model",
             title="Covered by 90 % intervals",
             width=0,

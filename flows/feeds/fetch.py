@@ -177,10 +177,7 @@ def _read_fetch(row: Mapping[str, Any]) -> FetchRow:
         feed=str(row["feed"]),
         at=pd.Timestamp(row["logical_at"]).tz_convert("UTC"),
         status=str(row["status"]),
-        added=int(row["added"]),
-        repeated=int(row["repeated"]),
-        rejected=int(row["rejected"]),
-        requests=int(row["requests"]),
+        **{name: int(row[name]) for name in ("added", "repeated", "rejected", "requests")},
         reason=str(row["reason"]),
         finished=finished,
         options=options,
@@ -242,9 +239,7 @@ def collected_due(
             if is_due(feed, fetch_states(store).get(feed.name), at):
                 say(f"fetch {feed.name}")
                 transport = transport_for(feed, at, seed=seed, budget=feed.budget_seconds)
-                found.append(
-                    _collect(store, feed, at=at, transport=transport, clock=clock, bounds=bounds, say=say)
-                )
+                found.append(_collect(store, feed, at=at, transport=transport, clock=clock, bounds=bounds))
         yield tuple(found)
 
 
@@ -293,9 +288,7 @@ def fetch_feed(
     not raised: ``status`` and ``reason`` of the result describe them.
     """
     with _claim(store, feed):
-        collected = _collect(
-            store, feed, at=at, transport=transport, span=span, clock=clock, bounds=bounds, say=say
-        )
+        collected = _collect(store, feed, at=at, transport=transport, span=span, clock=clock, bounds=bounds)
         return _store(store, collected, say)
 
 
@@ -325,7 +318,6 @@ def _collect(
     span: tuple[pd.Timestamp | None, pd.Timestamp | None] = (None, None),
     clock: pd.Timestamp | None,
     bounds: BoundSettings,
-    say: Callable[[str], None],
 ) -> CollectedFetch:
     """Read a feed to the end of a fetch and stage its pages; see `fetch_feed`."""
     source, options = LIVE_SOURCES[feed.source], options_mark(feed)
@@ -351,20 +343,16 @@ def _collect(
         until=None if span[1] is None else _plain(span[1]),
         clock=_plain(at if clock is None else clock),
     )
-    start = FetchRow(
-        feed=feed.name,
-        at=at,
+    start = replace(
+        same or FetchRow(feed=feed.name, at=at, status="partial"),
         status="partial",
-        added=same.added if same else 0,
-        repeated=same.repeated if same else 0,
-        rejected=same.rejected if same else 0,
-        requests=same.requests if same else 0,
+        reason="",
         finished=False,
         options=options,
         marks=request.marks,
     )
     try:
-        row = _Fetch(store, feed, request, transport, start, say).run(clock)
+        row = _Fetch(store, feed, request, transport, start).run(clock)
     finally:
         transport.close()
     return CollectedFetch(feed=feed, row=row, bounds=limits)
@@ -419,35 +407,28 @@ def _plain(at: pd.Timestamp) -> datetime:
     return at.tz_convert("UTC").to_pydatetime(warn=False)
 
 
+@dataclass(slots=True)
 class _Fetch:
     """Attempt of a fetch: stages each page together with the marks that it leaves."""
 
-    def __init__(
-        self,
-        store: Store,
-        feed: Feed,
-        request: FetchRequest,
-        transport: Transport,
-        start: FetchRow,
-        say: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._say = say
-        self._feed = feed
-        self._asked = request
-        self._transport = transport
-        self._row = start
-        self._before = start.requests
-        self._pages = max(
-            (page.number for page in staged_pages(store, feed.name) if page.at == start.at), default=0
-        )
-        self._snapshot = False
-        self._source = LIVE_SOURCES[feed.source]
+    _store: Store
+    _feed: Feed
+    _asked: FetchRequest
+    _transport: Transport
+    _row: FetchRow
+    _snapshot: bool = False
+    _before: int = field(init=False)
+    _pages: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        staged = staged_pages(self._store, self._feed.name)
+        self._before = self._row.requests
+        self._pages = max((page.number for page in staged if page.at == self._row.at), default=0)
 
     def run(self, clock: pd.Timestamp | None) -> FetchRow:
         failures: list[str] = []
         notes: list[str] = []
-        items = self._source.fetch(self._asked, self._transport)
+        items = LIVE_SOURCES[self._feed.source].fetch(self._asked, self._transport)
         more, ended = True, None
         while more:
             gathered, more, ended = self._gather(items)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -173,16 +174,10 @@ def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[st
 def weeks(slots: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return `totals` by the Monday of the week."""
     named = [
-        row | {"week": f"{row['slot'].floor('D') - row['slot'].weekday() * _day():%Y-%m-%d}"}
+        row | {"week": f"{row['slot'].floor('D') - timedelta(days=row['slot'].weekday()):%Y-%m-%d}"}
         for row in map(dict, slots)
     ]
     return sorted(totals(named, "week"), key=lambda row: str(row["week"]))
-
-
-def _day() -> Any:
-    import pandas as pd
-
-    return pd.Timedelta(days=1)
 
 
 def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:

@@ -145,11 +145,11 @@ def change_of(
 
 def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
     """Return each version of a job's terms as plain values: when it became known, and its changes."""
-    rows = []
-    for k, version in enumerate(versions):
-        changes = [] if k == 0 else change_rows(term_changes(versions[k - 1].request, version.request))
-        rows.append({"known_at": version.known_at, "changes": changes})
-    return rows
+    pairs = zip([*versions[:1], *versions], versions, strict=False)
+    return [
+        {"known_at": own.known_at, "changes": change_rows(term_changes(before.request, own.request))}
+        for before, own in pairs
+    ]
 
 
 def change_rows(changes: Sequence[TermChange]) -> list[dict[str, Any]]:

@@ -15,7 +15,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.flows.show.blocks import Column, Table
-from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
+from slackwater.flows.show.formats import (
+    as_number,
+    auto,
+    dollars,
+    first_of,
+    missing,
+    percent,
+    price,
+    usd,
+    utc,
+)
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.documents import read_text
 from slackwater.warehouse.errors import MarketError
@@ -661,8 +671,7 @@ def assumed_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if zone not in named:
                 named.append(zone)
     notes = [f"{assumption} ({_first_zones(named)})" for assumption, named in zones.items()]
-    more = len(notes) - MOST_ASSUMED
-    return notes[:MOST_ASSUMED] + ([f"{more} more; see the report for all"] if more > 0 else [])
+    return first_of(notes, MOST_ASSUMED, "{} more; see the report for all")
 
 
 def _first_zones(zones: Sequence[str]) -> str:

@@ -112,11 +112,10 @@ def _cost(row: Mapping[str, Any]) -> str:
     elif share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
     between = cost_interval(row).replace(" to ", " to $")
-    tail = _tail(row, cost) if between else ""
-    if row.get("availability_note") is None:
-        between = f" (${between}{_CENTRAL}{tail})" if between else ""
-        return f"Expected cost ${dollars(cost)}{between}{less}."
+    tail = _tail(row, cost)
     between = f" (${between}{_CENTRAL}{tail})" if between else ""
+    if row.get("availability_note") is None:
+        return f"Expected cost ${dollars(cost)}{between}{less}."
     only = as_number(row.get("on_demand_only_usd"))
     less += f", ${dollars(only)}" if share is not None and only is not None else ""
     return f"Cost about ${dollars(cost)}{between}{less}; {row.get('evidence_basis') or assumption(row)}."
@@ -300,41 +299,32 @@ def glance_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     >>> glance_rows([row])
     [{'job': 'a', 'run': '2 spot, 1 on-demand', 'where': 'r-1a', 'cost': '$473', 'risk': '2.0 %'}]
     """
-    return [_glance_row(row, as_shown(row)) for row in rows]
-
-
-def _glance_row(row: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, str]:
-    counts = ((as_number(row.get("spot")), "spot"), (as_number(row.get("on_demand")), "on-demand"))
-    cost = as_number(shown.get("expected_cost_usd"))
-    written = MISSING if cost is None else f"${dollars(cost)}"
-    return {
-        "job": str(row["job"]),
-        "run": ", ".join(f"{count:.0f} {kind}" for count, kind in counts if count) or "nothing",
-        "where": shown["market"] if is_nowhere(row) else zone_of(row.get("market")),
-        "cost": written,
-        "risk": risk(row.get("late_probability")),
-    }
+    kinds = (("spot", "spot"), ("on_demand", "on-demand"))
+    return [
+        {
+            "job": str(row["job"]),
+            "run": ", ".join(
+                f"{count:.0f} {kind}" for key, kind in kinds if (count := as_number(row.get(key)))
+            )
+            or "nothing",
+            "where": shown["market"] if is_nowhere(row) else zone_of(row.get("market")),
+            "cost": MISSING if cost is None else f"${dollars(cost)}",
+            "risk": risk(row.get("late_probability")),
+        }
+        for row, shown in ((row, as_shown(row)) for row in rows)
+        for cost in [as_number(shown.get("expected_cost_usd"))]
+    ]
 
 
 def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the expected cost of all jobs, compared with on-demand only."""
-    total = _cost_sum(decisions)
-    return "" if total == MISSING else f"Expected cost, from start to end: {total}{_saving(decisions)}. "
-
-
-def _cost_sum(decisions: Sequence[Mapping[str, Any]]) -> str:
-    costs = [
-        cost
-        for row in decisions
-        if (cost := as_number(row.get("expected_cost_usd"))) is not None
-        and (cost or not row.get("shortfall"))
-    ]  # an abandoned job has no expected cost
-    return f"${dollars(sum(costs))}" if costs else MISSING
-
-
-def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the expected cost of all jobs, compared with on-demand only; an abandoned job has no expected cost."""
+    known = ((as_number(row.get("expected_cost_usd")), row.get("shortfall")) for row in decisions)
+    costs = [cost for cost, short in known if cost is not None and (cost or not short)]
+    if not costs:
+        return ""
     saved, alone = savings(decisions)
-    return f", ${dollars(saved)} ({percent(saved / alone)}) less than on-demand only" if alone else ""
+    less = f", ${dollars(saved)} ({percent(saved / alone)}) less than on-demand only" if alone else ""
+    return f"Expected cost, from start to end: ${dollars(sum(costs))}{less}. "
 
 
 def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:

@@ -350,13 +350,8 @@ def save_report(
         if same is not None and same.says() == report.says():
             return same, False
         after = [earlier.known_at for earlier in known if earlier.reported_at == report.reported_at]
-        report = replace(report, known_at=max([report.known_at, *after]))
-        taken = [
-            earlier
-            for earlier in known
-            if (earlier.reported_at, earlier.known_at) == (report.reported_at, report.known_at)
-        ]
-        report = replace(report, revision=len(taken))
+        known_at = max([report.known_at, *after])
+        report = replace(report, known_at=known_at, revision=after.count(known_at))
         write_rows(
             store,
             "reports",

@@ -236,6 +236,22 @@ def finish_at(start: pd.Timestamp, seconds: float) -> pd.Timestamp:
     return start + pd.Timedelta(seconds=ceil(seconds - SECOND_TOLERANCE))
 
 
+def outcome_values(
+    outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, *, valued: bool, observed: bool
+) -> dict[str, Any]:
+    """Return a simulated policy as plain values; what depends on an imputed value or on unobserved spot is None (M2.1)."""
+    seconds = outcome.finish_seconds(step.total_seconds())
+    return {
+        "policy": outcome.policy,
+        "model": outcome.model,
+        "cost_usd": outcome.total_cost_usd,
+        "finish": None if seconds is None else finish_at(start, seconds),
+        "on_time": outcome.on_time if observed or not outcome.spot_share else None,
+        "spot_share": outcome.spot_share,
+        "utility_usd": outcome.utility_usd if valued else None,
+    }
+
+
 def scored_in_slot_model(store: Store) -> set[str]:
     """Return the jobs that an older version scored in the slot model (M2.4)."""
     rows = store.execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,18 +80,14 @@ def recorded_failure(
 
     The stage's rows are rolled back by then. A later successful run replaces the record.
     """
-
-    def record(_type: object, error: BaseException | None, _traceback: object) -> None:
-        if not isinstance(error, Exception):  # done, or interrupted: the stage stays missing, as after a kill
-            return
+    try:
+        yield
+    except Exception as error:  # after an interruption the stage stays missing, as after a kill
         try:
             save_failure(store, run, at=at, stage=stage, reason=reason_of(error))
         except StoreError as second:
             say(f"the failure of {stage} could not be recorded: {second}")
-
-    with ExitStack() as stack:
-        stack.push(record)
-        yield
+        raise
 
 
 def reason_of(error: BaseException) -> str:

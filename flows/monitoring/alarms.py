@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -53,7 +53,7 @@ class AlarmFacts:
     runs: pd.DataFrame
     prices: pd.DataFrame
     ingests: pd.DataFrame
-    feeds: pd.DataFrame
+    feeds: Sequence[Mapping[str, Any]]
     imports: pd.DataFrame
     issued: pd.DataFrame
     histories: tuple[History, ...]
@@ -166,7 +166,7 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
     """
     due = (facts.at - pd.Timedelta(minutes=facts.rules.grace_minutes)).floor(facts.step)
     read_at = max([due, *facts.ingests["slot"]])
-    for row in rows_of(freshness(facts.promises, at=read_at)):
+    for row in freshness(facts.promises, at=read_at):
         if row["stale"]:
             yield Finding(
                 subject=f"{row['market']}@{row['source']} {row['kind']}",
@@ -208,7 +208,7 @@ _MOST_PARTIAL = 2
 
 def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
     """Yield the live feeds whose last fetch failed, was partial again, is overdue by an interval, or never took place."""
-    for row in rows_of(facts.feeds):
+    for row in facts.feeds:
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
             text = (
@@ -501,17 +501,8 @@ def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
     """Return the alarms active at ``at``, ordered by kind and subject."""
     rows = read_rows(store, "alarms", order_by=["kind", "subject", "raised_at"])
     rows = rows[(rows["raised_at"] <= at) & (rows["cleared_at"].isna() | (rows["cleared_at"] > at))]
-    return [
-        Alarm(
-            kind=row["kind"],
-            subject=row["subject"],
-            severity=row["severity"],
-            since=row["began_at"],
-            text=row["text"],
-            raised_at=row["raised_at"],
-        )
-        for row in rows_of(rows)
-    ]
+    rows = rows.rename(columns={"began_at": "since"})[[own.name for own in fields(Alarm)]]
+    return [Alarm(**row) for row in rows_of(rows)]
 
 
 def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> AlarmChanges:

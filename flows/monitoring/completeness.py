@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,13 +14,12 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
-from slackwater.flows.show.formats import rows_of
+from slackwater.flows.show.formats import first_of, rows_of
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets import find_market, places_of
-from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from slackwater.warehouse.documents import read_list, read_sql
-from slackwater.warehouse.errors import InputError, MarketError, SettingsError
+from slackwater.warehouse.errors import InputError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import list_markets
@@ -27,9 +27,6 @@ from slackwater.warehouse.sources.contract import known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
-FRESHNESS_COLUMNS: Final = (
-    "market", "source", "kind", "newest", "age", "every", "expected_by", "late_by", "max_age", "stale",
-)  # fmt: skip
 _ZERO: Final = pd.Timedelta(0)
 
 
@@ -95,9 +92,8 @@ def _promise(market: str, series: KnownSeries, grid: SlotGrid, *, probed: bool) 
     )
 
 
-def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.DataFrame:
-    """Return a table with `FRESHNESS_COLUMNS`, a row per promise: age of the newest observation at
-    ``at``, and delay of the next.
+def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> list[dict[str, Any]]:
+    """Return a row per promise: age of the newest observation at ``at``, and delay of the next; None where unknown.
 
     Counts are expected a nominal gap after the newest observation, prices within their maximum age. A price
     read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing is late.
@@ -125,22 +121,11 @@ def freshness(promises: Sequence[ExpectedUpdate], *, at: pd.Timestamp) -> pd.Dat
                 "stale": expected is not None and newest is not None and at - newest > limit,
             }
         )
-    frame = pd.DataFrame(rows, columns=list(FRESHNESS_COLUMNS))
-    for name in ("newest", "expected_by"):
-        frame[name] = pd.to_datetime(frame[name], utc=True)
-    for name in ("age", "every", "late_by", "max_age"):
-        frame[name] = pd.to_timedelta(frame[name])
-    return frame
+    return rows
 
 
-FEED_COLUMNS: Final = (
-    "feed", "fetched", "status", "failing", "failing_since", "added", "rejected", "reason", "every", "expected_by", "late_by",
-)  # fmt: skip
-
-
-def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.DataFrame:
-    """Return the last fetch of each live feed until ``at`` (`FEED_COLUMNS`), and the delay of the
-    next by the feed's schedule.
+def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[dict[str, Any]]:
+    """Return a row per live feed: its last fetch until ``at``, and the delay of the next by the feed's schedule.
 
     ``failing`` is the number of consecutive incomplete fetches up to the last, ``failing_since``
     the time of the first of them.
@@ -148,29 +133,24 @@ def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.
     fetched = read_rows(store, "fetches", order_by=["logical_at"])
     fetched = fetched[fetched["logical_at"] <= at]
     every = {feed.name: pd.Timedelta(feed.every) for feed in settings.feeds}
-    rows = [
+    return [
         _feed_row(name, fetched[fetched["feed"] == name], every.get(name), at)
         for name in sorted({*fetched["feed"], *every})
     ]
-    return pd.DataFrame(rows, columns=list(FEED_COLUMNS))
 
 
 def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.Timestamp) -> dict[str, Any]:
-    none = dict.fromkeys(FEED_COLUMNS) | {
-        "failing": 0,
-        "added": 0,
-        "rejected": 0,
-        "reason": "",
-        "every": every,
-    }
+    row: dict[str, Any] = {
+        "feed": name, "fetched": None, "status": "never fetched", "failing": 0, "failing_since": None, "added": 0, "rejected": 0,
+        "reason": "", "every": every, "expected_by": None, "late_by": None,
+    }  # fmt: skip
     if own.empty:
-        return none | {"feed": name, "status": "never fetched"}
+        return row
     last = own.iloc[-1]
     done = own["status"].eq("done").to_numpy(dtype=bool)
     failing = int(done[::-1].argmax()) if done.any() else len(own)
     expected = None if every is None else last["logical_at"] + every
-    return none | {
-        "feed": name,
+    return row | {
         "fetched": last["logical_at"],
         "status": last["status"],
         "failing": failing,
@@ -329,59 +309,43 @@ def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
 def _jobs(
     store: Store, settings: Settings, window: SlotMap, bounds: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the jobs, with the market in which they begin filled in, and their decisions; jobs in unknown markets are omitted."""
-    frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
-    names = ("created", "start", "deadline", "finished", "scored")
-    frame = _times(frame, {f"{name}_us": name for name in names})
-    decided = _read_decisions(store, frame, bounds)
-    if (frame["source"] == "").any():
-        listed = rows_of(list_markets(store, known_at=window.at))
-        frame["source"] = [
-            row["source"] or _source_of(store, settings, row["market"], window, listed)
-            for row in rows_of(frame)
-        ]
-    if (frame["market"] == "").any():
-        frame[["market", "source"]] = _first_markets(store, settings, window, frame, decided)
-    frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
-    return frame[frame["source"] != ""].reset_index(drop=True), decided
-
-
-def _first_markets(
-    store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame, decided: pd.DataFrame
-) -> list[tuple[str, str]]:
-    """Return (market, source) in which each job begins; ("", "") if unknown.
+    """Return the jobs, with the market in which they begin filled in, and their decisions; jobs in unknown markets are omitted.
 
     A multi-market job without a home market begins in the market of its first decision, else in the
     first of its markets in the order of its turns (M11.1).
     """
+    frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
+    names = ("created", "start", "deadline", "finished", "scored")
+    frame = _times(frame, {f"{name}_us": name for name in names})
+    decided = _read_decisions(store, frame, bounds)
     first = {
         row["job"]: (row["market"], row["source"]) for row in rows_of(decided.drop_duplicates("job")) if row["source"]
     }  # fmt: skip
     turn = Turn(store=store, at=window.at, settings=settings, run_id="")
-    requests: dict[str, JobRequest] = {}
-    found: list[tuple[str, str]] = []
-    for row in rows_of(jobs):
-        if row["market"] or row["name"] in first:
-            found.append((row["market"], row["source"]) if row["market"] else first[row["name"]])
-            continue
-        if not requests:
-            requests = {job.request.name: job.request for job in stored_jobs(store, known_at=window.at)}
+    listed = cache(lambda: rows_of(list_markets(store, known_at=window.at)))
+    requests = cache(
+        lambda: {job.request.name: job.request for job in stored_jobs(store, known_at=window.at)}
+    )
+
+    def place_of(row: Mapping[str, Any]) -> tuple[str, str]:
+        name, market = row["name"], row["market"]
+        if market and row["source"]:
+            return market, row["source"]
         try:
-            place = places_of(turn, requests[row["name"]])[0] if row["name"] in requests else None
+            if market:
+                found = find_market(store, market, at=window.at, settings=settings, listed=listed())
+                return market, found.source
+            if name in first or name not in requests():
+                return first.get(name, ("", ""))
+            home = places_of(turn, requests()[name])[0]
         except InputError:
-            place = None
-        found.append(("", "") if place is None else (place.market.key, place.source))
-    return found
+            return market, ""
+        return home.market.key, home.source
 
-
-def _source_of(
-    store: Store, settings: Settings, market: str, window: SlotMap, listed: Sequence[Mapping[str, Any]]
-) -> str:
-    """Return the source of a market whose job names none, "" if there is none."""
-    try:
-        return find_market(store, market, at=window.at, settings=settings, listed=listed).source
-    except MarketError:
-        return ""
+    if not frame.empty:
+        frame[["market", "source"]] = [place_of(row) for row in rows_of(frame)]
+    frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
+    return frame[frame["source"] != ""].reset_index(drop=True), decided
 
 
 def _read_decisions(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
@@ -431,11 +395,13 @@ def _runs_at(facts: Facts, stage: str, slots: pd.Series) -> tuple[np.ndarray, np
     return runs["status"].to_numpy(dtype=object), runs["reason"].to_numpy(dtype=object)
 
 
-def _left_out(facts: Facts, kind: str) -> pd.DataFrame:
-    """Return the sentences of runs that left out a ``kind``, market or job: slot, stage, subject and left_out."""
-    rows = facts.runs[["slot", "stage", "left_out"]].explode("left_out").dropna()
+def _left_out(facts: Facts, kind: str, places: pd.MultiIndex, stages: Sequence[str] = STAGES) -> np.ndarray:
+    """Return why runs left out each of some (subject, slot), subjects of a ``kind`` market or job; "" where they did not."""
+    rows = facts.runs.loc[facts.runs["stage"].isin(stages), ["slot", "left_out"]].explode("left_out").dropna()
     rows["subject"] = rows["left_out"].astype(str).str.extract(f"^{kind} (.+?) is left out", expand=False)
-    return rows.dropna(subset="subject").drop_duplicates(["slot", "stage", "subject"], keep="last")
+    rows = rows.dropna(subset="subject").drop_duplicates(["slot", "subject"], keep="last")
+    sentences = rows.set_index(["subject", "slot"])["left_out"].reindex(places)
+    return sentences.astype(object).fillna("").to_numpy(dtype=object)
 
 
 def staleness(facts: Facts) -> np.ndarray:
@@ -444,33 +410,19 @@ def staleness(facts: Facts) -> np.ndarray:
     out = np.full(len(seen), "", dtype=object)
     limits = {(promise.market, promise.source, promise.kind): promise for promise in facts.promises}
     for (market, source), own in seen.groupby(["market", "source"], sort=False):
-        rows = own.index.to_numpy()
         count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))
-        count_old, price_old = _is_old(own, "count_at", count), _is_old(own, "price_at", price)
-        if price is not None and price.probed and count is not None:
-            price_old = price_old & count_old
-        for name, old, promise in (
-            ("count_at", count_old, count),
-            ("price_at", price_old & ~count_old, price),
-        ):
-            for place in np.flatnonzero(old):
-                out[rows[place]] = _age_text(own["slot"].iloc[place], own[name].iloc[place], promise)
+        # A price read at every probe is too old only if the count is, which is stated then.
+        as_fresh_as_counts = count is not None and price is not None and price.probed
+        for promise in (None if as_fresh_as_counts else price, count):
+            if promise is None or promise.constant:
+                continue
+            age, limit = own["slot"] - own[f"{promise.kind}_at"], span_text(promise.max_age)
+            old = age[age > promise.max_age]
+            out[old.index.to_numpy()] = [
+                f"the newest {promise.kind} was {span_text(length)} old, at most {limit} expected"
+                for length in old
+            ]
     return out
-
-
-def _is_old(own: pd.DataFrame, name: str, promise: ExpectedUpdate | None) -> np.ndarray:
-    if promise is None or promise.constant:
-        return np.zeros(len(own), dtype=bool)
-    return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
-
-
-def _age_text(slot: pd.Timestamp, seen: pd.Timestamp, promise: ExpectedUpdate | None) -> str:
-    kind, limit = (
-        ("value", "")
-        if promise is None
-        else (promise.kind, f", at most {span_text(promise.max_age)} expected")
-    )
-    return f"the newest {kind} was {span_text(slot - seen)} old{limit}"
 
 
 def _unseen_markets(facts: Facts) -> np.ndarray:
@@ -502,10 +454,8 @@ def forecast_states(facts: Facts) -> States:
     fell = planned & (own[["price_fallback", "count_fallback"]].fillna("") != "").any(axis=1).to_numpy(
         dtype=bool
     )
-    omitted = _left_out(facts, "market")
-    sentences = omitted[omitted["stage"] == "forecast"].set_index(["subject", "slot"])["left_out"]
     places = pd.MultiIndex.from_arrays([own["market"] + "@" + own["source"], own["slot"]])
-    left = sentences.reindex(places).astype(object).fillna("").to_numpy(dtype=object)
+    left = _left_out(facts, "market", places, ["forecast"])
     found = _first_case(
         [
             (gap, "stale", ""),
@@ -610,10 +560,7 @@ def _place_jobs(facts: Facts, jobs: pd.DataFrame) -> tuple[pd.DataFrame, np.ndar
     slots = pd.merge_asof(jobs, decided, on="slot", by="name", suffixes=("_first", ""))
     for name in ("market", "source"):
         slots[name] = slots[name].fillna(slots[f"{name}_first"])
-    omitted = _left_out(facts, "job").drop_duplicates(["slot", "subject"], keep="last")
-    sentences = omitted.set_index(["subject", "slot"])["left_out"]
-    left = sentences.reindex(pd.MultiIndex.from_frame(slots[["name", "slot"]])).astype(object).fillna("")
-    return slots, left.to_numpy(dtype=object)
+    return slots, _left_out(facts, "job", pd.MultiIndex.from_frame(slots[["name", "slot"]]))
 
 
 def _by_market(facts: Facts, slots: pd.DataFrame, found: States, nothing: str) -> States:
@@ -632,9 +579,7 @@ def _by_market(facts: Facts, slots: pd.DataFrame, found: States, nothing: str) -
 
 def _joined_reasons(texts: list[str]) -> str:
     """Join a few distinct reasons."""
-    own = [text for text in dict.fromkeys(texts) if text]
-    rest = len(own) - _MOST_NAMED
-    return "; ".join(own[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    return "; ".join(first_of(filter(None, dict.fromkeys(texts)), _MOST_NAMED, "and {} more"))
 
 
 #: States in display order; the first three need no attention.

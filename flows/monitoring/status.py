@@ -37,7 +37,8 @@ from slackwater.flows.show.blocks import (
     Table,
     columns_by_key,
 )
-from slackwater.flows.show.formats import missing, rows_of, utc, whole
+from slackwater.flows.show.charts import cells
+from slackwater.flows.show.formats import first_of, missing, rows_of, utc, whole
 from slackwater.flows.turn.report.recent_errors import RECENT
 from slackwater.warehouse.asof import contradicting_sources
 from slackwater.warehouse.errors import MarketError
@@ -62,8 +63,8 @@ class Status:
 
     at: pd.Timestamp
     completeness: Completeness
-    freshness: pd.DataFrame
-    feeds: pd.DataFrame
+    freshness: Sequence[Mapping[str, Any]]
+    feeds: Sequence[Mapping[str, Any]]
     alarms: tuple[Alarm, ...]
     gone: tuple[Alarm, ...] = ()
     note: str = ""
@@ -110,13 +111,13 @@ class Status:
             ],
             "not_done": rows_of(done.stretches(NOT_DONE)),
             "doubtful": rows_of(done.stretches(("stale", "fallback"))),
-            "freshness": [_minutes(row) for row in rows_of(self.freshness)],
-            "feeds": [_minutes(row) for row in rows_of(self.feeds)],
+            "freshness": [_minutes(row) for row in self.freshness],
+            "feeds": [_minutes(row) for row in self.feeds],
             "alarms": [alarm.row() for alarm in self.alarms],
         }
 
 
-def _minutes(row: dict[str, Any]) -> dict[str, Any]:
+def _minutes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert durations to minutes, with suffixed names, and NaT to None."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
@@ -270,12 +271,9 @@ MOST_CONTRADICTED = 10  # Maximum number of contradictions listed separately
 
 def unreadable_blocks(found: Status) -> list[Block]:
     """Return a list of the stored rows that are unreadable and ignored everywhere, and of the contradicting sources."""
-    lines = [
-        *found.unreadable,
-        *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
-    ]
-    more = len(found.contradicted) - MOST_CONTRADICTED
-    lines += [f"and {more} more (`slackwater markets --json` lists all)"] if more > 0 else []
+    apart = (f"SOURCES DISAGREE: {text}" for text in found.contradicted)
+    rest = "and {} more (`slackwater markets --json` lists all)"
+    lines = [*found.unreadable, *first_of(apart, MOST_CONTRADICTED, rest)]
     return [Notes(lines)] if lines else []
 
 
@@ -341,9 +339,8 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _some(rows: Sequence[Mapping[str, Any]], key: str, between: str) -> str:
     """Return the first distinct texts of some rows, and the number of the others."""
-    texts = list(dict.fromkeys(str(row[key]) for row in rows if row[key]))
-    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    return between.join([*texts[:NAMED], *more])
+    texts = dict.fromkeys(str(row[key]) for row in rows if row[key])
+    return between.join(first_of(texts, NAMED, "and {} more"))
 
 
 _STATE_COLUMNS: Final[dict[str, Column | str]] = {
@@ -412,13 +409,8 @@ def stage_map(
         return Figure(specs=[], label=label, title=stage, why="Nothing was due.", width=0)
     shown = {state: look for state, look in LOOKS.items() if state in slots}
 
-    def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import cells
-
-        return [cells(rows, names, ends=(start, end + step), states=shown)]
-
     return Figure(
-        specs=draw, label=label, title=stage,
+        specs=lambda: [cells(rows, names, ends=(start, end + step), states=shown)], label=label, title=stage,
         captions=[f"Of {sum(slots.values()):,} slots: {counts}."], width=0,
     )  # fmt: skip
 
@@ -428,12 +420,13 @@ def freshness_section(found: Status) -> Section:
     rows = [
         {
             **row,
+            "name": f"{row['market']}@{row['source']}",
             "age": _span(row["age"]),
             "every": "on change" if missing(row["every"]) else span_text(row["every"]),
             "late": _span(row["late_by"]) if row["late_by"] else None,
             "is_stale": "stale" if row["stale"] else "no",
         }
-        for row in _named_rows(found.freshness)
+        for row in found.freshness
     ]
     columns = columns_by_key(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
                     expected_by="next expected by", late="late by", is_stale="stale")  # fmt: skip
@@ -443,10 +436,10 @@ def freshness_section(found: Status) -> Section:
     )
     table = Table("", rows, columns, most=_FRESH, marked=lambda row: row["stale"])
     blocks: list[Block] = [about, table]
-    if len(found.feeds):
+    if found.feeds:
         feeds = [
             {**row, "every": _span(row["every"]), "late": _span(row["late_by"]) if row["late_by"] else None}
-            for row in rows_of(found.feeds)
+            for row in found.feeds
         ]
         shown = columns_by_key("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
                       every="every", expected_by="next expected by", late="late by", reason="why")  # fmt: skip

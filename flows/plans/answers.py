@@ -12,11 +12,11 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.ledger.fields import chance, saving
-from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.plans.decisions import opened_to_decide
 from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.blocks import Column
-from slackwater.flows.show.formats import price, rows_of, usd, utc
+from slackwater.flows.show.formats import first_of, price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.markets import market_of, placed_in
@@ -85,9 +85,8 @@ def _queried_markets(turn: Turn, market: str | None) -> list[FollowedMarket]:
 def _unfollowed_words(turn: Turn) -> str:
     """Return the first `MOST_UNFOLLOWED` unfollowed markets and the reasons, as text."""
     reasons = why_not_followed(turn, most=turn.settings.max_markets)
-    words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]
-    more = len(reasons) - len(words)
-    return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
+    words = (f"{market}: {reason}" for market, reason in reasons.items())
+    return "; ".join(first_of(words, MOST_UNFOLLOWED, "and {:,} more"))
 
 
 def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_observed: bool) -> dict[str, Any]:
@@ -240,20 +239,17 @@ def replayed_row(
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     run, step, windows = ended.run, pd.Timedelta(hours=ended.slot_hours), ended.windows
-    seconds = outcome.finish_seconds(step.total_seconds())
-    finish = None if seconds is None else finish_at(ended.start, seconds)
     valued = not run.must_finish
-    certain = ended.availability_observed or not outcome.spot_share
+    values = outcome_values(outcome, ended.start, step, valued=valued, observed=ended.availability_observed)
     alone = row.on_demand_only_usd if scored.on_demand_known else None
-    saved = saving(outcome.total_cost_usd, alone, is_finished=finish is not None)
     gpus = {own.gpus for own in ended.job.runs}
     found: dict[str, Any] = {
         "job": run.name,
         "market": places[0].market.key,
         "source": places[0].source,
+        **values,
         "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
-        "model": outcome.model,
         "from": ended.start,
         "deadline": ended.start + run.deadline_slots * step,
         "deadline_slots": run.deadline_slots,
@@ -261,17 +257,11 @@ def replayed_row(
         "work": works_words(
             request, [(own, place.market) for own, place in zip(ended.job.runs, places, strict=True)]
         ),
-        "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd if valued else None,
-        "utility_usd": outcome.utility_usd if valued else None,
         "utility": row.utility if valued else None,
-        "finish": finish,
         "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time if certain else None,
-        "spot_share": outcome.spot_share,
         "on_demand_only_usd": alone,
-        "saved_usd": saved["saved_usd"],
-        "saved_share": saved["saved_share"],
+        **saving(outcome.total_cost_usd, alone, is_finished=values["finish"] is not None),
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,
@@ -283,21 +273,15 @@ def replayed_row(
         "synthetic": list(ended.assumptions),
         "allocations": [],
     }
-    at = [ended.start + t * step for t in range(len(outcome.allocations))]
-    if outcome.places is None:
-        found["allocations"] = [
-            held_in(windows[0], t, at[t], held) for t, held in enumerate(outcome.allocations)
-        ]
-        return found
-    found["synthetic"] = sorted(ended.assumptions)
-    found["markets"], found["moves"], found["moving_usd"] = (
-        list(ended.names),
-        outcome.moves,
-        outcome.moving_usd,
-    )
-    for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
-        own = held_in(None if m is None else windows[m], t, at[t], held)
-        found["allocations"].append({**own, "market": None if m is None else ended.names[m]})
+    moves = outcome.places is not None
+    for t, held in enumerate(outcome.allocations):
+        m = outcome.places[t] if outcome.places is not None else 0
+        own = held_in(None if m is None else windows[m], t, ended.start + t * step, held)
+        place = {"market": None if m is None else ended.names[m]} if moves else {}
+        found["allocations"].append(own | place)
+    if moves:
+        found |= {"synthetic": sorted(ended.assumptions), "markets": list(ended.names)}
+        found |= {"moves": outcome.moves, "moving_usd": outcome.moving_usd}
     return found
 
 

@@ -13,7 +13,7 @@ from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.reports import Report, counting
 from slackwater.flows.plans.query import NamedJob
-from slackwater.flows.show.formats import join_words, utc
+from slackwater.flows.show.formats import first_of, join_words, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.optimization.job.definition import Allocation
 from slackwater.warehouse.amounts import duration
@@ -145,12 +145,10 @@ def sharing_note(named: NamedJob, others: Sequence[str]) -> list[str]:
     """Return a note that other jobs share the spot instances of the slot, or nothing."""
     if not others:
         return []
-    names = [
-        *others[:MOST_NAMED],
-        *([f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []),
-    ]
     many = "another open job shares" if len(others) == 1 else f"{len(others)} other open jobs share"
-    return [f"{many} the spot of this slot: {join_words(names)}. `--alone` plans {named.name} by itself."]
+    return [
+        f"{many} the spot of this slot: {join_words(first_of(others, MOST_NAMED))}. `--alone` plans {named.name} by itself."
+    ]
 
 
 def _require_not_ended(turn: Turn, named: NamedJob, ledger: JobLedger) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slackwater.flows.command import Answer
 from slackwater.flows.renting.rent import widths_text
 from slackwater.flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, lines
 from slackwater.flows.show.formats import decimals, join_words, percent, plural, price, usd
-
-if TYPE_CHECKING:
-    from slackwater.flows.show.charts import Axis
 
 
 def rent_report(answer: Mapping[str, Any]) -> Answer:
@@ -163,8 +161,6 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
 
 def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Mapping[str, Any]]:
     """Plot ``key`` by budget for the optimum and for equal widths, with marks for this budget and simulated fixed clusters."""
-    from slackwater.flows.show.charts import Axis, lines
-
     budgets = [row["budget"] for row in answer["frontier"]]
     rows: list[dict[str, Any]] = [
         {"x": row["budget"], "y": row.get(column), "series": name, "point": False}
@@ -191,8 +187,6 @@ def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Map
 
 
 def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
-    from slackwater.flows.show.charts import Axis
-
     known = [value for value in values if value is not None and value == value]
     return Axis(title=title, low=0.9 * min(known), high=1.1 * max(known), log=True, format="~g")
 

@@ -30,6 +30,7 @@ from slackwater.optimization.renting.price import (
 from slackwater.optimization.renting.simulation import (
     Estimate,
     Renting,
+    Stream,
     StreamMeans,
     budget_frontier,
     drawn_widths,
@@ -315,13 +316,14 @@ def widths_text(row: dict[str, Any]) -> str:
 def baselines(question: Question, found: Rental) -> list[dict[str, Any]]:
     """Return the optimum and its baselines for the same budget, in closed form or by simulation (M8.5)."""
     types, gpus = question.renting.types, question.renting.budget / question.renting.price
-    rows = [_rental_row("fixed widths (optimal)", question, found)]
-    rows.append(_compare_plans("equal widths", question, lambda: equal_widths(types, gpus)))
-    rows.append(_compare_plans("one GPU each", question, lambda: fixed_rental(types, 1.0, gpus)))
     cluster = int(gpus + 1e-9)
-    rows.append(_sharing_row(question, cluster))
-    rows.append(_fifo_row(question, cluster))
-    return rows
+    return [
+        _rental_row("fixed widths (optimal)", question, found),
+        _compare_plans("equal widths", question, lambda: equal_widths(types, gpus)),
+        _compare_plans("one GPU each", question, lambda: fixed_rental(types, 1.0, gpus)),
+        _sharing_row(question, cluster),
+        _fifo_row(question, cluster),
+    ]
 
 
 def _compare_plans(name: str, question: Question, make: Callable[[], Rental]) -> dict[str, Any]:
@@ -333,18 +335,27 @@ def _compare_plans(name: str, question: Question, make: Callable[[], Rental]) ->
 
 def _rental_row(name: str, question: Question, rental: Rental) -> dict[str, Any]:
     types = [rented.kind for rented in rental.types]
+    simulated = _simulate(
+        question, types, lambda stream, rng: play_widths(types, drawn_widths(rental, stream, rng), stream)
+    )
+    return {"policy": name, **_closed(rental), **_simulate_plans(simulated)}
 
-    def play(rng: np.random.Generator) -> StreamMeans:
-        stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
-        return play_widths(types, drawn_widths(rental, stream, rng), stream)
 
-    simulated = estimate(play, streams=STREAMS, seed=question.seed)
-    closed = {
-        "response_hours": rental.response_hours,
-        "gpus": rental.gpus,
-        "loss_per_hour": rental.loss_per_hour,
-    }
-    return {"policy": name, **closed, **_simulate_plans(simulated)}
+def _closed(rental: Rental) -> dict[str, float]:
+    """Return figures of a rental in closed form."""
+    return {name: getattr(rental, name) for name in ("response_hours", "gpus", "loss_per_hour")}
+
+
+def _simulate(
+    question: Question, types: Sequence[JobType], play: Callable[[Stream, np.random.Generator], StreamMeans]
+) -> Estimate:
+    """Return the means over streams of jobs that ``play`` serves; raises `SettingsError` if the load is too high."""
+    hours = JOBS / sum(kind.rate_per_hour for kind in question.renting.types)
+
+    def play_one(rng: np.random.Generator) -> StreamMeans:
+        return play(job_stream(types, hours=hours, sizes=Exponential(), rng=rng), rng)
+
+    return estimate(play_one, streams=STREAMS, seed=question.seed)
 
 
 def _simulate_plans(found: Estimate) -> dict[str, float]:
@@ -356,37 +367,28 @@ def _simulate_plans(found: Estimate) -> dict[str, float]:
     }
 
 
-def _hours(question: Question) -> float:
-    return JOBS / sum(kind.rate_per_hour for kind in question.renting.types)
-
-
 def _sharing_row(question: Question, cluster: int) -> dict[str, Any]:
     types = question.renting.types
     name = f"cluster of {cluster}, equal sharing"
-
-    def play(rng: np.random.Generator) -> StreamMeans:
-        stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
-        return play_sharing(types, cluster, stream)
-
     try:
-        return {"policy": name, **_simulate_plans(estimate(play, streams=STREAMS, seed=question.seed))}
+        simulated = _simulate(question, types, lambda stream, _: play_sharing(types, cluster, stream))
     except SettingsError as error:
         return {"policy": name, "note": error.found}
+    return {"policy": name, **_simulate_plans(simulated)}
 
 
 def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     """Simulate first come, first served on groups of equal size, for the best of all sizes that keep up with the load."""
     types = question.renting.types
     best: tuple[Estimate, int] | None = None
+
+    def of_width(width: int) -> Estimate:
+        return _simulate(question, types, lambda stream, _: play_fifo(types, cluster, width, stream))
+
     # The largest group size for each number of groups: other sizes only waste GPUs.
     for width in sorted({cluster // groups for groups in range(1, cluster + 1)}):
-
-        def play(rng: np.random.Generator, width: int = width) -> StreamMeans:
-            stream = job_stream(types, hours=_hours(question), sizes=Exponential(), rng=rng)
-            return play_fifo(types, cluster, width, stream)
-
         try:
-            found = estimate(play, streams=STREAMS, seed=question.seed)
+            found = of_width(width)
         except SettingsError:
             continue
         if best is None or found.response_hours < best[0].response_hours:
@@ -403,12 +405,7 @@ def frontier_rows(renting: Renting) -> list[dict[str, Any]]:
     furthest = max(FURTHEST * least, 1.5 * renting.budget)
     rows = []
     for found in budget_frontier(renting, np.geomspace(NEAREST * least, furthest, POINTS).tolist()):
-        row: dict[str, Any] = {
-            "budget": found.budget,
-            "response_hours": found.response_hours,
-            "loss_per_hour": found.loss_per_hour,
-            "spend": found.spend,
-        }
+        row = {key: getattr(found, key) for key in ("budget", "response_hours", "loss_per_hour", "spend")}
         gpus = found.budget / renting.price
         if fixed_rental(renting.types, 1.0, gpus).gpus <= gpus:
             equal = equal_widths(renting.types, gpus)
@@ -553,9 +550,4 @@ def _at_list_price(question: Question) -> dict[str, Any]:
         found = question.renting.rental()
     except SettingsError as error:
         return {"response_hours": None, "loss_per_hour": None, "gpus": None, "note": str(error)}
-    return {
-        "response_hours": found.response_hours,
-        "loss_per_hour": found.loss_per_hour,
-        "gpus": found.gpus,
-        "note": "",
-    }
+    return {**_closed(found), "note": ""}

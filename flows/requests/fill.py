@@ -16,7 +16,7 @@ from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slot
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
-from slackwater.flows.ledger.rounds import finish_at
+from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.plans.answers import held_in
 from slackwater.flows.turn.context import Turn, peers_of, read_all
@@ -271,7 +271,7 @@ def fill(
     left_out: list[str] = []
     offers = offers_of(turn, named=request.markets, gpu_model=request.gpu_model, left_out=left_out)
     runs = measured_runs(turn.store, known_at=turn.at)
-    by, why = _policy(turn, policy)
+    by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
     filled = filling.fill_offers(
         completed_request,
         offers,
@@ -311,10 +311,6 @@ def _markets_alike(turn: Turn, named: Sequence[str], offer: Offer) -> tuple[str,
         if named
         else tuple(sorted({f"{market.provider}/*/*/{market.instance_type}" for market in alike.values()}))
     )
-
-
-def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
-    return (policy_named(name), "asked for") if name else deciding_policy(turn)
 
 
 def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
@@ -384,14 +380,8 @@ def _validity(knowledge: Knowledge, candidate: Candidate) -> dict[str, Any]:
     for name, width in (("narrowest", candidate.widths[0]), ("widest", candidate.widths[-1])):
         if width.configuration is not None:
             verdict = knowledge.validity(width.configuration)
-            rows[name] = {
-                "instances": width.instances,
-                "p_valid": verdict.p_valid,
-                "decided_by": verdict.decided_by,
-                "memory_gb": verdict.memory_gb,
-                "limit_gb": verdict.limit_gb,
-                "reason": verdict.reason,
-            }
+            keys = ("p_valid", "decided_by", "memory_gb", "limit_gb", "reason")
+            rows[name] = {"instances": width.instances} | {key: getattr(verdict, key) for key in keys}
     return rows
 
 
@@ -450,6 +440,7 @@ def runner_up_row(runner_up: RunnerUp, step: pd.Timedelta) -> dict[str, Any]:
     """Return a runner-up as plain values."""
     candidate = runner_up.screened.candidate
     widest, planned = candidate.widths[-1], runner_up.planned
+    expected = {} if planned is None else _expected_row(planned, planned.expected, step)
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
@@ -459,12 +450,10 @@ def runner_up_row(runner_up: RunnerUp, step: pd.Timedelta) -> dict[str, Any]:
         "high": widest.high,
         "planned": planned is not None,
         "on_demand_usd": runner_up.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
-        "expected_cost_usd": planned.expected.cost_usd if planned else None,
-        "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
-        "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
-        "expected_finish": slots_after(planned.live.start, planned.expected.finish_slots, step)
-        if planned
-        else None,
+        **{
+            f"expected_{key}": expected.get(key)
+            for key in ("cost_usd", "cost_p10_usd", "cost_p90_usd", "finish")
+        },
         "late_probability_low": planned.low.late_probability if planned else None,
         "why": runner_up.why,
     }
@@ -595,10 +584,11 @@ def _replay_misjudged(ended: EndedJob, planned: PlannedCandidate, policy: Policy
 def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     """Return the scores as plain values; for jobs with a hard deadline, figures that depend on the imputed value are null."""
     ended, expected = ran.scored.ended, filled.winner.expected
+    (window,) = ended.windows
     valued = not ended.run.must_finish
-    observed = ended.availability_observed
+    known = {"valued": valued, "observed": ended.availability_observed}
     rows = [
-        _outcome_row(outcome, ended.start, step, valued, observed)
+        outcome_values(outcome, ended.start, step, **known)
         | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
@@ -620,15 +610,18 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
             "high": ran.scored.hindsight_high if valued else None,
             "cost_usd": ran.scored.hindsight_usd,
         },
-        "at_low": _outcome_row(ran.low, ended.start, step, valued, observed),
-        "at_high": _outcome_row(ran.high, ended.start, step, valued, observed),
+        "at_low": outcome_values(ran.low, ended.start, step, **known),
+        "at_high": outcome_values(ran.high, ended.start, step, **known),
         "runners_up": [
             {
                 "label": replayed.candidate.label,
                 "market": replayed.candidate.offer.key,
                 "expected_cost_usd": replayed.expected.cost_usd,
-                **_outcome_row(
-                    decided, replayed.live.start, step, valued, replayed.history.availability_observed
+                **outcome_values(
+                    decided,
+                    replayed.live.start,
+                    step,
+                    **known | {"observed": replayed.history.availability_observed},
                 ),
                 "on_demand_only_usd": other.total_cost_usd if replayed.live.seen[0].on_demand.known else None,
             }
@@ -636,30 +629,10 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         ],
         "regret_usd": first["cost_usd"]
         - min([first["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
-        "gaps": int((~ended.windows[0].observed).sum()),
+        "gaps": int((~window.observed).sum()),
         "synthetic": list(ended.assumptions),
-        "allocations": _slots(ran.scored, step),
+        "allocations": [
+            held_in(window, t, ended.start + t * step, held)
+            for t, held in enumerate(ran.scored.outcomes[0].allocations)
+        ],
     }
-
-
-def _outcome_row(
-    outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool, observed: bool
-) -> dict[str, Any]:
-    finish = outcome.finish_seconds(step.total_seconds())
-    return {
-        "policy": outcome.policy,
-        "model": outcome.model,
-        "cost_usd": outcome.total_cost_usd,
-        "finish": None if finish is None else finish_at(start, finish),
-        "on_time": outcome.on_time if observed or not outcome.spot_share else None,
-        "spot_share": outcome.spot_share,
-        "utility_usd": outcome.utility_usd if valued else None,
-    }
-
-
-def _slots(scored: ScoredJob, step: pd.Timedelta) -> list[dict[str, Any]]:
-    (window,) = scored.ended.windows
-    held = scored.outcomes[0].allocations
-    return [
-        held_in(window, t, scored.ended.start + t * step, allocation) for t, allocation in enumerate(held)
-    ]

@@ -10,6 +10,7 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.fields import HINDSIGHT
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, dots, lines, stacks
 from slackwater.flows.show.formats import percent, plural, usd, utc, whole
 from slackwater.warehouse.history import UNOBSERVED
 
@@ -133,8 +134,6 @@ def _throughput(answer: Mapping[str, Any]) -> Section:
     counts = [w["instances"] for w in widths]
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
-
         x = Axis(title="instances held", at=counts, format="d", low=counts[0] - 0.5, high=counts[-1] + 0.5)
         return [lines(rows, ["median"], spans=True, x=x, y=Axis(title="tokens per second that count", low=0))]
 
@@ -186,17 +185,19 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
         rows.append({"label": label, "value": replayed, "kind": "replayed"})
     known = [row for row in rows if row["value"] is not None]
 
-    def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, dots
-
-        labels = [cost[0] for cost in costs]
-        return [dots(known, labels, x=Axis(title="USD"), kinds=kinds, spans=True, height=36 * len(costs))]
-
+    labels = [cost[0] for cost in costs]
     caption = (
         "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. Squares: on-demand alone."
         + (" Triangles: what the replay cost." if score else "")
     )
-    return Figure(specs=draw, label="Cost of each configuration", captions=[caption], width=720)
+    return Figure(
+        specs=lambda: [
+            dots(known, labels, x=Axis(title="USD"), kinds=kinds, spans=True, height=36 * len(costs))
+        ],
+        label="Cost of each configuration",
+        captions=[caption],
+        width=720,
+    )
 
 
 def _replay_section(answer: Mapping[str, Any]) -> Section:
@@ -241,14 +242,14 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
     ]
     there.append({"x": rows[-1]["x2"], "y": there[-1]["y"]})
 
-    def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, stacks
-
-        colours = {"spot": "band50", "on-demand": "on-demand"}
-        y = Axis(title="instances", low=0, high=top, whole=True)
-        return [stacks(rows, colours, over=there, x=Axis(title="UTC"), y=y)]
-
+    colours = {"spot": "band50", "on-demand": "on-demand"}
+    y = Axis(title="instances", low=0, high=top, whole=True)
     caption = (
         "Blue: spot instances, orange: on-demand instances, line: available instances (cut off at the top)."
     )
-    return Figure(specs=draw, label="Instances in every slot", captions=[caption], width=720)
+    return Figure(
+        specs=lambda: [stacks(rows, colours, over=there, x=Axis(title="UTC"), y=y)],
+        label="Instances in every slot",
+        captions=[caption],
+        width=720,
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from slackwater.flows.show.blocks import Block, Column, Figure, Figures, Fold, Section, Table
+from slackwater.flows.show.charts import Axis, dots, lines
 from slackwater.flows.show.formats import (
     MISSING,
     as_number,
@@ -47,6 +48,7 @@ SHOWN_STEPS: Final = (1, 2, 4, 8, 12)  # Lead times shown in tables; charts show
 LEVEL, TOLERANCE = 80, 2  # Interval whose coverage is drawn, in percent, and the accepted deviation in points
 MOST_DRAWN: Final = 15  # Markets drawn: so many of the best and of the worst
 ON_TERMINAL: Final = 40  # Rows of the table of markets on a terminal
+_SLOTS: Final = Axis(title="slots ahead", whole=True, zero=False, ticks=8)
 #: A skill axis ends here, or earlier: at the mirror image of the best skill, but not above the second.
 LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
 #: Explanation of the measures.
@@ -205,18 +207,10 @@ def _point_rows(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: point[key] for key in ("x", "y", "series")} for point in points]
 
 
-def _slots() -> Any:
-    from slackwater.flows.show.charts import Axis
-
-    return Axis(title="slots ahead", whole=True, zero=False, ticks=8)
-
-
 def _lines(
     scores: Scores, rows: Sequence[Mapping[str, Any]], names: Sequence[str], **more: Any
 ) -> list[dict[str, Any]]:
     """Return a line chart with the order of the models, last value as the reference and the default in bold."""
-    from slackwater.flows.show.charts import lines
-
     return [lines(rows, names, order=scores.models, reference=LAST_VALUE, bold=scores.default, **more)]
 
 
@@ -234,8 +228,6 @@ def skill_figure(scores: Scores) -> Figure | None:
     floor = skill_floor(series, scores.default)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis
-
         own = [point["row"] for point in points if point["series"] == scores.default]
         ends = [row[key] for row in own for key in ("skill_low", "skill_high")]
         values = [*ends, *(point["y"] for point in points)]
@@ -250,7 +242,7 @@ def skill_figure(scores: Scores) -> Figure | None:
                 | (bar if row["series"] == scores.default else {})
             )
         up = Axis(title="share of last value’s loss saved", low=low, high=max(0.05, *values), format=".2~f")
-        return _lines(scores, rows, names, rule=0.0, spans=True, x=_slots(), y=up)
+        return _lines(scores, rows, names, rule=0.0, spans=True, x=_SLOTS, y=up)
 
     cut = beyond_axis(series, floor)
     return Figure(
@@ -297,8 +289,6 @@ def coverage_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis
-
         values, steps = [point["y"] for point in points], [point["x"] for point in points]
         up = Axis(
             title="observed values inside, %",
@@ -312,7 +302,7 @@ def coverage_figure(scores: Scores) -> Figure | None:
             points=len(set(steps)) < 2,
             guide=[{"x": step, "y": LEVEL} for step in (min(steps), max(steps))],
             around=(LEVEL - TOLERANCE, LEVEL + TOLERANCE),
-            x=_slots(),
+            x=_SLOTS,
             y=up,
         )
 
@@ -336,8 +326,6 @@ def reliability_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis
-
         rows = [
             {"x": 100 * row["predicted"], "y": 100 * row["observed"], "series": row["model"]}
             for row in _records(table)
@@ -377,8 +365,6 @@ def daily_figure(scores: Scores) -> Figure | None:
         return None
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis
-
         wide = table.pivot_table(index="day", columns="model", values="loss").astype(float)
         wide = wide.reindex(pd.date_range(wide.index.min(), wide.index.max(), freq="D"))
         rows = [{"x": day, "y": value, "series": name} for name in names for day, value in wide[name].items()]
@@ -415,8 +401,6 @@ def markets_figure(scores: Scores) -> Figure | None:
     undrawn = len(own) - len(known)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, dots
-
         points = [
             {
                 "label": f"{_two_lines(row['market'])}, n = {int(row['n']):,}",

@@ -10,18 +10,29 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
-
-import altair as alt
-from altair.utils.schemapi import disable_debug_mode
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 from slackwater.flows.show.formats import plain_scalar
 from slackwater.flows.show.page import DASHES, SERIES, SHAPES, colour
 
-Rows = Iterable[Mapping[str, Any]]
+if TYPE_CHECKING:
+    import altair as alt
+else:
 
-# Else Altair validates every part of a chart when it is made. Tests validate whole charts.
-disable_debug_mode()
+    class _Altair:
+        """Altair, imported at its first use, because that takes half a second."""
+
+        def __getattr__(self, name: str) -> Any:
+            # Else Altair validates every part of a chart when it is made. Tests validate whole charts.
+            import_module("altair.utils.schemapi").disable_debug_mode()
+            value = getattr(import_module("altair"), name)
+            setattr(self, name, value)
+            return value
+
+    alt = _Altair()
+
+Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +239,7 @@ def lines(
     drawn = {"marks": marks, "crosses": list(crosses), "guide": list(guide)}
     own = {name: values for name, values in drawn.items() if values}
     points = points and any(row.get("point") is not False and _within(row["y"], y) for row in rows)
-    form = _LineForm(
+    form = _lines(
         names=tuple(names),
         x=x,
         y=y,
@@ -244,7 +255,7 @@ def lines(
         around=around,
         height=height,
     )
-    return with_data(_lines(form), rows=rows, **own)
+    return with_data(form, rows=rows, **own)
 
 
 def _within(value: Any, axis: Axis) -> bool:
@@ -254,58 +265,56 @@ def _within(value: Any, axis: Axis) -> bool:
     return (axis.low is None or value >= axis.low) and (axis.high is None or value <= axis.high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LineForm:
-    """Cache key of `lines`: ``apart``: some rows have no point mark; ``beside``: names of additional datasets."""
-
-    names: tuple[str, ...]
-    x: Axis
-    y: Axis
-    time: bool
-    points: bool
-    apart: bool
-    rule: float | tuple[tuple[str, float], ...] | None
-    spans: bool
-    reference: str
-    order: tuple[str, ...]
-    bold: str
-    beside: frozenset[str]
-    around: tuple[float, float] | None
-    height: int
-
-
 @lru_cache(maxsize=256)
-def _lines(form: _LineForm) -> dict[str, Any]:
-    """Return the chart of `lines` without data, cached because Altair is the slowest step of a page."""
-    x, y, time, beside = form.x, form.y, form.time, form.beside
+def _lines(
+    *,
+    names: tuple[str, ...],
+    x: Axis,
+    y: Axis,
+    time: bool,
+    points: bool,
+    apart: bool,
+    rule: float | tuple[tuple[str, float], ...] | None,
+    spans: bool,
+    reference: str,
+    order: tuple[str, ...],
+    bold: str,
+    beside: frozenset[str],
+    around: tuple[float, float] | None,
+    height: int,
+) -> dict[str, Any]:
+    """Return the chart of `lines` without data, cached because Altair is the slowest step of a page.
+
+    ``apart``: some rows have no point mark; ``beside``: names of additional datasets.
+    """
     base = empty_chart().encode(x=across("x", x, time=time))
-    style = named_series(form.names, reference=form.reference, order=form.order)
+    style = named_series(names, reference=reference, order=order)
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
         alt.Tooltip("series:N"),
         alt.Tooltip(when, title=x.title or "x"),
         alt.Tooltip("y:Q", title=y.title or "y", format=".4~g"),
     ]
-    layers = [] if form.around is None else [_range(*form.around)]
-    layers += rules(dict(form.rule) if isinstance(form.rule, tuple) else form.rule)
+    layers = [] if around is None else [_range(*around)]
+    layers += rules(dict(rule) if isinstance(rule, tuple) else rule)
     if "guide" in beside:
         path = empty_chart("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
         layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
-    if form.spans:
+    if spans:
         bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, opacity=0.5, clip=True)
         layers.append(bar.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
     # The bold line replaces the thin line, which would fill the gaps of its dashes.
-    plain = base.transform_filter(alt.datum.series != form.bold) if form.bold else base
+    plain = base.transform_filter(alt.datum.series != bold) if bold else base
     stroke = plain.mark_line(clip=True)
     layers.append(
         stroke.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"], tooltip=tooltip)
     )
-    if form.bold:
-        chosen = base.transform_filter(alt.datum.series == form.bold)
+    if bold:
+        chosen = base.transform_filter(alt.datum.series == bold)
         thick = chosen.mark_line(clip=True, strokeWidth=3.4)
         layers.append(thick.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"]))
-    if form.points:
-        marked = base.transform_filter("datum.point !== false") if form.apart else base
+    if points:
+        marked = base.transform_filter("datum.point !== false") if apart else base
         # Filter points beyond the limits: clipping would also halve the points on the left and right edges.
         for end, sign in ((y.low, ">="), (y.high, "<=")):
             marked = marked if end is None else marked.transform_filter(f"datum.y {sign} {end}")
@@ -326,7 +335,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         layers.append(
             found.encode(x=across("x", x, time=time), y=upward("y", y), color=style["color"], tooltip=tooltip)
         )
-    return complete_chart(alt.layer(*layers), height=form.height, legend=form.names)
+    return complete_chart(alt.layer(*layers), height=height, legend=names)
 
 
 def _range(low: float, high: float) -> Any:

@@ -155,6 +155,17 @@ def join_words(items: Iterable[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def first_of(texts: Iterable[str], most: int, rest: str = "{:,} more") -> list[str]:
+    """Return at most the first texts, and the number of the others in the words of ``rest``.
+
+    >>> first_of(["a", "b", "c"], 1), first_of(["a"], 1)
+    (['a', '2 more'], ['a'])
+    """
+    found = list(texts)
+    more = len(found) - most
+    return [*found[:most], rest.format(more)] if more > 0 else found
+
+
 # ---
 # Values for JSON.
 

@@ -181,21 +181,30 @@ def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFac
 
 def missing_origins(group: Sequence[LackingTurn]) -> dict[FollowedMarket, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
-    followed_by_turn = [lacking.by_place() for lacking in group]
+    found: dict[Place, dict[str, set[pd.Timestamp]]] = {}
+    for lacking in group:
+        for market, models in lacking.missing.items():
+            joined = found.setdefault((market.market, market.source), {})
+            for model, slots in models.items():
+                joined.setdefault(model, set()).update(slots)
     return {
-        market: _lacking_origins(
-            [
-                lacking.missing[index[market.market, market.source]]
-                for lacking, index in zip(group, followed_by_turn, strict=True)
-            ]
-        )
+        market: {model: sorted(slots) for model, slots in found[market.market, market.source].items()}
         for market in group[-1].work.markets
     }
 
 
 def lacking_groups(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[LackingTurn]]:
     """Return ascending turns with the origins that each lacks, in groups whose histories are prefixes of the last turn's."""
-    return list(_groups(list(_lacking_turns(turns, works))))
+    lacking = list(_lacking_turns(turns, works))
+    end = len(lacking)
+    groups: list[list[LackingTurn]] = []
+    while end:
+        first = end - 1
+        while first and _begins(lacking[first - 1], lacking[end - 1]):
+            first -= 1
+        groups.append(lacking[first:end])
+        end = first
+    return groups[::-1]
 
 
 def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[LackingTurn]:
@@ -226,22 +235,19 @@ def _issued_times(
     turn: Turn, origins: Sequence[Mapping[FollowedMarket, Origins]]
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
     """Return the times of issued forecasts, within the origins of any turn."""
-    slots = [
-        slot
+    wanted = [
+        (followed, model, slots)
         for by_market in origins
-        for models in by_market.values()
-        for wanted in models.values()
-        for slot in wanted
+        for followed, models in by_market.items()
+        for model, slots in models.items()
     ]
-    if not slots:
+    if not wanted:
         return {}
     query = VintageQuery(
-        markets=_places(followed for by_market in origins for followed in by_market),
-        models=dict.fromkeys(
-            model for by_market in origins for models in by_market.values() for model in models
-        ),
-        start=min(slots),
-        end=max(slots),
+        markets=_places(followed for followed, _, _ in wanted),
+        models=dict.fromkeys(model for _, model, _ in wanted),
+        start=min(slots[0] for _, _, slots in wanted),
+        end=max(slots[-1] for _, _, slots in wanted),
         step=step_of(turn.settings),
     )
     return turn.read(vintage_times, query)
@@ -272,19 +278,6 @@ def _starts(turn: TurnValues, origins: Sequence[Mapping[FollowedMarket, Origins]
             needed = min(timetable_of(turn.settings).start(slots[0]) for slots in by_model.values())
             starts[followed.source] = min(needed, starts.get(followed.source, needed))
     return starts
-
-
-def _groups(lacking: Sequence[LackingTurn]) -> Iterator[list[LackingTurn]]:
-    """Yield consecutive turns whose histories are prefixes of the last turn's, in groups as long as possible."""
-    end = len(lacking)
-    groups: list[list[LackingTurn]] = []
-    while end:
-        first = end - 1
-        while first and _begins(lacking[first - 1], lacking[end - 1]):
-            first -= 1
-        groups.append(list(lacking[first:end]))
-        end = first
-    yield from reversed(groups)
 
 
 def _begins(earlier: LackingTurn, later: LackingTurn) -> bool:
@@ -396,15 +389,6 @@ def _with_issued(
         stored = found.get((market.key, source), ())
         found[market.key, source] = sorted([*stored, *planned_now], key=lambda forecast: forecast.issued_at)
     return found
-
-
-def _lacking_origins(missing: Sequence[Origins]) -> Origins:
-    """Return by model the origins of a market that any of the turns lacks."""
-    joined: dict[str, set[pd.Timestamp]] = {}
-    for by_market in missing:
-        for model, slots in by_market.items():
-            joined.setdefault(model, set()).update(slots)
-    return {model: sorted(slots) for model, slots in joined.items()}
 
 
 def _in_order(

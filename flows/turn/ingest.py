@@ -11,6 +11,7 @@ import pyarrow as pa
 from slackwater.flows.config import Settings
 from slackwater.flows.feeds.fetch import collected_due, store_collected
 from slackwater.flows.ledger.stages import LIVE
+from slackwater.flows.show.formats import first_of
 from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
@@ -34,11 +35,9 @@ def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
     for reason, count in done.set_aside.items():
         say(f"{count:,} values of {name} set aside: {reason}; their rows stay stored")
     if done.rejected:
-        most = [f"{count:,} {reason}" for reason, count in list(done.reasons.items())[:MOST_REASONS]]
-        more = (
-            [f"{len(done.reasons) - MOST_REASONS} more reasons"] if len(done.reasons) > MOST_REASONS else []
-        )
-        say(f"{done.rejected:,} rows of {name} rejected: {'; '.join([*most, *more])} (`slackwater rejected`)")
+        reasons = (f"{count:,} {reason}" for reason, count in done.reasons.items())
+        why = "; ".join(first_of(reasons, MOST_REASONS, "{} more reasons"))
+        say(f"{done.rejected:,} rows of {name} rejected: {why} (`slackwater rejected`)")
 
 
 def last_observed(folder: Path) -> pd.Timestamp:

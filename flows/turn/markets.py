@@ -22,7 +22,7 @@ from slackwater.flows.following import (
     step_of,
 )
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.show.formats import join_words, plural, rows_of, utc
+from slackwater.flows.show.formats import first_of, join_words, plural, rows_of, utc
 from slackwater.flows.turn.context import try_histories
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
@@ -301,8 +301,7 @@ def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     if wanted is not None:
         basis += f" with {wanted}"
     if others:
-        more = [f"{name}{its}" for name, its in others[:MOST_OTHERS]]
-        more += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+        more = first_of((f"{name}{its}" for name, its in others), MOST_OTHERS)
         basis += (
             f", and its throughput is taken to be theirs; else {join_words(more)}: "
             f"name it in the file, as markets = {json.dumps(_patterns(found[others[0][0]]))}, or give --market MARKET"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,57 +24,17 @@ from slackwater.warehouse.history import History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreFacts:
-    """Facts for the scores of ascending turns: by turn the ended jobs and the policies to replay on them.
+    """Facts for the scores of ascending turns: the ended jobs, each with the index of its turn and the policies to replay.
 
-    ``left_out`` are messages on jobs that cannot be replayed. ``pool`` has the rounds learned before these turns.
-    ``scored`` counts the jobs that each turn has scored before, in an attempt that was stopped or an earlier batch.
-    ``whole``: False for a batch that is not the last.
+    By turn: ``left_out`` are messages on jobs that cannot be replayed, ``names`` the jobs scored by now, and ``before``
+    the number of jobs scored in an attempt that was stopped or an earlier batch of turns. ``pool`` has the rounds learned by now.
     """
 
     turns: tuple[TurnValues, ...]
-    ended: tuple[tuple[tuple[EndedJob, tuple[Any, ...]], ...], ...]
+    ended: tuple[tuple[int, EndedJob, tuple[Any, ...]], ...]
     left_out: tuple[tuple[str, ...], ...]
-    pool: Pool
-    scored: tuple[int, ...]
-    whole: bool = True
-
-    @property
-    def jobs(self) -> int:
-        """Number of jobs to score."""
-        return sum(map(len, self.ended))
-
-    def first(self, jobs: int) -> ScoreFacts:
-        """Return the facts of the first so many jobs; all facts if there are no more."""
-        if jobs >= self.jobs:
-            return self
-        taken = []
-        for of_turn in self.ended:
-            taken.append(of_turn[: max(jobs, 0)])
-            jobs -= len(of_turn)
-        return replace(self, ended=tuple(taken), left_out=((),) * len(self.turns), whole=False)
-
-    def after(self, batch: ScoreFacts, scores: SlotScores) -> ScoreFacts:
-        """Return the facts of the jobs that follow a batch of the first jobs."""
-        return replace(
-            self,
-            ended=tuple(of_turn[len(done) :] for of_turn, done in zip(self.ended, batch.ended, strict=True)),
-            left_out=tuple(
-                of_turn + more for of_turn, more in zip(self.left_out, scores.left_out, strict=True)
-            ),
-            scored=tuple(
-                count + len(of_turn) for count, of_turn in zip(self.scored, scores.names, strict=True)
-            ),
-            pool=scores.pool,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotScores:
-    """Scores of a batch of jobs: rows to store, by turn the scored jobs and the messages on the others, and the new pool."""
-
-    results: Results
     names: tuple[tuple[str, ...], ...]
-    left_out: tuple[tuple[str, ...], ...]
+    before: tuple[int, ...]
     pool: Pool
 
 
@@ -87,10 +47,10 @@ def read_score_facts(
     in one model (M5.3). A job that cannot be replayed gets a message instead. ``planned`` are the forecasts
     that the forecast stage returned for these turns; None: they are read.
     """
-    found: list[list[tuple[EndedJob, tuple[Any, ...]]]] = []
-    left_out: list[list[str]] = []
+    found: list[tuple[int, EndedJob, tuple[Any, ...]]] = []
+    left_out: list[list[str]] = [[] for _ in turns]
     seen: set[str] = turns[-1].read(scored_in_slot_model) if turns else set()
-    for turn, work in zip(turns, works, strict=True):
+    for place, (turn, work) in enumerate(zip(turns, works, strict=True)):
         jobs = [
             (job, work.places.get(job.request.name, (followed,)))
             for job, followed in work.ended
@@ -99,55 +59,65 @@ def read_score_facts(
             and pool.group(job.request).rounds.lacking(job.request.name)
         ]
         seen.update(job.request.name for job, _ in jobs)
-        found.append([])
-        left_out.append([])
         for (job, _), ended in zip(jobs, ended_jobs(turn, jobs, planned), strict=True):
             name = job.request.name
             if isinstance(ended, Exception):
-                left_out[-1].append(f"job {name} is not scored: {why_raised(ended)}")
+                left_out[place].append(f"job {name} is not scored: {why_raised(ended)}")
             elif not ended.availability_observed:
-                left_out[-1].append(
+                left_out[place].append(
                     f"job {name} is not scored: availability was not observed, and a replay would assume that spot is never lost"
                 )
             else:
-                found[-1].append((ended, tuple(pool.group(job.request).lacking(name))))
+                found.append((place, ended, tuple(pool.group(job.request).lacking(name))))
     return ScoreFacts(
         turns=tuple(turns),
-        ended=tuple(map(tuple, found)),
+        ended=tuple(found),
         left_out=tuple(map(tuple, left_out)),
+        names=((),) * len(turns),
+        before=tuple(turns[-1].read(jobs_scored_at, [turn.at for turn in turns]) if turns else ()),
         pool=pool,
-        scored=tuple(turns[-1].read(jobs_scored_at, [turn.at for turn in turns]) if turns else ()),
     )
 
 
-def score_slots(facts: ScoreFacts) -> SlotScores:
-    """Replay on every ended job the policies of its kind that lack its round, and add the round."""
+def score_slots(facts: ScoreFacts, most: int | None = None) -> tuple[Results, ScoreFacts]:
+    """Replay on the first ``most`` ended jobs (None: all) the policies of their kind that lack their rounds, and add the rounds.
+
+    Returns the rows to store and the facts for the other jobs. The turns are recorded with the last of the jobs.
+    """
     turns, pool = facts.turns, facts.pool
-    calls = [{"ended": ended, "policies": policies} for of_turn in facts.ended for ended, policies in of_turn]
-    result: Iterator[ScoredJob | str] = iter(turns[-1].fan(score_ended, calls))
-    found = [[next(result) for _ in of_turn] for of_turn in facts.ended]
-    scored = [[score for score in of_turn if isinstance(score, ScoredJob)] for of_turn in found]
-    failed = tuple(tuple(score for score in of_turn if isinstance(score, str)) for of_turn in found)
+    batch = facts.ended[:most]
+    calls = [{"ended": ended, "policies": policies} for _, ended, policies in batch]
+    result: list[ScoredJob | str] = turns[-1].fan(score_ended, calls)
+    scored: list[list[ScoredJob]] = [[] for _ in turns]
+    left_out = list(map(list, facts.left_out))
+    for (place, _, _), score in zip(batch, result, strict=True):
+        if isinstance(score, str):
+            left_out[place].append(score)
+        else:
+            scored[place].append(score)
     learned = learn(
         [(turn.at, of_turn) for turn, of_turn in zip(turns, scored, strict=True)],
         groups=[(score.rounds, score.learner) for score in (pool, pool.movers)],
     )
-    scores = SlotScores(
-        results=Results(learned=learned),
-        names=tuple(tuple(score.ended.run.name for score in of_turn) for of_turn in scored),
-        left_out=failed,
+    after = replace(
+        facts,
+        ended=facts.ended[len(batch) :],
+        left_out=tuple(map(tuple, left_out)),
+        names=tuple(
+            names + tuple(score.ended.run.name for score in of_turn)
+            for names, of_turn in zip(facts.names, scored, strict=True)
+        ),
         pool=pool.with_rounds(*learned.rounds),
     )
-    if not facts.whole:
-        return scores
-    done = facts.after(facts, scores)
+    if after.ended:
+        return Results(learned=learned), after
     runs = []
-    for turn, jobs, texts in zip(turns, done.scored, done.left_out, strict=True):
+    for turn, before, names, texts in zip(turns, facts.before, after.names, left_out, strict=True):
         for text in texts:
             turn.say(text)
-        details = {"jobs": jobs, "learner": turn.settings.learner}
-        runs.append(turn.done("score", details | ({"left_out": list(texts)} if texts else {})))
-    return replace(scores, results=replace(scores.results, runs=tuple(runs)))
+        details = {"jobs": before + len(names), "learner": turn.settings.learner}
+        runs.append(turn.done("score", details | ({"left_out": texts} if texts else {})))
+    return Results(learned=learned, runs=tuple(runs)), after
 
 
 def score_ended(ended: EndedJob, policies: Sequence[Any]) -> ScoredJob | str:

@@ -94,26 +94,21 @@ def decide_jobs(
 
 def score_jobs(
     turns: Sequence[Turn], works: Sequence[Work], pool: Pool, planned: PlannedForecasts | None = None
-) -> tuple[list[list[str]], Pool]:
+) -> tuple[tuple[tuple[str, ...], ...], Pool]:
     """Replay the pool on every ended job and add a round for each; returns the names of the jobs by turn, and the pool.
 
     The jobs are scored and stored in batches: a turn that was stopped continues with the next batch.
     A job that cannot be replayed is reported and left out. ``planned`` as for `decide_jobs`.
     """
     facts = read_score_facts(turns, works, pool, planned)
-    names: list[list[str]] = [[] for _ in turns]
-    total, start = facts.jobs, steady_seconds()
+    total, start = len(facts.ended), steady_seconds()
     while True:
-        batch = facts.first(SCORED_TOGETHER)
-        scores = score_slots(batch)
-        write(turns[-1].store, scores.results)
-        for names_of_turn, more in zip(names, scores.names, strict=True):
-            names_of_turn += more
-        if batch.whole:
-            return names, scores.pool
-        facts = facts.after(batch, scores)
-        done = total - facts.jobs
-        left = pd.Timedelta(seconds=(steady_seconds() - start) / done * facts.jobs)
+        results, facts = score_slots(facts, SCORED_TOGETHER)
+        write(turns[-1].store, results)
+        if not facts.ended:
+            return facts.names, facts.pool
+        done = total - len(facts.ended)
+        left = pd.Timedelta(seconds=(steady_seconds() - start) / done * len(facts.ended))
         turns[-1].say(
             f"{done} of {total} ended jobs scored ({percent(done / total)}), about {duration(left)} left"
         )
@@ -201,7 +196,7 @@ def score(turn: Turn, found: TurnProgress) -> TurnProgress:
     if known.work.ended:
         turn.say(f"replay the pool on {plural(len(known.work.ended), 'ended job')}")
     names, pool = score_jobs([turn], [known.work], known.pool, found.measured.planned)
-    return replace(found, known=replace(known, pool=pool), scored=tuple(names[0]))
+    return replace(found, known=replace(known, pool=pool), scored=names[0])
 
 
 def report(turn: Turn, found: TurnProgress) -> TurnProgress:

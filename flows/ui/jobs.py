@@ -191,7 +191,8 @@ def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None
             **newest,
             "risk": risk_mark(newest["late_probability"]),
             "usd_per_hour": hourly_cost(newest),
-            "current": pd.Timestamp(newest["slot"]) == _due(reading),
+            "current": reading.at is not None
+            and pd.Timestamp(newest["slot"]) == reading.at.floor(reading.step),
             "headline": headline(newest, reading.now),
             "outlook": outlook(newest),
             "assumption": assumption(newest),
@@ -200,10 +201,6 @@ def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None
             "over": over_since(newest, reading.now),
         }
     return row
-
-
-def _due(reading: Reading) -> pd.Timestamp | None:
-    return None if reading.at is None else reading.at.floor(reading.step)
 
 
 def job_data(reading: Reading, name: str) -> dict[str, Any]:
@@ -479,7 +476,7 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         )
     expected = min(1.0, slot / all_slots)
     ended = [k for k, work in enumerate(done) if is_finished(work, job.workload)]
-    with_progress = [report for report in running.reports if report.finished or report.progress is not None]
+    reported = running.progress_report
     return {
         "slots": slots,
         "deadline_slots": all_slots,
@@ -489,5 +486,5 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         "slots_ahead": (now.done / job.workload - expected) * all_slots,
         "cost_usd": now.cost_usd,
         "finished_at": live.start + ended[0] * live.step if is_finished(now.done, job.workload) else None,
-        "reported_at": with_progress[-1].reported_at if with_progress else None,
+        "reported_at": None if reported is None else reported.reported_at,
     }

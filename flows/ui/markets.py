@@ -71,9 +71,7 @@ def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[
     if reading.at is None:
         return set()
     promises = expected_updates(reading.store, markets, at=reading.at, step=reading.step)
-    table = freshness(promises, at=reading.at)
-    old = table[table["stale"].astype(bool)]
-    return set(old["market"] + "@" + old["source"])
+    return {f"{row['market']}@{row['source']}" for row in freshness(promises, at=reading.at) if row["stale"]}
 
 
 def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:

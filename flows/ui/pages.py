@@ -50,7 +50,8 @@ def glance_data(reading: Reading) -> dict[str, Any]:
     findings = [*_turn_findings(reading, runs), *_alarm_findings(alarms), *_job_findings(jobs)]
     findings.sort(key=lambda finding: finding["level"] != "act")
     levels = {finding["level"] for finding in findings}
-    current = [job for job in jobs if job["hold"] and job["hold"]["current"]]
+    current = [job["hold"] for job in jobs if job["hold"] and job["hold"]["current"]]
+    saved, alone = savings(current)
     return {
         "at": reading.at,
         "run": reading.run,
@@ -58,26 +59,17 @@ def glance_data(reading: Reading) -> dict[str, Any]:
         "slot_minutes": reading.settings.step_minutes,
         "verdict": "act" if "act" in levels else "look" if "look" in levels else "well",
         "findings": findings,
-        "hold": _saving_of(current)
-        | {
-            "on_demand": sum(int(job["hold"]["on_demand"]) for job in current),
-            "spot": sum(int(job["hold"]["spot"]) for job in current),
+        "hold": {
+            "expected_cost_usd": sum(as_number(row["expected_cost_usd"]) or 0.0 for row in current),
+            "saved_usd": saved if alone else None,
+            "saved_share": saved / alone if alone else None,
+            "on_demand": sum(int(row["on_demand"]) for row in current),
+            "spot": sum(int(row["spot"]) for row in current),
             "jobs": len(current),
         },
         "jobs": jobs,
         "alarms": alarms,
         "runs": runs,
-    }
-
-
-def _saving_of(current: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Return the expected total cost of the jobs with a current decision, and the saving compared with on-demand only."""
-    decided = [job["hold"] for job in current]
-    saved, alone = savings(decided)
-    return {
-        "expected_cost_usd": sum(as_number(row["expected_cost_usd"]) or 0.0 for row in decided),
-        "saved_usd": saved if alone else None,
-        "saved_share": saved / alone if alone else None,
     }
 
 

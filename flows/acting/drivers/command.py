@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slackwater.flows.acting.contract import Brought, DriverError, Instance, Kind, Order
+from slackwater.flows.acting.contract import Brought, Driver, DriverError, Instance, Kind, Order
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.flows.acting.drivers.calls import call_program
 
@@ -52,7 +52,7 @@ class _Reply(BaseModel):
     refused: str = ""
 
 
-class CommandDriver:
+class CommandDriver(Driver):
     """Driver that calls a script; the script keeps the contract of `bring` by the ``token`` of the request."""
 
     def __init__(self, name: str, options: Options) -> None:
@@ -60,10 +60,6 @@ class CommandDriver:
         self.settle_seconds = options.settle_seconds
         self.retry_seconds = options.retry_seconds
         self._options = options
-
-    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the instances of a decision as they are."""
-        return on_demand, spot
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the instances that the script lists."""

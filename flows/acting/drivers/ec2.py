@@ -23,6 +23,7 @@ from slackwater.flows.acting.contract import (
     KINDS,
     TOKEN_TAG,
     Brought,
+    Driver,
     DriverError,
     End,
     Instance,
@@ -78,7 +79,7 @@ class Options(DriverOptions):
     )
 
 
-class Ec2Driver:
+class Ec2Driver(Driver):
     """Driver of EC2."""
 
     def __init__(self, name: str, options: Options) -> None:
@@ -89,10 +90,6 @@ class Ec2Driver:
         self._session = import_module("boto3").Session(profile_name=options.profile)
         self._clients: dict[str, Any] = {}
         self._ended: dict[str, datetime] = {}  # times of interruptions, by instance
-
-    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the instances of a decision as they are."""
-        return on_demand, spot
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the tagged instances of a job in the regions of ``markets``."""

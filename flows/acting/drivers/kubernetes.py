@@ -22,6 +22,7 @@ from pydantic import Field
 from slackwater.flows.acting.contract import (
     KINDS,
     Brought,
+    Driver,
     DriverError,
     End,
     Instance,
@@ -59,7 +60,7 @@ class Options(DriverOptions):
     timeout_seconds: float = Field(120.0, gt=0, le=3600, description="time limit of a call, seconds")
 
 
-class KubernetesDriver:
+class KubernetesDriver(Driver):
     """Driver of a Kubernetes cluster."""
 
     settle_seconds = 0.0  # an order states numbers, and the API has them once it has answered
@@ -69,10 +70,6 @@ class KubernetesDriver:
         self.name = name
         self._options = options
         self._manifest: dict[str, Any] | None = None
-
-    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the instances of a decision as they are."""
-        return on_demand, spot
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the pods of a job that have a node, and those that ended as long as the cluster lists them."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from slackwater.flows.acting.contract import Brought, Instance, Kind, Order
+from slackwater.flows.acting.contract import Brought, Driver, Instance, Kind, Order
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.flows.delivery import folder_name
 from slackwater.optimization.kernels import world as kernels
@@ -51,7 +51,7 @@ class _Aim:
     spot: int
 
 
-class SimulatedDriver:
+class SimulatedDriver(Driver):
     """Driver of a simulated cloud."""
 
     name = "simulated"
@@ -70,10 +70,6 @@ class SimulatedDriver:
         world = self._recorded(job, now)
         terms = tuple(replace(term, on_demand_wait=self._wait) for term in world.markets.terms)
         return replace(world, markets=replace(world.markets, terms=terms))
-
-    def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the instances of a decision as they are."""
-        return on_demand, spot
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return all instances of a job so far."""

@@ -21,6 +21,7 @@ from pydantic import Field
 from slackwater.flows.acting.contract import (
     KINDS,
     Brought,
+    Driver,
     DriverError,
     Instance,
     Kind,
@@ -69,7 +70,7 @@ class _Cluster:
     mark: str = ""
 
 
-class SkyPilotDriver:
+class SkyPilotDriver(Driver):
     """Driver of SkyPilot."""
 
     settle_seconds = 0.0  # the API server of SkyPilot has its own record of clusters

@@ -22,6 +22,7 @@ from slackwater.flows.ledger.fields import (
 )
 from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
+from slackwater.flows.show.charts import Axis, dots, lines
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.pool import Group, Pool, read_pool
@@ -296,8 +297,6 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     ]
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, dots
-
         along = Axis(title="cost of a job, USD", low=low, high=high)
         kinds = {"policy": "series1", "baseline": "on-demand"}
         return [dots(points, [point["label"] for point in points], x=along, bound=bound, kinds=kinds)]
@@ -396,8 +395,6 @@ def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[i
     shown = shown_policies(values, leaders)
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import Axis, lines
-
         labels = {j: f"{names[j]} ({percent(values[-1, j])})" for j in shown}
         rows = [
             {"x": k + 1, "y": 100 * float(values[k, j]), "series": labels[j]}

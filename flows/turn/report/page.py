@@ -153,7 +153,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     measured = measured_errors(store, when)
     decided = stored_decisions(store, {"run": run}, order_by=["job"])
     ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
-    drawn, sources = [], set()
+    drawn = []
     for key, source in dict.fromkeys(zip(measured["market"], measured["source"], strict=True)):
         followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
@@ -168,15 +168,13 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
             step=step_of(settings),
         )
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
-        sources.add(source)
-    rows = [row for _, row in decided]
     return read_report(
         turn,
         learned=policy_results(turn, read_board_facts(turn)),
-        decisions=rows,
+        decisions=[row for _, row in decided],
         ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
         drawn=drawn,
-        simulated=all(source.startswith("simulated") for source in sources),
+        simulated=all(source.startswith("simulated") for source in measured["source"]),
     )
 
 

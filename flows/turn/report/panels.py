@@ -11,6 +11,8 @@ import pandas as pd
 
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Section, Table
+from slackwater.flows.show.charts import Fan, fan, step_rows
+from slackwater.flows.show.charts import route as route_chart
 from slackwater.flows.show.formats import MISSING, duration, plural, price, usd, utc
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.request import JobRequest
@@ -97,8 +99,6 @@ def market_charts(panel: MarketPanel, *, heights: tuple[int, int] = (100, 62)) -
     Each shows the observations as steps, gaps before the forecast, then the median and the 50, 80
     and 90 % bands of the forecast; observations may go on after its issue.
     """
-    from slackwater.flows.show.charts import Fan, fan, step_rows
-
     forecast, step, shown = panel.forecast, panel_step(panel), shown_past(panel)
     slots = panel.slots[shown]
     before = len(slots) if forecast is None else int((slots <= forecast.issued_at).sum())
@@ -306,8 +306,6 @@ def route_figure(route: JobRoute) -> Figure:
     name = dict(zip((panel.title for panel in panels), names, strict=True))
 
     def draw() -> list[dict[str, Any]]:
-        from slackwater.flows.show.charts import route as route_chart
-
         strips = [
             row
             for panel in panels

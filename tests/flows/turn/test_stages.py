@@ -87,22 +87,18 @@ def computed(tmp_path_factory):
             for planned in (measured.planned, None)
         ]
     scored_in_batches(read[0][1])
-    return [(decide_slots(own)[0], score_slots(ended).results, found) for own, ended, found in read]
+    return [(decide_slots(own)[0], score_slots(ended)[0], found) for own, ended, found in read]
 
 
 def scored_in_batches(facts):
     """Check that two batches of a job each give the scores of both jobs together."""
-    whole = score_slots(facts)
-    first = facts.first(1)
-    scores = score_slots(first)
-    assert (first.whole, len(scores.names[0]), scores.results.runs) == (False, 1, ())
-    rest = facts.after(first, scores)
-    last = score_slots(rest.first(1))
-    assert [*scores.results.learned.weights, *last.results.learned.weights] == [
-        *whole.results.learned.weights
-    ]
-    assert (last.results.runs, rest.jobs) == (whole.results.runs, 1)
-    assert np.array_equal(last.pool.rounds.utilities, whole.pool.rounds.utilities)
+    whole, after = score_slots(facts)
+    first, rest = score_slots(facts, 1)
+    assert (len(rest.ended), len(rest.names[0]), first.runs) == (1, 1, ())
+    last, end = score_slots(rest, 1)
+    assert [*first.learned.weights, *last.learned.weights] == [*whole.learned.weights]
+    assert (last.runs, end.ended) == (whole.runs, ())
+    assert np.array_equal(end.pool.rounds.utilities, after.pool.rounds.utilities)
 
 
 def test_forecasts_in_memory_are_the_stored_forecasts(computed):
