@@ -103,7 +103,7 @@ class Entrant:
         live = self.at(self.job.job.deadline_slots, dict(enumerate(held)))
         hours = live.seen[0].slot_hours
         deadline = self.job.job.deadline_slots * hours * HOUR
-        end = live.world().end(
+        end = live.reached().run.end(
             self.job.job.worth, deadline=deadline, slot=hours * HOUR, must_finish=self.job.job.must_finish
         )
         late = end.finish is None or end.finish > deadline + SECOND_TOLERANCE

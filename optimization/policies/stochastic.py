@@ -120,8 +120,7 @@ class ValueTables:
         work = self.job.workload - points * game.step
         value = table[self.choices.near].T
         # The tables are in single precision; rounding must not lift a value above the job's.
-        value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
-        return ExpectedToGo(work=work, value_usd=value)
+        return ExpectedToGo(work=work, value_usd=np.minimum(value, self.job.value))
 
 
 @lru_cache(maxsize=64)

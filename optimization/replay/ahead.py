@@ -26,7 +26,7 @@ class ExpectedOutcome:
     """Expected outcome of a running job over ``paths`` sampled paths.
 
     ``cost_usd`` is the mean total cost from the first second to the last, the ending included (M2.6), with
-    quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and ``finish_median`` count slots
+    quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) counts slots
     from the job's first; a path on which the job is given up counts as gamma d, from which on the value is 0.
     ``finish`` contains every path's finish, shape (paths,), NaN where given up. ``late_probability`` is P(not
     finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability``
@@ -39,7 +39,6 @@ class ExpectedOutcome:
     cost_p10_usd: float
     cost_p90_usd: float
     finish_slots: float
-    finish_median: float
     finish: np.ndarray
     late_probability: float
     given_up_probability: float
@@ -76,7 +75,6 @@ def summary(job: Job, ends: Ends) -> ExpectedOutcome:
         cost_p10_usd=float(np.quantile(cost, 0.1)),
         cost_p90_usd=float(np.quantile(cost, 0.9)),
         finish_slots=float(counted.mean()),
-        finish_median=float(np.median(counted)),
         finish=finish,
         late_probability=float(np.mean((counted > job.deadline_slots) | over)),
         given_up_probability=float(np.isnan(finish).mean()),

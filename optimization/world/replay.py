@@ -89,17 +89,6 @@ class WorldCase:
         job = in_one_market(case.job, sold=case.window.on_demand.sold)
         return cls(job=job, cases=(case,), readings=(readings,))
 
-    def grounds(self, *, memo: PlanMemo | None = None) -> Grounds:
-        """Return the observations of the markets for a policy."""
-        return Grounds(
-            self.job,
-            [case.window for case in self.cases],
-            records=[case.record for case in self.cases],
-            forecasts=[case.forecasts for case in self.cases],
-            memo=memo,
-            launches=[case.launches for case in self.cases],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
@@ -160,7 +149,7 @@ def replay_in_world(
     outcomes: dict[int, WorldOutcome] = {}
     for members in families(policies) if one else [[i] for i in range(len(policies))]:
         if grounds is None:
-            grounds = case.grounds(memo=memo)
+            grounds = Grounds(job, case.cases, memo)
         waiting = [_Trajectory(members=members, run=WorldRun(markets, case.readings))]
         while waiting:
             trajectory = waiting.pop()
@@ -212,7 +201,7 @@ def _follow(
     if ahead:
         grounds.plan_a_slot_ahead()
     policy = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
-    job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
+    job, seen, hours = grounds.job, grounds.seen, grounds.seen[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
