@@ -25,7 +25,7 @@ from slackwater.optimization.fleet.competition import Entry, SlotResult, Traject
 from slackwater.optimization.job.definition import Allocation, Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, placement
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.stochastic import Stochastic
@@ -191,7 +191,7 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]],
 def _instances(result: SlotResult) -> Placement:
     if not isinstance(result, Decision):
         raise ValueError(f"no decision: {result}")
-    return result.placement
+    return placement(result.market, result.allocation)
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slackwater.optimization.kernels.compiling import kernel, part
+from slackwater.optimization.kernels.compiling import kernel
 from slackwater.optimization.kernels.rules import Restart, Value, ending, move_usd
 
 
@@ -34,13 +34,6 @@ class Ground(NamedTuple):
     value: Value
 
 
-@part
-def arrival(ground: Ground, place: int, m: int) -> np.ndarray:
-    """Return mu of the first slot in market ``m`` of a job from another market, or without one, by size (M11.2)."""
-    shares: np.ndarray = ground.moved[m] if place < ground.on_demand.size else ground.up[m]
-    return shares
-
-
 @kernel
 def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -> tuple[float, int, int, int]:
     """Return the best on-demand ending from market ``place``, with at most one move (M2.6, M11.2).
@@ -48,11 +41,12 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
     The result is (value minus costs in USD, market, index of the size, slots).
     """
     best, market, size, slots = 0.0, place, 0, 0
-    for i in range(ground.on_demand.size):
+    nowhere = ground.on_demand.size
+    for i in range(nowhere):
         # The present market first, so that ties go to the ending without a move.
-        m = i if place == ground.on_demand.size else (place if i == 0 else (i - 1 if i <= place else i))
+        m = i if place == nowhere else (place if i == 0 else (i - 1 if i <= place else i))
         moved = m != place
-        up = arrival(ground, place, m) if moved else ground.up[m]
+        up = ground.moved[m] if moved and place < nowhere else ground.up[m]
         end = ending(
             ground.sizes[m, : ground.held[m]],
             ground.gain[m],

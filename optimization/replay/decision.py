@@ -673,11 +673,6 @@ class Decision:
     standby_market: int | None = None
     evidence: Evidence = field(default_factory=lambda: Evidence(level=COUNTS))
 
-    @property
-    def placement(self) -> Placement:
-        """Market and allocation of the slot."""
-        return placement(self.market, self.allocation)
-
 
 def decide(
     live: LiveJob,

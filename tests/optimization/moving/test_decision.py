@@ -12,7 +12,7 @@ from moving_markets import a_job, made, random_markets, replayed
 from slackwater.optimization.job.definition import Allocation, InstanceTimes
 from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.definition import Placement
+from slackwater.optimization.moving.definition import Placement, placement
 from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.policies.pool import policy_named
@@ -78,7 +78,7 @@ def test_decided_slot_by_slot_it_is_the_replay(policy, markets, home, inside):
             if live.is_finished:
                 break
             made_of = decide(live, policy, EFFORT)
-            decided[slot] = made_of.placement
+            decided[slot] = placement(made_of.market, made_of.allocation)
             assert made_of.expected.late_probability == 0.0
             assert made_of.probe_next is None
             if markets > 1:
@@ -222,6 +222,6 @@ def test_the_standby_of_a_lost_market_is_spot_of_another_market_that_has_some(po
     prices[2] = 1.2
     windows, records = made(prices, counts, 40)
     decision = decide(live_at(job, windows, records, 0, {}), policy, EFFORT)
-    assert decision.placement == Placement(1, Allocation(0, 3))
+    assert placement(decision.market, decision.allocation) == Placement(1, Allocation(0, 3))
     assert (decision.standby.spot > 0) == (elsewhere > 0.0)
     assert not elsewhere or decision.standby_market == 2
