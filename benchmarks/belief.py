@@ -29,7 +29,7 @@ from slackwater.optimization.replay.run import see
 from slackwater.optimization.world.replay import Launcher, replay_in_world
 
 SLOTS, SLOT_HOURS, MARKETS = 20, 0.5, 10
-EFFORT = Effort(risk_paths=200, seed=7)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
 JOB = Job(
     name="belief",
     workload=0.5 * SLOTS * SLOT_HOURS * 4,

@@ -44,7 +44,7 @@ SPREAD = 4
 FAST_STARTS, SEED = 2, 5
 POLICY = Stochastic()
 #: A single risk path, since expected costs do not affect decisions.
-EFFORT = Effort(risk_paths=1, seed=0)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=1, seed=0)
 STEP = pd.Timedelta("30min")
 
 

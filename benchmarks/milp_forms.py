@@ -1,4 +1,4 @@
-"""Alternative formulations of the horizon program (M3.1), for comparison with the model of `slackwater.studies.horizon_program`.
+"""Alternative formulations of the horizon program (M3.1), for comparison with the model of `slackwater.optimization.window.solver`.
 
 They differ in the constraints that link two slots (`arcs`, `direction`), or in the segments of an expected-to-go column
 (`segments`).
@@ -13,17 +13,10 @@ from unittest import mock
 
 import pyomo.environ as pyo
 
-import slackwater.studies.horizon_program as program
+import slackwater.optimization.window.solver as program
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking
-from slackwater.optimization.window.plan import ExpectedToGo, HorizonProblem
-from slackwater.studies.horizon_program import (
-    Point,
-    add_data,
-    add_end,
-    concave_pieces,
-    horizon_model,
-    one_size,
-)
+from slackwater.optimization.window.plan import ExpectedToGo, HorizonProblem, Point, concave_pieces
+from slackwater.optimization.window.solver import add_data, add_end, horizon_model, one_size
 
 Form = Callable[[HorizonProblem], pyo.ConcreteModel]
 
@@ -82,7 +75,7 @@ def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
 
 
 def segments(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """Model of `slackwater.studies.horizon_program`, but with a binary for every segment of an expected-to-go column."""
+    """Model of `slackwater.optimization.window.solver`, but with a binary for every segment of an expected-to-go column."""
 
     def cut(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
         pieces = concave_pieces(table, column, low=low, high=high)

@@ -24,8 +24,8 @@ from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power, T
 from slackwater.optimization.market.window import MarketWindow, market_window
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus, target
+from slackwater.optimization.window.solver import Limits, plan_problem, require_progress, solve
 from slackwater.optimization.window.twin import solve_window
-from slackwater.studies.horizon_program import Limits, plan_problem, require_progress, solve
 
 N_MAX, SLOT_HOURS = 16, 0.5
 THROUGHPUTS: dict[str, Throughput] = {

@@ -432,6 +432,7 @@ class Settings(Section):
         ge=10,
         le=10_000,
     )
+    solver_seconds: float = setting(10.0, "time limit of a live solve, seconds (M3.4)", ge=0.01, le=3600)
     report_token_env: str | None = setting(
         None, "environment variable with the token for reports by HTTP; without it `slackwater ui` takes none"
     )

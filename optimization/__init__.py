@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Plan,
         PlanStatus,
     )
-    from slackwater.optimization.window.twin import plan
+    from slackwater.optimization.window.solver import plan
 
 __all__ = [
     "Allocation",
@@ -104,7 +104,7 @@ _NAMES = {
     "selection.contract": "Weights",
     "selection.learned": "learn",
     "window.plan": "EndRule ExpectedToGo HorizonProblem Outcome Plan PlanStatus",
-    "window.twin": "plan",
+    "window.solver": "plan",
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -145,7 +145,7 @@ def test_beside_folders_of_the_same_names_the_command_and_the_faces_are_ours(ins
         "import slackwater, sys\n"
         "from slackwater import optimization\n"
         "assert slackwater.forecasting.forecast and slackwater.warehouse.ingest and optimization.plan\n"
-        "assert optimization.plan.__module__ == 'slackwater.optimization.window.twin'\n"
+        "assert optimization.plan.__module__ == 'slackwater.optimization.window.solver'\n"
         f"assert not set(sys.modules) & set({LAYERS!r})\n"
         "try:\n    slackwater.no_such_layer\nexcept AttributeError:\n    print('done')\n"
     )

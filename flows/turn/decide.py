@@ -31,7 +31,7 @@ from slackwater.warehouse.history import History
 
 def effort_of(settings: Settings) -> Effort:
     """Return the effort limits of a decision."""
-    return Effort(risk_paths=settings.risk_paths, seed=settings.seed)
+    return Effort(solver_seconds=settings.solver_seconds, risk_paths=settings.risk_paths, seed=settings.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ from slackwater.optimization.replay.ahead import (
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.replay.run import NewestReading, Planning, SlotMarket, catch_up, see
 from slackwater.optimization.window.plan import spot_alone
-from slackwater.optimization.window.twin import AuditedSearch
 from slackwater.optimization.world.readings import market_readings, readings_inside, with_losses
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
@@ -624,13 +623,14 @@ def _observed_market(
 
 
 # ---
-# Decisions for the next slot of running jobs (M3, M4).
+# Decisions for the next slot of running jobs, with live solves by the MILP (M3, M4).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Effort limits of a decision: sampled paths for the expected outcome, and their seed."""
+    """Effort limits of a decision: seconds of a live solve (M3.4), sampled paths for the expected outcome, and their seed."""
 
+    solver_seconds: float
     risk_paths: int
     seed: int
 
@@ -713,7 +713,10 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         policy, refused = OnDemandOnly(), "no spot, as the job cannot resume from a checkpoint; "
     solver, solving = None, policy
     if isinstance(policy, Planning):
-        solver = AuditedSearch()
+        # Import Pyomo only for a policy that plans: the import takes as long as the rest of a plan.
+        from slackwater.optimization.window.solver import LiveSolver
+
+        solver = LiveSolver(seconds=effort.solver_seconds)
         solving = policy.with_solver(solver)
     reached = live.reached()
     progress = reached.progress

@@ -403,7 +403,7 @@ def _why_not_planned(winner: PlannedCandidate, screened: ScreenedCandidate, step
 
 PLANS = 6  # Number of configurations that are planned on forecasts
 #: Effort limits for interactive use: see `Effort`.
-EFFORT = Effort(risk_paths=200, seed=7)
+EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from slackwater.warehouse.errors import AuditError
 
 #: Relative difference above which two amounts disagree.
 AGREEMENT = 1e-6
-WITH_PLAN = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT)
+WITH_PLAN = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

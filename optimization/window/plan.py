@@ -1,16 +1,24 @@
-"""Horizon programs, their plans, and outcomes (M2.3, M3.1-M3.4)."""
+"""Plans, outcomes, horizon problems, and code shared by the Pyomo model and its exact twin (M2.3, M3.1-M3.4)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 
-from slackwater.optimization.job.definition import TOLERANCE, Job, check_job, rates
+from slackwater.optimization.job.definition import (
+    TOLERANCE,
+    Job,
+    check_job,
+    is_finished,
+    on_demand_to_go,
+    rates,
+)
 from slackwater.optimization.job.definition import Allocation as Allocation
-from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.warehouse.errors import JobError, MarketError
 
@@ -24,13 +32,18 @@ class EndRule(StrEnum):
 
 
 class PlanStatus(StrEnum):
-    """Result status of a solve (M3.4); the exact search that plans gives the first two only."""
+    """Result status of a solve (M3.4).
+
+    ``DIFFERS``: the solver's plan has status optimal but the exact twin finds a different optimum;
+    the plan is the better of the two.
+    """
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit_with_incumbent"
     NO_INCUMBENT = "time_limit_without_incumbent"
     INFEASIBLE = "infeasible"
     ERROR = "solver_error"
+    DIFFERS = "solver_differs_from_twin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,6 +205,28 @@ class Outcome:
         return sum(a.spot for a in self.allocations) / total if total else 0.0
 
 
+# ---
+# Shared by the Pyomo model and its exact twin: sizes, slot costs, the target, and the value of a
+# sequence of sizes (M3).
+#
+# Piecewise linear functions are given as concave pieces, so that only the choice of a piece needs a
+# binary variable (M3.3c).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Value of a sequence of sizes in a `HorizonProblem`, computed as in M2.4 and M3.3.
+
+    ``objective`` is as in `Plan`: the cost for the target rule, W - cost for the other rules.
+    ``end_progress`` is capped at the workload, and for the target rule at the target.
+    """
+
+    allocations: tuple[Allocation, ...]
+    cost_usd: float
+    end_progress: float
+    objective: float
+
+
 def sizes(job: Job) -> np.ndarray:
     """Return the allowed numbers of instances in a slot, ascending: 0 and n_min..n_max (M2.3)."""
     return np.concatenate([[0], np.arange(job.n_min, job.n_max + 1)]).astype(np.int64)
@@ -200,6 +235,27 @@ def sizes(job: Job) -> np.ndarray:
 def cheap_spot(window: MarketWindow) -> np.ndarray:
     """Return the spot instances per slot that are cheaper than on-demand, shape (slots,) (M3.2)."""
     return np.asarray(usable_spot(window.available, window.price, window.on_demand_usd)).astype(np.int64)
+
+
+def cheapest_split(window: MarketWindow, i: int, n: int) -> Allocation:
+    """Return the cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
+    held = spot_held(n, int(window.available[i]), float(window.price[i]), window.on_demand_usd)
+    return Allocation(n - held, held)
+
+
+def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
+    """Return the cost in USD of an allocation in slot ``i`` of a window (M2.4)."""
+    price = float(window.price[i])
+    usd = slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
+    return float(usd)
+
+
+def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
+    """Return the cost in USD of each size in each slot with the cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
+    held = sizes(job).tolist()
+    return np.array(
+        [[slot_usd(window, i, cheapest_split(window, i, n)) for n in held] for i in range(len(window))]
+    )
 
 
 def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
@@ -217,6 +273,56 @@ def target(problem: HorizonProblem) -> float:
 def work_tolerance(job: Job) -> float:
     """Return the work units within which two amounts of progress count as equal (M2.4)."""
     return job.workload * TOLERANCE
+
+
+def nothing_to_do(problem: HorizonProblem) -> bool:
+    """Return whether the job is finished, or the target reached under the target rule, before the window begins."""
+    goal = target(problem) if problem.end_rule is EndRule.TARGET else problem.job.workload
+    return problem.done >= goal - work_tolerance(problem.job)
+
+
+def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
+    """Simulate the slots with ``chosen`` instances each by M2.4; no instances run and nothing is paid after the finish.
+
+    Under the target rule the sizes are followed after the target is reached too; it is the solver
+    that sets them to 0.
+    """
+    job, window = problem.job, problem.window
+    gain = rates(job.throughput, job.n_max) * window.slot_hours
+    done, previous, cost = problem.done, problem.n_previous, 0.0
+    held: list[Allocation] = []
+    for i, wish in enumerate(chosen):
+        n = 0 if is_finished(done, job.workload) else int(wish)
+        allocation = cheapest_split(window, i, n)
+        cost += slot_usd(window, i, allocation)
+        done += job.efficiency(n, previous) * float(gain[n])
+        previous = n
+        held.append(allocation)
+    done = min(done, job.workload)
+    if problem.end_rule is EndRule.TARGET:
+        return Worth(
+            allocations=tuple(held), cost_usd=cost, end_progress=min(done, target(problem)), objective=cost
+        )
+    end = end_worth(problem, done, previous)
+    return Worth(allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end - cost)
+
+
+def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
+    """Return W(z, n_end, t + w) in USD: on-demand to go, or the table of expected to go (M3.3b, c)."""
+    job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
+    if problem.expected is None or problem.end_rule is not EndRule.EXPECTED_TO_GO:
+        to_go = on_demand_to_go(
+            job,
+            done=done,
+            n_previous=n_end,
+            slot=end,
+            on_demand_usd=window.on_demand_usd,
+            slot_hours=window.slot_hours,
+        )
+        return to_go.value_usd
+    if is_finished(done, job.workload):
+        return job.completion_value(end)
+    return problem.expected.at(done, int(np.searchsorted(sizes(job), n_end)))
 
 
 def validate_problem(problem: HorizonProblem) -> None:
@@ -252,3 +358,33 @@ def validate_state(problem: HorizonProblem) -> None:
             expected=f"slots within 0..{job.deadline_slots - 1}",
             remedy="cut the window at the deadline",
         )
+
+
+Point = tuple[float, float]
+
+#: Increase in slope, relative to the steepest slope, within which points count as a straight line.
+STRAIGHT = 1e-12
+
+
+def concave_pieces(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
+    """Split a column of a table over progress ``low``..``high`` (work units) into its maximal concave pieces.
+
+    Points are (work, USD), ascending. Adjacent pieces share a point; points inside a straight line
+    are left out. A range without width has a single piece with a single point.
+    """
+    inner = (table.work > low) & (table.work < high)
+    work = np.concatenate([[low], table.work[inner], [high] if high > low else []])
+    usd = np.interp(work, table.work, table.value_usd[:, column])
+    if work.size == 1:
+        return [[(float(work[0]), float(usd[0]))]]
+    slope = np.diff(usd) / np.diff(work)
+    slack = STRAIGHT * float(np.max(np.abs(slope)))
+    pieces: list[list[Point]] = [[(float(work[0]), float(usd[0]))]]
+    for i in range(1, work.size):
+        point = (float(work[i]), float(usd[i]))
+        if i < slope.size and abs(slope[i] - slope[i - 1]) <= slack:
+            continue
+        pieces[-1].append(point)
+        if i < slope.size and slope[i] > slope[i - 1]:
+            pieces.append([point])
+    return pieces

@@ -1,13 +1,12 @@
-"""The exact search that solves horizon programs: label-setting dynamic programming without a solver (M3.2)."""
+"""Exact twin of the Pyomo model: label-setting dynamic programming without a solver (M3.2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Allocation, Job, Progress, work_needed
+from slackwater.optimization.job.definition import Allocation, Job, work_needed
 from slackwater.optimization.kernels.labels import (
     BEST_FOUND,
     EXPECTED,
@@ -18,8 +17,6 @@ from slackwater.optimization.kernels.labels import (
     HorizonProgram,
     solve,
 )
-from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import (
     EndRule,
     HorizonProblem,
@@ -128,51 +125,3 @@ def _idle(problem: HorizonProblem, terms: HorizonProgram) -> Plan:
         cost_usd=0.0,
         end_progress=min(problem.done, _most_counted(problem, terms)),
     )
-
-
-@dataclass(slots=True)
-class AuditedSearch:
-    """The exact search of a live decision: callable solver of horizon programs, which audits and records its ``plans`` (M3.5)."""
-
-    plans: list[Plan] = field(default_factory=list)
-
-    def __call__(self, problem: HorizonProblem) -> Plan:
-        """Return the audited plan of a program; raises `AuditError` if its numbers do not add up."""
-        plan = solve_window(problem)
-        audit_plan(problem, plan)
-        self.plans.append(plan)
-        return plan
-
-    def summary(self) -> str:
-        """Return how the programs of a decision were solved; "" if there was none."""
-        return "; ".join(
-            "exact" if plan.status is PlanStatus.OPTIMAL else f"best plan found, gap {plan.gap:.1e}"
-            for plan in self.plans
-        )
-
-
-def plan(
-    job: Job,
-    window: MarketWindow,
-    *,
-    slot: int = 0,
-    progress: Progress | None = None,
-    end_rule: EndRule = EndRule.ON_DEMAND_TO_GO,
-) -> Plan:
-    """Return the plan with the highest utility over a window, observed or forecast: one program of M3.1, solved and audited.
-
-    Element 0 of ``window`` is the job's slot ``slot``, at which its state is ``progress`` (None: no work done
-    yet). Slots at or after the deadline are cut off. ``end_rule`` gives the value of the state after the
-    window. A finished job gets a plan without instances. Raises `JobError` or `MarketError` for an invalid
-    program (`validate_problem`), in particular if no slot is left before the deadline.
-    """
-    stands = progress or Progress()
-    problem = HorizonProblem(
-        job=job,
-        slot=slot,
-        done=stands.done,
-        n_previous=stands.n_previous,
-        window=window.cut(0, job.deadline_slots - slot),
-        end_rule=end_rule,
-    )
-    return AuditedSearch()(problem)

@@ -305,7 +305,7 @@ def choice_model(choices: Sequence[Choice], gpus: int) -> Any:
     """Return the same program in Pyomo: minimise sum x_jo c_jo + sum_j (1 - sum_o x_jo) nothing_j (M9.5).
 
     The constraints limit each job to one option and the sum of GPUs to ``gpus``. Solve it with
-    `slackwater.studies.horizon_program.solve`
+    `slackwater.optimization.window.solver.solve`
     and read it with `chosen_options`. It is the reference for tests of `choose`.
     """
     import pyomo.environ as pyo

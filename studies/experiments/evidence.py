@@ -60,7 +60,7 @@ EVERY_DAYS, FAST_EVERY_DAYS = 2, 6
 DRAWN, FAST_DRAWN = 96, 6
 SIZES: Final = (1, 4, 8, 16)
 DRAWN_HOURS: Final = 0.5
-EFFORT: Final = Effort(risk_paths=200, seed=7)
+EFFORT: Final = Effort(solver_seconds=1.0, risk_paths=200, seed=7)
 #: Bounds of predicted risk for its reliability.
 BINS: Final = (0.0, 0.05, 0.2, 0.4, 0.6, 1.0)
 

@@ -22,15 +22,16 @@ from slackwater.optimization.kernels.induction import Game, induct
 from slackwater.optimization.kernels.labels import end_value
 from slackwater.optimization.policies.pace import cheapest_split as policy_split
 from slackwater.optimization.policies.pace import pace
-from slackwater.optimization.window.plan import EndRule, HorizonProblem, cheap_spot
-from slackwater.optimization.window.twin import terms_of
-from slackwater.studies.horizon_program import (
+from slackwater.optimization.window.plan import (
+    EndRule,
+    HorizonProblem,
+    cheap_spot,
     cheapest_split,
-    horizon_model,
-    possible_endings,
     slot_costs,
     slot_usd,
 )
+from slackwater.optimization.window.solver import horizon_model, possible_endings
+from slackwater.optimization.window.twin import terms_of
 
 #: Less than any rounding of work that matters: an amount that is exact in decimal may be slightly more in binary.
 HAIR = 1e-10

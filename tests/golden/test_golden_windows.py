@@ -10,8 +10,8 @@ from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import EndRule, HorizonProblem, PlanStatus
+from slackwater.optimization.window.solver import plan_problem
 from slackwater.optimization.window.twin import solve_window
-from slackwater.studies.horizon_program import plan_problem
 
 HERE = Path(__file__).parent
 WINDOWS = json.loads((HERE / "windows.json").read_text())

@@ -29,7 +29,7 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, UndecidedJob
 from slackwater.optimization.replay.run import see
 
-EFFORT = Effort(risk_paths=12, seed=3)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=12, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
 POLICIES = ("Stochastic", "UP", "MSU", "AHANP(0.7)", "AHAP(3,1,0.9)", "AHAP(3,2,0.9,expected)")
 

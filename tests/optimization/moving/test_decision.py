@@ -22,7 +22,7 @@ from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 
-EFFORT = Effort(risk_paths=60, seed=3)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
 
 

@@ -20,7 +20,7 @@ from slackwater.optimization.world.readings import market_readings
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 
 SLOTS, SIZE = 24, 4
-EFFORT = Effort(risk_paths=400, seed=3)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=400, seed=3)
 
 
 def soft_job(workload: float = 48.0, value: float = 40.0):

@@ -18,8 +18,8 @@ from slackwater.optimization.policies.pace import pace
 from slackwater.optimization.policies.stochastic import END_POINTS, ValueTables, expected_to_go, make_tables
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import PlanStatus
+from slackwater.optimization.window.solver import plan_problem
 from slackwater.optimization.window.twin import solve_window
-from slackwater.studies.horizon_program import plan_problem
 
 SINGLE = 1e-6
 ON_DEMAND_USD = 1.0

@@ -135,7 +135,9 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
         live = live_job(job, now, known, decided={})
         (seen,) = live.seen
         assert seen.quoted is None if math.isinf(usd) else seen.quoted[0] == known.price[-1]
-        decisions[usd] = decide(live, policy_named("Stochastic"), Effort(risk_paths=200, seed=1))
+        decisions[usd] = decide(
+            live, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1)
+        )
     assert decisions[math.inf].allocation.spot
     assert decisions[CEILING].allocation.spot == decisions[0.5].allocation.spot == 0
     assert "above the job's highest of 1.02" in decisions[CEILING].reason
@@ -143,7 +145,7 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
     assert costs == sorted(costs)
     # With a ceiling below every price there is no usable spot: expectations equal those with spot above on-demand.
     dear = live_job(JOBS[1], now, replace(known, frame=known.frame.assign(price_usd=5.0)), decided={})
-    alone = decide(dear, policy_named("Stochastic"), Effort(risk_paths=200, seed=1))
+    alone = decide(dear, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1))
     assert costs[2] == pytest.approx(alone.expected.cost_usd)
 
 
@@ -257,7 +259,7 @@ def test_the_chance_of_passing_the_budget_counts_as_late():
     market = a_market(0)
     now = market.slots[BEFORE]
     known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
-    effort = Effort(risk_paths=200, seed=1)
+    effort = Effort(solver_seconds=5.0, risk_paths=200, seed=1)
     job = TO_PAY[1]
     free = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort)
     assert (free.expected.over_budget_probability, free.expected.late_probability) == (0.0, 0.0)
@@ -277,7 +279,7 @@ def test_where_on_demand_is_beyond_the_budget_it_is_why_work_is_left(share):
     now = market.slots[BEFORE]
     known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
     job = replace(TO_PAY[1], budget_usd=share * alone_usd(TO_PAY[1], market))
-    effort = Effort(risk_paths=100, seed=1)
+    effort = Effort(solver_seconds=5.0, risk_paths=100, seed=1)
     made = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort).expected
     assert made.given_up_probability > 0.0
     assert made.over_budget_probability == made.given_up_probability == made.late_probability
@@ -304,7 +306,7 @@ def test_no_sampled_path_of_several_markets_costs_more_than_the_budget(monkeypat
             job=multi, start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0, seen=tuple(seen),
             decided={}, names=("a", "b"),
         )  # fmt: skip
-        made = decide(live, MeanField(), Effort(risk_paths=200, seed=3)).expected
+        made = decide(live, MeanField(), Effort(solver_seconds=1.0, risk_paths=200, seed=3)).expected
         (found,) = ends
         ends.clear()
         assert found["cost"].max() <= budget + 1e-5
@@ -323,6 +325,6 @@ def test_a_slot_that_finishes_the_job_is_paid_up_to_its_end():
         job=make_multi_job(job, 1), start=pd.Timestamp("2026-01-01", tz="UTC"), step=pd.Timedelta("1h"), slot=0,
         seen=(seen,), decided={}, names=("a",),
     )  # fmt: skip
-    found = decide(live, policy_named("OD-only"), Effort(risk_paths=20, seed=3)).expected
+    found = decide(live, policy_named("OD-only"), Effort(solver_seconds=1.0, risk_paths=20, seed=3)).expected
     assert (found.cost_usd, found.late_probability) == (pytest.approx(10.5), 0.0)
     assert found.uses_spot is False

@@ -12,8 +12,8 @@ from slackwater.optimization.policies.contract import View
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.plan import EndRule, HorizonProblem
+from slackwater.optimization.window.solver import Limits, plan_problem
 from slackwater.studies.audit import audit_outcome
-from slackwater.studies.horizon_program import Limits, plan_problem
 from slackwater.warehouse.errors import MarketError
 
 

@@ -16,7 +16,7 @@ from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.world.readings import with_losses
 from slackwater.optimization.world.simulation import Readings
 
-EFFORT = Effort(risk_paths=20, seed=3)
+EFFORT = Effort(solver_seconds=1.0, risk_paths=20, seed=3)
 SLOTS = 8
 
 

@@ -151,7 +151,7 @@ def test_a_live_decision_and_the_plan_behind_it_hold_spot_alone(name):
     for job in JOBS:
         live = live_job(job, history.slots[-4], history, decided={})
         assert live.on_demand_only_usd is None
-        made = decide(live, policy_named(name), Effort(risk_paths=20, seed=1))
+        made = decide(live, policy_named(name), Effort(solver_seconds=5.0, risk_paths=20, seed=1))
         assert made.allocation.on_demand == 0
         assert all(held.on_demand == 0 for held in made.planned or ())
         assert np.isfinite(

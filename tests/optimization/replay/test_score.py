@@ -115,7 +115,7 @@ def test_counts_between_the_slots_of_a_history_are_those_inside_the_job():
 
 @pytest.mark.parametrize("policy", ["MSU-trim", "Stochastic(24)"])
 def test_losses_inside_past_slots_make_a_running_job_expect_a_higher_cost(policy):
-    effort, usd = Effort(risk_paths=400, seed=3), {}
+    effort, usd = Effort(solver_seconds=1.0, risk_paths=400, seed=3), {}
     for count in (4.0, 0.0):  # read between slots that all start with 4 instances
         past = make_history(0.25, 4, slots=40, on_demand_usd=1.0, within=np.full((40, 2), count))
         live = live_job(JOB, past.slots[-1], past, decided={})

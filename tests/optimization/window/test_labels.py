@@ -19,10 +19,11 @@ from slackwater.optimization.window.plan import (
     HorizonProblem,
     PlanStatus,
     sizes,
+    slot_costs,
     slot_gains,
+    worth,
 )
 from slackwater.optimization.window.twin import solve_window, terms_of
-from slackwater.studies.horizon_program import slot_costs, worth
 from slackwater.warehouse.errors import JobError, MarketError
 
 RULES = list(EndRule)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from window_cases import random_problem
 
-from slackwater.optimization.window.plan import EndRule, ExpectedToGo
-from slackwater.studies.horizon_program import concave_pieces
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, concave_pieces
 
 
 def table(work, *columns):

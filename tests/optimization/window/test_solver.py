@@ -12,8 +12,7 @@ from window_cases import OWING, SHARES, by_enumeration, flat_problem, programs, 
 from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
-from slackwater.optimization.window.twin import solve_window
-from slackwater.studies.horizon_program import (
+from slackwater.optimization.window.solver import (
     Limits,
     horizon_model,
     plan_problem,
@@ -21,6 +20,7 @@ from slackwater.studies.horizon_program import (
     relative_gap,
     solve,
 )
+from slackwater.optimization.window.twin import solve_window
 from slackwater.warehouse.errors import JobError, SettingsError
 
 RULES = list(EndRule)
@@ -200,7 +200,7 @@ def test_a_model_the_solver_cannot_take_is_a_solver_error_not_an_exception():
 
 
 def test_a_solver_that_contradicts_the_plan_is_an_error(monkeypatch):
-    import slackwater.studies.horizon_program as solver
+    import slackwater.optimization.window.solver as solver
 
     honest = solver.solve
     monkeypatch.setattr(
@@ -215,7 +215,7 @@ def test_a_solver_that_contradicts_the_plan_is_an_error(monkeypatch):
 
 def test_a_bound_passed_by_rounding_is_met(monkeypatch):
     """Without rounding up, the bound of a program of value 0 was -2.5e-10 units of money, below the plan's 0."""
-    import slackwater.studies.horizon_program as solver
+    import slackwater.optimization.window.solver as solver
 
     honest = solver.solve
     monkeypatch.setattr(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slackwater.optimization.window.plan import PlanStatus
+from slackwater.optimization.window.solver import Limits, solve
 from slackwater.studies.cluster.schedulers import (
     Choice,
     Sia,
@@ -17,7 +18,6 @@ from slackwater.studies.cluster.schedulers import (
     options_of,
 )
 from slackwater.studies.cluster.simulation import Active, Attempt, Cluster, ClusterJob, simulate
-from slackwater.studies.horizon_program import Limits, solve
 from slackwater.warehouse.errors import SettingsError
 
 

@@ -1,10 +1,9 @@
-"""The horizon program in Pyomo, solved by HiGHS: the reference of the exact search that plans (M3.1-M3.4)."""
+"""The horizon program in Pyomo, and its solution by HiGHS (M3.1, M3.3, M3.4)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,155 +12,31 @@ from pyomo.common.errors import PyomoException
 from pyomo.contrib.solver.common.results import Results, SolutionStatus, TerminationCondition
 from pyomo.contrib.solver.solvers.highs import Highs
 
-from slackwater.optimization.job.definition import (
-    TOLERANCE,
-    Allocation,
-    Job,
-    is_finished,
-    on_demand_to_go,
-    rates,
-)
+from slackwater.optimization.job.definition import TOLERANCE, Job, Progress
 from slackwater.optimization.kernels.rules import (
     after_growing,
     after_shrinking,
     least_efficiency,
-    slot_cost,
     slots_needed,
-    spot_held,
 )
 from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.window.audit import AGREEMENT, audit_plan
 from slackwater.optimization.window.plan import (
     EndRule,
-    ExpectedToGo,
     HorizonProblem,
     Plan,
     PlanStatus,
+    Worth,
+    concave_pieces,
+    nothing_to_do,
     sizes,
+    slot_costs,
     slot_gains,
-    target,
     validate_problem,
-    work_tolerance,
+    worth,
 )
+from slackwater.optimization.window.twin import solve_window
 from slackwater.warehouse.errors import JobError, SettingsError
-
-# ---
-# Value of a sequence of sizes in a program, and the concave pieces of a table (M3).
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """Value of a sequence of sizes in a `HorizonProblem`, computed as in M2.4 and M3.3.
-
-    ``objective`` is as in `Plan`: the cost for the target rule, W - cost for the other rules.
-    ``end_progress`` is capped at the workload, and for the target rule at the target.
-    """
-
-    allocations: tuple[Allocation, ...]
-    cost_usd: float
-    end_progress: float
-    objective: float
-
-
-def cheapest_split(window: MarketWindow, i: int, n: int) -> Allocation:
-    """Return the cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
-    held = spot_held(n, int(window.available[i]), float(window.price[i]), window.on_demand_usd)
-    return Allocation(n - held, held)
-
-
-def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
-    """Return the cost in USD of an allocation in slot ``i`` of a window (M2.4)."""
-    price = float(window.price[i])
-    usd = slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
-    return float(usd)
-
-
-def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
-    """Return the cost in USD of each size in each slot with the cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
-    held = sizes(job).tolist()
-    return np.array(
-        [[slot_usd(window, i, cheapest_split(window, i, n)) for n in held] for i in range(len(window))]
-    )
-
-
-def nothing_to_do(problem: HorizonProblem) -> bool:
-    """Return whether the job is finished, or the target reached under the target rule, before the window begins."""
-    goal = target(problem) if problem.end_rule is EndRule.TARGET else problem.job.workload
-    return problem.done >= goal - work_tolerance(problem.job)
-
-
-def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
-    """Simulate the slots with ``chosen`` instances each by M2.4; no instances run and nothing is paid after the finish.
-
-    Under the target rule the sizes are followed after the target is reached too; it is the solver
-    that sets them to 0.
-    """
-    job, window = problem.job, problem.window
-    gain = rates(job.throughput, job.n_max) * window.slot_hours
-    done, previous, cost = problem.done, problem.n_previous, 0.0
-    held: list[Allocation] = []
-    for i, wish in enumerate(chosen):
-        n = 0 if is_finished(done, job.workload) else int(wish)
-        allocation = cheapest_split(window, i, n)
-        cost += slot_usd(window, i, allocation)
-        done += job.efficiency(n, previous) * float(gain[n])
-        previous = n
-        held.append(allocation)
-    done = min(done, job.workload)
-    if problem.end_rule is EndRule.TARGET:
-        return Worth(
-            allocations=tuple(held), cost_usd=cost, end_progress=min(done, target(problem)), objective=cost
-        )
-    end = end_worth(problem, done, previous)
-    return Worth(allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end - cost)
-
-
-def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
-    """Return W(z, n_end, t + w) in USD: on-demand to go, or the table of expected to go (M3.3b, c)."""
-    job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
-    if problem.expected is None or problem.end_rule is not EndRule.EXPECTED_TO_GO:
-        to_go = on_demand_to_go(
-            job,
-            done=done,
-            n_previous=n_end,
-            slot=end,
-            on_demand_usd=window.on_demand_usd,
-            slot_hours=window.slot_hours,
-        )
-        return to_go.value_usd
-    if is_finished(done, job.workload):
-        return job.completion_value(end)
-    return problem.expected.at(done, int(np.searchsorted(sizes(job), n_end)))
-
-
-Point = tuple[float, float]
-
-#: Increase in slope, relative to the steepest slope, within which points count as a straight line.
-STRAIGHT = 1e-12
-
-
-def concave_pieces(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
-    """Split a column of a table over progress ``low``..``high`` (work units) into its maximal concave pieces.
-
-    Points are (work, USD), ascending. Adjacent pieces share a point; points inside a straight line
-    are left out. A range without width has a single piece with a single point.
-    """
-    inner = (table.work > low) & (table.work < high)
-    work = np.concatenate([[low], table.work[inner], [high] if high > low else []])
-    usd = np.interp(work, table.work, table.value_usd[:, column])
-    if work.size == 1:
-        return [[(float(work[0]), float(usd[0]))]]
-    slope = np.diff(usd) / np.diff(work)
-    slack = STRAIGHT * float(np.max(np.abs(slope)))
-    pieces: list[list[Point]] = [[(float(work[0]), float(usd[0]))]]
-    for i in range(1, work.size):
-        point = (float(work[i]), float(usd[i]))
-        if i < slope.size and abs(slope[i] - slope[i - 1]) <= slack:
-            continue
-        pieces[-1].append(point)
-        if i < slope.size and slope[i] > slope[i - 1]:
-            pieces.append([point])
-    return pieces
-
 
 # ---
 # The horizon program of M3.1 in Pyomo, in reading order: variables, a function per constraint
@@ -639,3 +514,110 @@ def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0, *, max
         cost_usd=found.cost_usd,
         end_progress=found.end_progress,
     )
+
+
+# ---
+# Live solves: the MILP decides, the audit checks its plan, and the exact twin is solved for
+# comparison (M3.1, M3.4, M3.5).
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveSolver:
+    """Callable solver of horizon programs by the MILP, within ``seconds`` each; records each solve in ``notes`` and ``plans``.
+
+    Every plan is compared with the exact twin's. If both have the same value, the twin's plan is
+    used, which breaks ties by rule (M3.2). If the MILP is not proved optimal in time, the twin's
+    plan is used, which is exact. If the two contradict each other, the better plan is used with
+    status `PlanStatus.DIFFERS`. A note records each case. Notes contain no times: they are stored
+    with the decision, and repeating a turn must write the same rows.
+    """
+
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+
+    def __call__(self, problem: HorizonProblem) -> Plan:
+        """Return the optimal, audited plan of a program; raises `AuditError` if its numbers do not add up."""
+        plan, twin = plan_problem(problem, limits=Limits(seconds=self.seconds)), solve_window(problem)
+        audit_plan(problem, twin)
+        if plan.status is not PlanStatus.OPTIMAL:
+            self.notes.append(f"HiGHS {plan.status.value}, exact twin instead")
+            plan = twin
+        elif contradicts(problem, plan, twin):
+            self.notes.append(
+                f"HiGHS {PlanStatus.DIFFERS.value}: {plan.objective:.6g} against {twin.objective:.6g} USD, the better plan taken"
+            )
+            plan = better(problem, plan, twin)
+        else:
+            self.notes.append(f"HiGHS optimal, gap {plan.gap:.1e}")
+            plan = replace(twin, seconds=plan.seconds) if twin.status is PlanStatus.OPTIMAL else plan
+        audit_plan(problem, plan)
+        self.plans.append(plan)
+        return plan
+
+    def summary(self) -> str:
+        """Return how the solves of a decision ended; "" if there was none."""
+        return "; ".join(self.notes)
+
+
+def contradicts(problem: HorizonProblem, plan: Plan, twin: Plan) -> bool:
+    """Return whether two plans, both with status optimal, differ in value by more than the tolerance `AGREEMENT` (M3.2).
+
+    Under the target rule, progress is compared first. A twin without status optimal contradicts no plan.
+    """
+    if twin.status is not PlanStatus.OPTIMAL:
+        return False
+    job = problem.job
+    slack = AGREEMENT * (job.value + max(plan.cost_usd, twin.cost_usd))
+    if (
+        problem.end_rule is EndRule.TARGET
+        and abs(plan.end_progress - twin.end_progress) > AGREEMENT * job.workload
+    ):
+        return True
+    return abs(plan.objective - twin.objective) > slack
+
+
+def better(problem: HorizonProblem, plan: Plan, twin: Plan) -> Plan:
+    """Return the better of two contradicting plans with status DIFFERS and the gap to the other plan's objective."""
+    if problem.end_rule is EndRule.TARGET:
+        slack = AGREEMENT * problem.job.workload
+        ahead = plan.end_progress - twin.end_progress
+        milp = ahead > slack or (ahead >= -slack and plan.objective < twin.objective)
+    else:
+        milp = plan.objective > twin.objective
+    chosen, other = (plan, twin) if milp else (twin, plan)
+    return replace(
+        chosen,
+        status=PlanStatus.DIFFERS,
+        bound=chosen.objective,
+        gap=relative_gap(chosen.objective, other.objective),
+        seconds=plan.seconds,
+    )
+
+
+def plan(
+    job: Job,
+    window: MarketWindow,
+    *,
+    slot: int = 0,
+    progress: Progress | None = None,
+    end_rule: EndRule = EndRule.ON_DEMAND_TO_GO,
+    seconds: float = 10.0,
+) -> Plan:
+    """Return the plan with the highest utility over a window, observed or forecast: one program of M3.1, solved and audited.
+
+    Element 0 of ``window`` is the job's slot ``slot``, at which its state is ``progress`` (None: no work done
+    yet). Slots at or after the deadline are cut off. ``end_rule`` gives the value of the state after the
+    window. A finished job gets a plan without instances. Raises `JobError` or `MarketError` for an invalid
+    program (`validate_problem`), in particular if no slot is left before the deadline.
+    """
+    stands = progress or Progress()
+    problem = HorizonProblem(
+        job=job,
+        slot=slot,
+        done=stands.done,
+        n_previous=stands.n_previous,
+        window=window.cut(0, job.deadline_slots - slot),
+        end_rule=end_rule,
+    )
+    return LiveSolver(seconds=seconds)(problem)
