@@ -75,7 +75,7 @@ def hindsight(job: Job, window: MarketWindow) -> Bracket:
         slot=0,
         done=0.0,
         n_previous=0,
-        window=_usable(job, window.cut(0, d)),
+        window=replace(window.cut(0, d), available=window.available[:d] * job.resumable),
         end_rule=EndRule.ON_DEMAND_TO_GO,
     )
     plan = solve_window(problem)
@@ -95,19 +95,6 @@ def _cost(job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> 
         progress = step(progress, allocation, seen.view(job, progress, slot))
     end = settle("hindsight", job, tuple(allocations), (len(allocations), progress), seen)
     return end.total_cost_usd
-
-
-def _usable(job: Job, window: MarketWindow) -> MarketWindow:
-    if job.resumable:
-        return window
-    return MarketWindow(
-        price=window.price,
-        available=window.available * 0,
-        on_demand_usd=window.on_demand_usd,
-        slot_hours=window.slot_hours,
-        observed=window.observed,
-        on_demand=window.on_demand,
-    )
 
 
 def _up_to_finish(job: Job, slot_hours: float, allocations: tuple[Allocation, ...]) -> tuple[Allocation, ...]:

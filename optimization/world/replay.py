@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,31 +89,21 @@ class WorldCase:
         return cls(job=job, cases=(case,), readings=(readings,))
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """Times of decisions in seconds, ascending; each is in a slot, and the last one is followed by the deadline."""
-
-    times: tuple[float, ...]
-    slots: tuple[int, ...]
-    deadline: float
-
-    def __iter__(self) -> Iterator[tuple[float, int, float]]:
-        """Yield the time of each decision, its slot, and the time of the next."""
-        return iter(zip(self.times, self.slots, (*self.times[1:], self.deadline), strict=True))
+#: Time of a decision in seconds, its slot, and the time of the next decision, or of the deadline.
+DecisionTime = tuple[float, int, float]
 
 
 def decision_times(
     launcher: Launcher, slots: int, slot_seconds: float, readings: Sequence[Readings]
-) -> Decisions:
+) -> list[DecisionTime]:
     """Return the decisions of a launcher in ``slots`` slots: their starts, and the readings of the markets if it reacts."""
     starts = np.arange(slots) * slot_seconds
-    deadline = slots * slot_seconds
-    times = starts
+    deadline, times = slots * slot_seconds, starts
     if launcher is Launcher.READINGS:
         read = np.concatenate([own.times for own in readings])
         times = np.union1d(starts, read[(read > 0) & (read < deadline)])
     place = np.searchsorted(starts, times, side="right") - 1
-    return Decisions(tuple(times.tolist()), tuple(place.tolist()), deadline)
+    return list(zip(times.tolist(), place.tolist(), [*times[1:].tolist(), deadline], strict=True))
 
 
 def replay_in_world(
@@ -186,7 +175,7 @@ def _follow(
     policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
     memo: PlanMemo,
     grounds: Grounds,
-    decisions: Decisions,
+    decisions: Sequence[DecisionTime],
     *,
     guard: bool,
     ahead: bool,
@@ -209,7 +198,7 @@ def _follow(
     movable = for_markets(policy, of=len(seen))
     if not trajectory.step:
         trajectory.state = movable.start(job) if alone is None else alone.start(job.job)
-    for now, slot, next_at in islice(decisions, trajectory.step, None):
+    for now, slot, next_at in decisions[trajectory.step :]:
         if slot != trajectory.slot:
             trajectory.before, trajectory.slot = trajectory.state, slot
         before, at = trajectory.before, trajectory.at
@@ -233,7 +222,7 @@ def _follow(
             if kept and budget:
                 held, kept = Guard.of(view, run, next_at=next_at).allow(held), False
             wish, market = held.allocation, run.market if held.market is None else held.market
-        limit = decisions.deadline if kept else math.inf
+        limit = decisions[-1][2] if kept else math.inf
         to, target, trajectory.at = run.follow(wish, until=next_at, deadline=limit, market=market)
         trajectory.step += 1
         if len(trajectory.targets) <= slot:
