@@ -25,7 +25,7 @@ from slackwater.optimization.fleet.competition import Entry, SlotResult, Traject
 from slackwater.optimization.job.definition import Allocation, Job, Linear
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, placement
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.stochastic import Stochastic
@@ -103,7 +103,7 @@ class Entrant:
         live = self.at(self.job.job.deadline_slots, dict(enumerate(held)))
         hours = live.seen[0].slot_hours
         deadline = self.job.job.deadline_slots * hours * HOUR
-        end = live.world().end(
+        end = live.reached().run.end(
             self.job.job.worth, deadline=deadline, slot=hours * HOUR, must_finish=self.job.job.must_finish
         )
         late = end.finish is None or end.finish > deadline + SECOND_TOLERANCE
@@ -191,7 +191,7 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]],
 def _instances(result: SlotResult) -> Placement:
     if not isinstance(result, Decision):
         raise ValueError(f"no decision: {result}")
-    return result.placement
+    return placement(result.market, result.allocation)
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:

@@ -24,6 +24,7 @@ from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
 from slackwater.optimization.replay.ahead import PresentJob, look_ahead
 from slackwater.optimization.replay.guard import Guard
+from slackwater.optimization.replay.run import Case
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import world_markets
 
@@ -69,7 +70,11 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
     job, windows, records = world(slots, 1, restless=restless)
     mover, single = MeanField(), Stochastic()
     markets = world_markets(job, on_demand_usd=[1.0] * MARKETS, slot_hours=0.5)
-    whole = Grounds(job, windows, records=records).view(job.begin(), 0)
+    cases = [
+        Case(job=run, window=window, record=record)
+        for run, window, record in zip(job.runs, windows, records, strict=True)
+    ]
+    whole = Grounds(job, cases).view(job.begin(), 0)
     readings = [
         Readings(times=np.zeros(1), available=np.array([own.available]), price=np.array([own.price]))
         for own in whole.views

@@ -25,7 +25,7 @@ from slackwater.optimization.replay.ahead import PolicyPlan, PresentJob, simulat
 from slackwater.optimization.replay.run import Case, PlanMemo, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.world.simulation import Readings, WorldRun
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.world.terms import world_markets
 from slackwater.studies.replays import replay_batch, replay_pool
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
@@ -116,15 +116,15 @@ def look_ahead() -> float:
     prices, counts = rng.uniform(0.2, 1.0, (PATHS, later)), rng.integers(0, N_MAX + 1, (PATHS, later))
     view = see(work, chosen.window, chosen.forecasts).view(work, Progress(done=0.5 * work.workload), slot)
     policy = policy_named("AHAP(3,1,0.9)")
-    terms = world_terms(work, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours)
     now = slot * view.slot_hours * 3600.0
     there = Readings(
         times=np.array([now]), available=np.array([view.available]), price=np.array([view.price])
     )
-    run = WorldRun(terms, there, now)
+    job_in_market = in_one_market(work)
+    markets = world_markets(job_in_market, on_demand_usd=[view.on_demand_usd], slot_hours=view.slot_hours)
+    run = WorldRun(markets, (there,), now)
     run.report(now, work=view.progress.done)
     target, _ = policy.decide(policy.start(work), view)
-    job_in_market = in_one_market(work)
     present = PresentJob(
         view=MarketsView(job=job_in_market, progress=view.progress, slot=slot, views=(view,)),
         run=run,

@@ -19,7 +19,6 @@ from slackwater.optimization.selection.contract import (
     Learner,
     PlayedRounds,
     Weights,
-    best_sequence,
     checked_round,
     play,
     weigh,
@@ -28,6 +27,23 @@ from slackwater.optimization.selection.learners import learner_named
 from slackwater.studies.learners import INFORMED
 from slackwater.studies.learners.contract import BanditFeedback, BanditLearner, play_bandit
 from slackwater.warehouse.errors import SettingsError
+
+
+def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
+    """Return the summed utility of the best policy sequence with at most ``shifts`` changes, by round, shape (K,).
+
+    Dynamic program over (round, changes used, policy): retain the policy, or change to it from the
+    best of the previous round.
+    """
+    utilities = np.asarray(utilities, dtype=float)
+    best, sums = np.tile(utilities[0], (shifts + 1, 1)), [utilities[0].max()]
+    for row in utilities[1:]:
+        changed = np.full_like(best, -np.inf)
+        changed[1:] = best[:-1].max(axis=1, keepdims=True)
+        best = np.maximum(best, changed) + row
+        sums.append(best.max())
+    return np.array(sums, dtype=float)
+
 
 # ---
 # Results of a learner on a sequence of jobs: utility, regret, weights, and the choice among

@@ -136,7 +136,7 @@ class ActedWarehouse:
 
     def _last_start(self, job: str, slot: datetime) -> LastStart | None:
         state = self._open_job(job, pd.Timestamp(slot))
-        run = state.live.world()
+        run = state.live.reached().run
         starts = []
         for m, terms in enumerate(run.markets.terms):
             if terms.sold:

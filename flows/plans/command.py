@@ -252,7 +252,7 @@ def replay(
         str | None,
         option(
             'For example UP (the default), OD-only or "AHAP(5,1,0.9)"; "all" for all policies of the pool. '
-            "For a multi-market job: MeanField (the default), OneStep, ..., all."
+            "For a multi-market job: MeanField (the default), Greedy, ..., all."
         ),
     ] = None,
     start: Annotated[

@@ -437,7 +437,8 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
     """Compute the state of a job; for a multi-market job, prices and availability are those of the market decided for each slot."""
     live, job = running.live, running.run
     slot, all_slots = min(live.slot, job.deadline_slots), job.deadline_slots
-    now, before = live.so_far(slot)
+    reached = live.reached(slot)
+    now, before = reached.progress, reached.earlier
     # slots without a view follow the completion of the work
     done = [before[k].done if k in before else job.workload for k in range(slot)] + [now.done]
     grid = pd.date_range(live.start, periods=all_slots, freq=live.step)

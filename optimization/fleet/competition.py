@@ -629,8 +629,8 @@ def _need_or_empty(entry: Entry) -> Need:
     """Return `need_of`, or an empty need if the job raises: its decision then reports the error."""
     try:
         return need_of(entry)
-    except RAISED as error:
-        return Need(job=_undecided_job(entry.live, error).job, slack=0, slots=1, markets=())
+    except RAISED:
+        return Need(job=entry.live.run.name, slack=0, slots=1, markets=())
 
 
 def _sharing_reason(

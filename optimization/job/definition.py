@@ -325,6 +325,15 @@ def _work_by_size(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[f
     return sizes, tuple(float(gain[n]) for n in sizes)
 
 
+def _finishes(job: Job, rest: float, before: int, slot_hours: float) -> list[tuple[int, int, float]]:
+    """Return for each size the slots that ``rest`` work takes after ``before`` instances, the size, and its work in a slot."""
+    sizes, gain = _work_by_size(job, slot_hours)
+    return [
+        (slots_needed(rest, job.efficiency(n, before) * g, g), n, g)
+        for n, g in zip(sizes[1:], gain[1:], strict=True)
+    ]
+
+
 ROUNDING_USD = 1e-6  # Tolerance for rounding errors when a cost is compared with a budget, USD
 
 
@@ -333,13 +342,9 @@ def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, 
     rest = work_needed(job.workload) - progress.done
     if rest <= 0:
         return 0.0
-    sizes, gain = _work_by_size(job, slot_hours)
-    slots = [
-        slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g)
-        for n, g in zip(sizes[1:], gain[1:], strict=True)
-    ]
-    in_time = min(slots) <= left
-    instances = min(n * k for n, k in zip(sizes[1:], slots, strict=True) if k <= left or not in_time)
+    finishes = _finishes(job, rest, progress.n_previous, slot_hours)
+    in_time = min(finishes)[0] <= left
+    instances = min(n * k for k, n, _ in finishes if k <= left or not in_time)
     return instances * on_demand_usd * slot_hours
 
 
@@ -366,16 +371,12 @@ MOST_TRIED = 1024  # Largest number of instances tried when looking for a size t
 def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
     """Return why a job cannot finish by its deadline from its state at a slot; None if on-demand alone still can."""
     rest, left = work_needed(job.workload) - progress.done, job.deadline_slots - slot
-    sizes, gain = _work_by_size(job, slot_hours)
     if rest <= 0:
         return None
-    tried = [
-        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n, g)
-        for n, g in zip(sizes[1:], gain[1:], strict=True)
-    ]
     # If no size ever finishes, take the size with the most work per slot.
     slots, n, each = min(
-        tried, key=lambda finish: (finish[0], -finish[2] if finish[0] >= MOST_SLOTS else 0.0, finish[1])
+        _finishes(job, rest, progress.n_previous, slot_hours),
+        key=lambda finish: (finish[0], -finish[2] if finish[0] >= MOST_SLOTS else 0.0, finish[1]),
     )
     if slots <= left:
         return None
@@ -406,12 +407,7 @@ def _least_enough(job: Job, rest: float, left: int, slot_hours: float) -> int | 
 
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
     """Return the slots by which the fastest on-demand size misses gamma d, where the value is 0; 0 if none (M2.7)."""
-    sizes, gain = _work_by_size(job, slot_hours)
-    rest = work_needed(job.workload)
-    fastest = min(
-        slots_needed(rest, after_growing(job.restart, n) * g, g)
-        for n, g in zip(sizes[1:], gain[1:], strict=True)
-    )
+    fastest, _, _ = min(_finishes(job, work_needed(job.workload), 0, slot_hours))
     last = math.ceil(job.late_limit) - 1
     return max(0, fastest - last)
 

@@ -29,7 +29,6 @@ from slackwater.optimization.job.definition import (
 from slackwater.optimization.job.times import TIME_KEYS, instance_times
 from slackwater.optimization.job.units import (
     MOST_GPUS,
-    MOST_INSTANCES,
     PER_GPU,
     WorkUnit,
     check_gpu,
@@ -43,7 +42,7 @@ from slackwater.optimization.job.units import (
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
 from slackwater.warehouse.catalogue import OnDemandTerms
-from slackwater.warehouse.documents import EXAMPLES, read_toml
+from slackwater.warehouse.documents import EXAMPLES, read_data, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.inputs import InputModel
@@ -567,40 +566,10 @@ LONGEST = pd.Timedelta(days=100)
 MOST_SLOTS = 5000  # Largest number of slots of a job: the tables of a decision grow with it
 #: Largest product of slots and instances of a job: up to it a decision takes seconds.
 MOST_STATES = 250_000
-_A_WEEK = "minutes, a week"
-#: Smallest meaningful amounts and rates, by key (ours, M2.8).
-LEAST = {
-    "value_usd": 0.01,
-    "workload.amount": 1e-6,
-    "throughput.alpha": 1e-9,
-    "throughput.scale": 1e-9,
-    "throughput.exponent": 1e-6,
-    "throughput.rates": 1e-9,
-    "moving.bandwidth_gb_per_minute": 1e-6,
-}
-#: Largest allowed amounts by key, with their units (ours, M2.8).
-MOST = {
-    "n_max": (MOST_INSTANCES, "instances"),
-    "gpus_max": (MOST_GPUS, "GPUs"),
-    "decay": (100, "times the deadline"),
-    "value_usd": (1e9, "USD"),
-    "workload.amount": (1e15, "units of work"),
-    "throughput.alpha": (1e12, "units of work per hour"),
-    "throughput.beta": (1e12, "units of work per hour"),
-    "throughput.scale": (1e12, "units of work per hour"),
-    "throughput.exponent": (2, "(twice the instances do four times the work)"),
-    "throughput.rates": (1e12, "units of work per hour"),
-    "checkpoint.overhead_minutes": (10080, _A_WEEK),
-    "checkpoint.shrink_overhead_minutes": (10080, _A_WEEK),
-    **{key: (10080, _A_WEEK) for key in TIME_KEYS if key.endswith("_minutes")},
-    "notice_seconds": (86400, "seconds, a day"),
-    "moving.minutes": (10080, _A_WEEK),
-    "moving.usd": (1e9, "USD"),
-    "moving.checkpoint_gb": (1e6, "GB"),
-    "moving.bandwidth_gb_per_minute": (1e9, "GB per minute"),
-    "moving.egress_usd_per_gb": (1e6, "USD per GB"),
-    "moving.takes_minutes": (10080, _A_WEEK),
-}
+_BOUNDS = read_data("slackwater.optimization", "job_bounds")
+#: Smallest meaningful amounts and rates, and largest allowed amounts with their units, by key (ours, M2.8).
+LEAST = {key: bound["least"] for key, bound in _BOUNDS.items() if "least" in bound}
+MOST = {key: (bound["most"], bound["unit"]) for key, bound in _BOUNDS.items()}
 
 
 def check_bounds(request: JobRequest, where: str = "") -> None:

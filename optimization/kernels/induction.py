@@ -92,18 +92,6 @@ class SlotState(NamedTuple):
     late: float
 
 
-class SlotStates(NamedTuple):
-    """`SlotState` on many paths, arrays (paths,) but for ``late``, with the cell of each path: count state and price level."""
-
-    rest: np.ndarray
-    before: np.ndarray
-    available: np.ndarray
-    price: np.ndarray
-    late: float
-    states: np.ndarray
-    levels: np.ndarray
-
-
 class Shifts(NamedTuple):
     """Shifts of a row of values by the work done in a slot, for each of n amounts of work.
 
@@ -465,45 +453,23 @@ def value_with(rows: np.ndarray, k: int, steps: float) -> float:
     return here + (steps - low) * (float(rows[k, low + 1]) - here)
 
 
-@part
-def best_size(
-    game: Game, rows: np.ndarray, costs: np.ndarray, work: np.ndarray, near: np.ndarray, rest: float, late: float
-) -> int:  # fmt: skip
-    """Return the index of the size with the largest value after the slot minus cost; ties go to the first.
-
-    ``costs`` and ``work`` (n,) are those of every allowed size, ``near`` (n,) the index of the grid
-    size that represents it, ``late`` the value of finishing in this slot.
-    """
-    best, chosen, slack = -np.inf, 0, 1e-12 * abs(game.value.usd)
-    for j in range(costs.size):
-        left = rest - work[j]
-        worth = late if left <= game.slack else value_with(rows, near[j], left / game.step)
-        if worth - costs[j] > best + slack:
-            best, chosen = worth - costs[j], j
-    return chosen
-
-
 @kernel
 def chosen_size(game: Game, rows: np.ndarray, choices: Choices, at: SlotState) -> int:
-    """Return the `best_size`; ``rows`` (M, points) are the values after the slot in the state of the market."""
-    costs, work = np.empty(choices.sizes.size), np.empty(choices.sizes.size)
+    """Return the size with the largest value after the slot minus cost; ties go to the first.
+
+    ``rows`` (M, points) are the values after the slot in the state of the market.
+    """
+    best, chosen, slack = -np.inf, 0, 1e-12 * abs(game.value.usd)
     for j in range(choices.sizes.size):
         n = choices.sizes[j]
         spot = spot_held(n, at.available, at.price, game.on_demand)
-        costs[j] = slot_cost(n, spot, at.price, game.on_demand)
-        work[j] = efficiency(game.restart, n, at.before) * choices.gain[j]
-    size: int = choices.sizes[best_size(game, rows, costs, work, choices.near, at.rest, at.late)]
+        cost = slot_cost(n, spot, at.price, game.on_demand)
+        left = at.rest - efficiency(game.restart, n, at.before) * choices.gain[j]
+        worth = at.late if left <= game.slack else value_with(rows, choices.near[j], left / game.step)
+        if worth - cost > best + slack:
+            best, chosen = worth - cost, j
+    size: int = choices.sizes[chosen]
     return size
-
-
-@kernel
-def chosen_sizes(game: Game, columns: np.ndarray, choices: Choices, at: SlotStates) -> np.ndarray:
-    """Return `chosen_size` on many paths in a slot; ``columns`` has shape (S, K, M, points)."""
-    chosen = np.empty(at.rest.size, np.int64)
-    for p in range(at.rest.size):
-        state = SlotState(at.rest[p], at.before[p], at.available[p], at.price[p], at.late)
-        chosen[p] = chosen_size(game, columns[at.states[p], at.levels[p]], choices, state)
-    return chosen
 
 
 # ---

@@ -197,8 +197,8 @@ def on_demand_stays(spot: bool, short: bool) -> bool:
     return short or not spot
 
 
-def slot_cost(n: int, spot: int, price: float, on_demand: float) -> float:
-    """Return the cost of ``n`` instances, ``spot`` of them spot, in the unit of the two prices (M2.4)."""
+def slot_cost(n: Any, spot: Any, price: Any, on_demand: Any) -> Any:
+    """Return the cost of ``n`` instances, ``spot`` of them spot, in the unit of the two prices; element by element (M2.4)."""
     return (n - spot) * on_demand + spot * price
 
 

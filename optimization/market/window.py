@@ -40,14 +40,11 @@ class MarketWindow:
 
     def cut(self, start: int, stop: int) -> MarketWindow:
         """Return the window of the slots start..stop-1."""
-        return MarketWindow(
+        return replace(
+            self,
             price=self.price[start:stop],
             available=self.available[start:stop],
-            on_demand_usd=self.on_demand_usd,
-            slot_hours=self.slot_hours,
             observed=self.observed[start:stop],
-            on_demand=self.on_demand,
-            availability_observed=self.availability_observed,
             quoted=None if self.quoted is None else self.quoted[start:stop],
         )
 

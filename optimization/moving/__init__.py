@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 MULTI_MARKET_POLICIES: Registry[MultiMarketPolicy[Any]] = Registry(
     {
         "MeanField": "policies:MeanField",
-        "OneStep": "policies:OneStep",
-        "UP, failover": "policies:Failover",
-        "UP, failover to the fullest": "policies:failover_to_the_fullest",
-        "Pressure": "policies:DeadlinePressure",
         "Greedy": "policies:GreedySpot",
         "Stochastic(24) in the best at the start": "adapter:stochastic_at_the_start",
     },

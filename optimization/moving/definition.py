@@ -335,10 +335,6 @@ class MarketsView:
         spot = spot_held(n, view.available, view.price, view.on_demand_usd)
         return Placement(market, Allocation(n - spot, spot))
 
-    def can_hold(self, held: Placement) -> bool:
-        """Return whether on-demand instances are used only in a market that sells them."""
-        return held.market is None or not held.allocation.on_demand or self.views[held.market].on_demand.sold
-
     def keeps_deadline(self, held: Placement) -> bool:
         """Return True if on-demand alone, in any market, can still finish by d after this slot."""
         n, job = held.allocation.total, self.job
@@ -375,11 +371,12 @@ class MarketsView:
         """Return all options of the job in this slot: no instances, and every size in every market it may use."""
         markets = range(len(self.views)) if self.only is None else [self.only]
         found = [
-            self.split(m, n)
+            (m, self.split(m, n))
             for m in markets
             for n in range(self.job.runs[m].n_min, self.job.runs[m].n_max + 1)
         ]
-        return [IDLE] + [held for held in found if self.can_hold(held)]
+        is_sold = [own.on_demand.sold for own in self.views]
+        return [IDLE] + [held for m, held in found if is_sold[m] or not held.allocation.on_demand]
 
 
 def net(view: MarketsView, wish: Placement) -> Placement:

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.job.definition import Progress
-from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, MultiMarketPolicy, Placement
 from slackwater.optimization.policies.contract import Running, View
-from slackwater.optimization.replay.run import Case, Forecasts, NewestReading, PlanMemo, SlotMarket
+from slackwater.optimization.replay.run import Case, NewestReading, PlanMemo, SlotMarket
 from slackwater.optimization.world.terms import planned_job
 from slackwater.warehouse.errors import MarketError
 
@@ -62,30 +60,14 @@ def always_kept(job: MarketsJob, seen: Sequence[SlotMarket]) -> bool:
 class Grounds:
     """Observations of a job's markets, slot by slot; the views of all policies share their caches."""
 
-    def __init__(
-        self,
-        job: MarketsJob,
-        windows: Sequence[MarketWindow],
-        *,
-        records: Sequence[Record | None] | None = None,
-        forecasts: Sequence[Forecasts | None] | None = None,
-        memo: PlanMemo | None = None,
-        launches: Sequence[Launches | None] | None = None,
-    ) -> None:
-        if len(windows) != len(job.runs) or len({window.slot_hours for window in windows}) != 1:
+    def __init__(self, job: MarketsJob, cases: Sequence[Case], memo: PlanMemo | None = None) -> None:
+        hours = {case.window.slot_hours for case in cases}
+        if len(cases) != len(job.runs) or len(hours) != 1:
             raise MarketError(
-                f"job {job.job.name!r}: {len(windows)} markets with slots of {sorted({w.slot_hours for w in windows})} hours",
+                f"job {job.job.name!r}: {len(cases)} markets with slots of {sorted(hours)} hours",
                 expected=f"{len(job.runs)} markets on slots of one length",
             )
-        self.job, self.windows = job, tuple(windows)
-        known = records or (None,) * len(windows)
-        ahead = forecasts or (None,) * len(windows)
-        tried = launches or (None,) * len(windows)
-        cases = [
-            Case(job=run, window=window, forecasts=issued, record=record, launches=own)
-            for run, window, issued, record, own in zip(job.runs, windows, ahead, known, tried, strict=True)
-        ]
-        self.seen = (memo or PlanMemo()).slot_markets(cases)
+        self.job, self.seen = job, (memo or PlanMemo()).slot_markets(cases)
         self.planned: tuple[MarketsJob, tuple[SlotMarket, ...]] | None = None
 
     def of(self, job: MarketsJob) -> Grounds:

@@ -16,7 +16,7 @@ from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
 from slackwater.optimization.kernels.rules import move_usd
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
-from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, marginals
+from slackwater.optimization.market.belief import Belief, Forgetting, marginals
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, MarketsView, Placement, placement
 from slackwater.optimization.policies.contract import Running
@@ -470,9 +470,10 @@ def make_world_tables(
             for game, grid in zip(games, grids, strict=True)
         ]
     )
+    left = [np.maximum(belief.counts.count - few, 0) for belief, few in zip(beliefs, gone, strict=True)]
     count_now = [
-        sum_by_state(belief.count_now, np.maximum(belief.counts.count - few, 0), grid.counts)
-        for belief, grid, few in zip(beliefs, grids, gone, strict=True)
+        np.bincount(grid.counts.indices(count), weights=belief.count_now, minlength=len(grid.counts.count))
+        for belief, grid, count in zip(beliefs, grids, left, strict=True)
     ]
     states = sampled_states(
         [belief.price_now for belief in beliefs],
@@ -494,13 +495,6 @@ def make_world_tables(
         now=tuple(count_now),
         moves=draws > 0,
     )
-
-
-def sum_by_state(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
-    """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
-    found = np.zeros(len(chain.count))
-    np.add.at(found, chain.indices(counts), now)
-    return found
 
 
 def sampled_states(

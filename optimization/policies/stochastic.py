@@ -13,15 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, check_job, times_of, work_needed
-from slackwater.optimization.kernels.induction import (
-    Choices,
-    Game,
-    SlotState,
-    SlotStates,
-    chosen_size,
-    chosen_sizes,
-    induct,
-)
+from slackwater.optimization.kernels.induction import Choices, Game, SlotState, chosen_size, induct
 from slackwater.optimization.market.belief import Belief, CountChain, Forgetting, PriceChain
 from slackwater.optimization.policies.contract import NameForm, Paths, Running, View
 from slackwater.optimization.policies.grids import band, table_grid
@@ -92,16 +84,6 @@ class ValueTables:
         )
         return int(chosen_size(game, column, self.choices, state))
 
-    def sizes(
-        self, *, slot: int, rest: np.ndarray, before: np.ndarray, available: np.ndarray, price: np.ndarray
-    ) -> np.ndarray:
-        """Return `size` for many paths in one slot; all arrays have shape (paths,)."""
-        columns, late = self.after[slot - self.game.slot], float(self.job.completion_value(slot + 1))
-        cells = self.counts.indices(available), self.prices.indices(price)
-        return chosen_sizes(
-            self.game, columns, self.choices, SlotStates(rest, before, available, price, late, *cells)
-        )
-
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
         """Return W of M3.3 (c) at the start of slot ``end`` > ``slot``, expected over the market from ``slot`` on.
 
@@ -120,8 +102,7 @@ class ValueTables:
         work = self.job.workload - points * game.step
         value = table[self.choices.near].T
         # The tables are in single precision; rounding must not lift a value above the job's.
-        value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
-        return ExpectedToGo(work=work, value_usd=value)
+        return ExpectedToGo(work=work, value_usd=np.minimum(value, self.job.value))
 
 
 @lru_cache(maxsize=64)

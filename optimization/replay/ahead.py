@@ -26,7 +26,7 @@ class ExpectedOutcome:
     """Expected outcome of a running job over ``paths`` sampled paths.
 
     ``cost_usd`` is the mean total cost from the first second to the last, the ending included (M2.6), with
-    quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and ``finish_median`` count slots
+    quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) counts slots
     from the job's first; a path on which the job is given up counts as gamma d, from which on the value is 0.
     ``finish`` contains every path's finish, shape (paths,), NaN where given up. ``late_probability`` is P(not
     finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability``
@@ -39,7 +39,6 @@ class ExpectedOutcome:
     cost_p10_usd: float
     cost_p90_usd: float
     finish_slots: float
-    finish_median: float
     finish: np.ndarray
     late_probability: float
     given_up_probability: float
@@ -49,41 +48,36 @@ class ExpectedOutcome:
     uses_spot: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """Ends of sampled paths, (paths,) each: cost and value in USD, finish in slots (NaN: given up), share of the work done.
+def outcome_of(
+    job: Job,
+    *,
+    cost: np.ndarray,
+    finish: np.ndarray,
+    value: np.ndarray,
+    share: np.ndarray,
+    spent: np.ndarray,
+    uses_spot: bool,
+) -> ExpectedOutcome:
+    """Return the expected outcome of a job over the ends of its paths, (paths,) each.
 
-    ``spent``: the budget did not pay for another slot, or for on-demand at all, before the work was done.
-    ``uses_spot``: spot was wanted in a slot after the present one on some path.
+    They are cost and value in USD, finish in slots (NaN: given up) and share of the work done. ``spent``: the budget
+    did not pay for another slot, or for on-demand at all, before the work was done.
     """
-
-    cost: np.ndarray
-    finish: np.ndarray
-    value: np.ndarray
-    share: np.ndarray
-    spent: np.ndarray
-    uses_spot: bool
-
-
-def summary(job: Job, ends: Ends) -> ExpectedOutcome:
-    """Return the expected outcome of a job over the ends of its paths."""
-    cost, finish = ends.cost, ends.finish
     counted = np.where(np.isnan(finish), job.late_limit, finish)
-    over = (cost > job.budget_usd + ROUNDING_USD) | (ends.spent & (counted > job.deadline_slots))
+    over = (cost > job.budget_usd + ROUNDING_USD) | (spent & (counted > job.deadline_slots))
     return ExpectedOutcome(
         paths=len(cost),
         cost_usd=float(cost.mean()),
         cost_p10_usd=float(np.quantile(cost, 0.1)),
         cost_p90_usd=float(np.quantile(cost, 0.9)),
         finish_slots=float(counted.mean()),
-        finish_median=float(np.median(counted)),
         finish=finish,
         late_probability=float(np.mean((counted > job.deadline_slots) | over)),
         given_up_probability=float(np.isnan(finish).mean()),
-        utility_usd=float(np.mean(ends.value - cost)),
+        utility_usd=float(np.mean(value - cost)),
         over_budget_probability=float(np.mean(over)),
-        work_share=float(np.mean(ends.share)),
-        uses_spot=ends.uses_spot,
+        work_share=float(np.mean(share)),
+        uses_spot=uses_spot,
     )
 
 
@@ -240,7 +234,7 @@ def _simulate(
     wishes = now.planner.wishes(believed, which, paths, sampled)
     prices = np.stack([own.price for own in sampled])
     start = now.run.now - now.elapsed - view.slot * seconds
-    expected = summary(view.job.job, _run_to_end(paths, wishes, view, prices, start))
+    expected = _run_to_end(paths, wishes, view, prices, start)
     return replace(expected, uses_spot=expected.uses_spot or now.target.allocation.spot > 0)
 
 
@@ -260,7 +254,7 @@ def _first_targets(now: PresentJob, present: Sequence[np.ndarray | None], paths:
 
 def _run_to_end(
     paths: WorldPaths, wishes: Wishes, view: MarketsView, prices: np.ndarray, start: float
-) -> Ends:
+) -> ExpectedOutcome:
     """Let a policy decide in every slot after that of the view, which is decided, under the exact guard, and end the job (M2.6).
 
     ``prices`` are those of the later slots, (M, paths, slots); ``start`` is the first second of the job.
@@ -299,8 +293,14 @@ def _run_to_end(
     cost, work = np.where(beyond, cost, paths.paid), np.where(beyond, work, paths.work)
     value = [0.0 if np.isnan(at) else job.job.completion_value(at) for at in finish.tolist()]
     share = np.where(np.isnan(finish), np.minimum(work / job.job.workload, 1.0), 1.0)
-    return Ends(
-        cost=cost, finish=finish, value=np.array(value), share=share, spent=spent, uses_spot=uses_spot
+    return outcome_of(
+        job.job,
+        cost=cost,
+        finish=finish,
+        value=np.array(value),
+        share=share,
+        spent=spent,
+        uses_spot=uses_spot,
     )
 
 

@@ -273,13 +273,6 @@ class LiveJob:
         """End of the last slot before the deadline."""
         return self.start + self.run.deadline_slots * self.step
 
-    def so_far(
-        self, slots: int | None = None, reported: Sequence[ReportedState] | None = None
-    ) -> tuple[Progress, Mapping[int, Progress]]:
-        """Return the progress after the first ``slots`` slots, and at the start of each (`reached`)."""
-        reached = self.reached(slots, reported)
-        return reached.progress, reached.earlier
-
     def reached(
         self, slots: int | None = None, reported: Sequence[ReportedState] | None = None
     ) -> ReachedState:
@@ -343,10 +336,6 @@ class LiveJob:
         ]
         return views[:-1], views[-1]
 
-    def world(self, slots: int | None = None, reported: Sequence[ReportedState] | None = None) -> WorldRun:
-        """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
-        return self.reached(slots, reported).run
-
     @property
     def markets(self) -> WorldMarkets:
         """The job in its markets in the world."""
@@ -400,7 +389,7 @@ class LiveJob:
         """Return the newest readings at the present moment, None for a slot that is seen at its start."""
         if self.moment is None or slot != self.slot:
             return None
-        world, hours = self.world(), self.moment.seconds / 3600.0
+        world, hours = self.reached().run, self.moment.seconds / 3600.0
         read = map(world.reading_of, range(len(self.seen)))
         return [NewestReading(usd, available, hours) for available, usd in read]
 
@@ -433,7 +422,7 @@ class LiveJob:
 
     def progress(self) -> Progress:
         """Return the job's progress at the slot to decide."""
-        return self.so_far()[0]
+        return self.reached().progress
 
     def view(self, progress: Progress, slot: int) -> MarketsView:
         """Return the view of a policy in ``slot``; a market without observations in it promises no spot."""
@@ -478,7 +467,7 @@ class LiveJob:
         share = max(0.0, place - slot)
         if slot > self.slot + (share == 0.0):
             return None
-        world = self.world(slot, reported)
+        world = self.reached(slot, reported).run
         if share:
             self._follow(world, slot, share * self.step.total_seconds())
             world.advance(place * self.step.total_seconds())
@@ -683,11 +672,6 @@ class Decision:
     standby: Allocation | None = None
     standby_market: int | None = None
     evidence: Evidence = field(default_factory=lambda: Evidence(level=COUNTS))
-
-    @property
-    def placement(self) -> Placement:
-        """Market and allocation of the slot."""
-        return placement(self.market, self.allocation)
 
 
 def decide(

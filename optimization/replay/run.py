@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -25,10 +25,10 @@ from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.belief import SlotBeliefs
 from slackwater.optimization.market.window import MarketWindow, PointForecast, Record, SpotCeiling
 from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
-from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows, families, parted
+from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.window.plan import HorizonProblem, Outcome, Plan, spot_alone
-from slackwater.warehouse.errors import JobError, MarketError, PolicyError
+from slackwater.warehouse.errors import MarketError, PolicyError
 from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
@@ -290,20 +290,29 @@ def replay(
     window: MarketWindow,
     *,
     forecasts: Forecasts | None = None,
-    start: tuple[int, Progress] | None = None,
     record: Record | None = None,
 ) -> Outcome:
     """Simulate ``policy`` on ``job`` and a market of at least d slots (M2.4-M2.6).
 
     ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the previous forecast stays in force).
-    ``start`` = (slot, progress) continues a running job there with the policy in its initial state; its
-    ``cost_usd`` counts in the outcome, its allocations do not. ``record`` is the data that policies may learn
-    from (`View.past`). Raises `MarketError` for a window that is too short, `PolicyError` for an illegal
-    allocation (M2.3), `JobError` if the policy may not run the job (M2.7).
+    ``record`` is the data that policies may learn from (`View.past`). Raises `MarketError` for a window
+    that is too short, `PolicyError` for an illegal allocation (M2.3), `JobError` if the policy may not run
+    the job (M2.7).
     """
-    begin = _checked_start(job, start or (0, Progress()))
-    (outcome,) = run_from([policy], job, see(job, window, forecasts, record), begin)
-    return outcome
+    return replay_seen(policy, job, see(job, window, forecasts, record))
+
+
+def replay_seen(policy: Policy[S], job: Job, market: SlotMarket) -> Outcome:
+    """Simulate ``policy`` on a market as `see` prepares it: the loop of M2.4."""
+    state, slot, progress = policy.start(job), 0, Progress()
+    held: list[Allocation] = []
+    while slot < job.deadline_slots and not is_finished(progress.done, job.workload):
+        view = market.view(job, progress, slot)
+        wish, state = policy.decide(state, view)
+        held.append(check_allocation(wish, view, policy.name))
+        progress = step(progress, held[-1], view)
+        slot += 1
+    return settle(policy.name, job, tuple(held), (slot, progress), market)
 
 
 def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
@@ -314,51 +323,6 @@ def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     for view in views:
         _, state = policy.decide(state, view)
     return state
-
-
-@dataclass(slots=True, kw_only=True)
-class _Trajectory:
-    """The slots of the policies ``members`` (indices), which have decided equally so far, up to ``end`` = (slot, progress)."""
-
-    members: list[int]
-    state: Any
-    end: tuple[int, Progress]
-    held: tuple[Allocation, ...] = ()
-
-
-def run_from(
-    policies: Sequence[Policy[Any]], job: Job, market: SlotMarket, start: tuple[int, Progress]
-) -> list[Outcome]:
-    """Run each policy in its initial state from ``start`` = (slot, progress); a family is run once until its members differ."""
-    outcomes: dict[int, Outcome] = {}
-    for members in families(policies):
-        waiting = [_Trajectory(members=members, state=policies[members[0]].start(job), end=start)]
-        while waiting:
-            trajectory = waiting.pop()
-            waiting += _follow(trajectory, policies, job, market)
-            outcome = settle("", job, trajectory.held, trajectory.end, market)
-            outcomes |= {i: replace(outcome, policy=policies[i].name) for i in trajectory.members}
-    return [outcomes[i] for i in range(len(policies))]
-
-
-def _follow(
-    trajectory: _Trajectory, policies: Sequence[Policy[Any]], job: Job, market: SlotMarket
-) -> Iterator[_Trajectory]:
-    """Run a policy to the end: the loop of M2.4; yield the trajectories of members that decide otherwise, at that slot."""
-    policy, (slot, progress) = policies[trajectory.members[0]], trajectory.end
-    held = [*trajectory.held]
-    while slot < job.deadline_slots and not is_finished(progress.done, job.workload):
-        view = market.view(job, progress, slot)
-        trajectory.members, *others = parted(policies, trajectory.members, view)
-        for members in others:
-            end = slot, progress
-            yield _Trajectory(members=members, state=trajectory.state, end=end, held=tuple(held))
-        wish, trajectory.state = policy.decide(trajectory.state, view)
-        allocation = check_allocation(wish, view, policy.name)
-        progress = step(progress, allocation, view)
-        held.append(allocation)
-        slot += 1
-    trajectory.held, trajectory.end = tuple(held), (slot, progress)
 
 
 def settle(
@@ -394,16 +358,6 @@ def settle(
         value_usd=value,
         utility_usd=value - progress.cost_usd - after,
     )
-
-
-def _checked_start(job: Job, start: tuple[int, Progress]) -> tuple[int, Progress]:
-    slot, progress = start
-    if not 0 <= slot <= job.deadline_slots or not 0 <= progress.n_previous <= job.n_max:
-        raise JobError(
-            f"job {job.name!r}: start at slot {slot} with {progress}",
-            expected=f"a slot in 0..{job.deadline_slots}, n_previous in 0..{job.n_max}",
-        )
-    return slot, progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

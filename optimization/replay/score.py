@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def hindsight(job: Job, window: MarketWindow) -> Bracket:
         slot=0,
         done=0.0,
         n_previous=0,
-        window=_usable(job, window.cut(0, d)),
+        window=replace(window.cut(0, d), available=window.available[:d] * job.resumable),
         end_rule=EndRule.ON_DEMAND_TO_GO,
     )
     plan = solve_window(problem)
@@ -94,19 +95,6 @@ def _cost(job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> 
         progress = step(progress, allocation, seen.view(job, progress, slot))
     end = settle("hindsight", job, tuple(allocations), (len(allocations), progress), seen)
     return end.total_cost_usd
-
-
-def _usable(job: Job, window: MarketWindow) -> MarketWindow:
-    if job.resumable:
-        return window
-    return MarketWindow(
-        price=window.price,
-        available=window.available * 0,
-        on_demand_usd=window.on_demand_usd,
-        slot_hours=window.slot_hours,
-        observed=window.observed,
-        on_demand=window.on_demand,
-    )
 
 
 def _up_to_finish(job: Job, slot_hours: float, allocations: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
@@ -195,32 +183,6 @@ def with_perfect_forecasts(case: Case) -> Case | None:
     return replace(case, forecasts=right)
 
 
-def score(
-    outcomes: Sequence[Outcome],
-    *,
-    unit: float,
-    bounds: tuple[float, float],
-    hindsight_low: float,
-    perfect: Sequence[Outcome] | None = None,
-) -> list[LedgerRow]:
-    """Return the ledger rows of a job from its outcomes, a row per policy in the same order.
-
-    ``unit`` is the job's on-demand-only cost in USD, ``bounds`` the utilities in USD that are
-    normalised to 0 and 1. ``hindsight_low`` is the feasible end of the bracket of M4.7, USD;
-    ``perfect`` are the outcomes of the same policies in the same order under `perfect_forecasts`.
-    Raises `SettingsError` if the two do not match.
-    """
-    if perfect is not None and [o.policy for o in perfect] != [o.policy for o in outcomes]:
-        raise SettingsError(
-            "perfect outcomes of other policies", expected="the same policies in the same order"
-        )
-    best = [float("nan") if perfect is None else perfect[i].utility_usd for i in range(len(outcomes))]
-    return [
-        ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=hindsight_low, perfect_usd=usd)
-        for outcome, usd in zip(outcomes, best, strict=True)
-    ]
-
-
 def ledger_row(
     outcome: Outcome,
     *,
@@ -254,12 +216,7 @@ def ledger_row(
     )
 
 
-def ledger_frame(rows: Iterable[LedgerRow]) -> pd.DataFrame:
-    """Return ledger rows as a long table with a column per field of `LedgerRow`."""
-    return pd.DataFrame([asdict(row) for row in rows])
-
-
-def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | None = None) -> pd.DataFrame:
+def leaderboard(rows: pd.DataFrame, weights: Weights | None = None) -> pd.DataFrame:
     """Return the mean results per policy, best first.
 
     Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
@@ -268,19 +225,14 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     cost, NaN if there are none), mean_hindsight_usd (NaN if that of a job is unknown), on_time (share of jobs
     finished by d), weight (NaN without ``weights`` or for a policy without a weight).
 
-    ``rows`` as a table needs only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd,
-    finish_slots (NaN: given up), on_time, gap_to_hindsight, and may have hindsight_usd. Raises `SettingsError` without rows.
+    ``rows`` have the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd, finish_slots (NaN: given
+    up), on_time, gap_to_hindsight and hindsight_usd.
     """
-    frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
-    if frame.empty:
-        raise SettingsError("a leaderboard of no jobs", expected="at least one scored job")
-    if "hindsight_usd" not in frame:
-        frame = frame.assign(hindsight_usd=np.nan)
-    given_up = frame["finish_slots"].isna()
-    compared = frame["on_demand_only_usd"].mask(given_up)
-    frame = frame.assign(given_up=given_up, compared_usd=compared, saved_usd=compared - frame["cost_usd"])
+    given_up = rows["finish_slots"].isna()
+    compared = rows["on_demand_only_usd"].mask(given_up)
     board = (
-        frame.groupby("policy", sort=False)
+        rows.assign(given_up=given_up, compared_usd=compared, saved_usd=compared - rows["cost_usd"])
+        .groupby("policy", sort=False)
         .agg(
             jobs=("utility", "size"),
             mean_utility=("utility", "mean"),
@@ -474,11 +426,10 @@ def score_job(
     value = ended.run.value
     if several:
         # Imported where it is needed: the kernels of several markets load slowly.
-        from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
+        from slackwater.optimization.moving.hindsight import hindsight_over_markets
 
         over = hindsight_over_markets(ended.job, ended.windows)
-        low, high = over.low, over.high
-        usd = walk(ended.job, ended.windows, over.held).total_cost_usd
+        low, high, usd = over.utility_usd, over.utility_usd, over.cost_usd
         bounds = value - LOST_MOST * unit, value
     else:
         bracket = hindsight(ended.run, ended.windows[0])
@@ -486,10 +437,14 @@ def score_job(
         bounds = utility_bounds(
             ended.run, on_demand_usd=unit_window(ended.windows[0]).on_demand_usd, slot_hours=ended.slot_hours
         )
+    perfect_usd = [math.nan] * len(outcomes) if perfect is None else [best.utility_usd for best in perfect]
     return ScoredJob(
         ended=ended,
         outcomes=outcomes,
-        ledger=score(outcomes, unit=unit, bounds=bounds, hindsight_low=low, perfect=perfect),
+        ledger=[
+            ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=low, perfect_usd=usd_if_perfect)
+            for outcome, usd_if_perfect in zip(outcomes, perfect_usd, strict=True)
+        ],
         hindsight_low=low,
         hindsight_high=high,
         hindsight_usd=usd,

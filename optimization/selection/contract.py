@@ -134,22 +134,6 @@ def shifting_rates(policies: int, rounds: int, shifts: int) -> tuple[float, floa
     return math.sqrt(8.0 * at_one / rounds), share
 
 
-def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
-    """Return the summed utility of the best policy sequence with at most ``shifts`` changes, by round, shape (K,).
-
-    Dynamic program over (round, changes used, policy): retain the policy, or change to it from the
-    best of the previous round.
-    """
-    utilities = np.asarray(utilities, dtype=float)
-    best, sums = np.tile(utilities[0], (shifts + 1, 1)), [utilities[0].max()]
-    for row in utilities[1:]:
-        changed = np.full_like(best, -np.inf)
-        changed[1:] = best[:-1].max(axis=1, keepdims=True)
-        best = np.maximum(best, changed) + row
-        sums.append(best.max())
-    return np.array(sums, dtype=float)
-
-
 # ---
 # Protocols of the learners: weights before each round, learned with full information, with a proven
 # bound (M5). A learner receives a row of utilities per round, each in [0, 1], with an entry for

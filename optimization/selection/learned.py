@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.selection.contract import (
-    Learner,
-    PlayedRounds,
-    Weights,
-    best_sequence,
-    leader,
-    weigh,
-)
+from slackwater.optimization.selection.contract import Learner, PlayedRounds, Weights, leader, weigh
 from slackwater.optimization.selection.learners import learner_named
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import SettingsError
@@ -181,14 +174,12 @@ def round_table(rows: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def learner_regret(ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0) -> pd.DataFrame:
-    """Return the cumulative regret per round of selection by weight and of following the leader (M5.3, M5.4).
+def learner_regret(ledger: pd.DataFrame, learner: Learner[Any]) -> pd.DataFrame:
+    """Return the cumulative regret per round of selection by weight and of following the leader (M5.3).
 
     ``ledger`` has rows (job, policy, ``normalised`` in [0, 1]), jobs in the order of the rounds.
     Columns: round, job, leader, expected (mean utility under the weights), followed (utility of the
-    leader), static_regret and static_regret_leader (against the best single policy so far),
-    shifting_regret (against the best sequence with ``shifts`` changes so far), static_bound and
-    shifting_bound (infinite if none is proven for the learner).
+    leader), static_regret and static_regret_leader (against the best single policy so far) and static_bound.
     """
     table = round_table(ledger)
     utilities = table.to_numpy(dtype=float)
@@ -208,8 +199,6 @@ def learner_regret(ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int =
             "static_regret": played.static_regret,
             "static_regret_leader": best - followed.cumsum(),
             "static_bound": learner.static_bounds(played),
-            "shifting_regret": best_sequence(utilities, shifts) - played.expected.cumsum(),
-            "shifting_bound": learner.shifting_bounds(played, shifts),
         }
     )
 

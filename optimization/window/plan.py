@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,9 +21,6 @@ from slackwater.optimization.job.definition import Allocation as Allocation
 from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.warehouse.errors import JobError, MarketError
-
-#: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as rounding.
-VALUE_ROUNDING = 1e-9
 
 
 class EndRule(StrEnum):
@@ -59,8 +55,8 @@ class ExpectedToGo:
     and n_min..n_max). W is linear in z between points and constant beyond the ends; the value of a finished
     job is V(its finish slot), whatever the table contains.
 
-    Values may not fall with work: a fall by more than rounding (`VALUE_ROUNDING`) raises `JobError`, a
-    smaller fall is raised to the running maximum. The arrays are copied and made read-only.
+    Values never fall with work: a fall, such as by rounding, is raised to the running maximum. The arrays are copied
+    and made read-only.
     """
 
     work: np.ndarray
@@ -70,22 +66,7 @@ class ExpectedToGo:
     def __post_init__(self) -> None:
         # A fixed memory order: numba compiles a second version for the other order.
         work, value = np.array(self.work, dtype=float), np.array(self.value_usd, dtype=float, order="C")
-        if work.ndim != 1 or value.ndim != 2 or work.size < 1 or value.shape[0] != work.size:
-            raise JobError(
-                f"expected to go: work of shape {work.shape}, values of shape {value.shape}",
-                expected="(k,) and (k, sizes) with k >= 1",
-            )
-        if not (np.isfinite(work).all() and np.isfinite(value).all() and (np.diff(work) > 0).all()):
-            raise JobError(
-                "expected to go: work that does not ascend, or numbers that are not finite",
-                expected="strictly ascending work and finite values",
-            )
         lifted = np.maximum.accumulate(value, axis=0)
-        if (lifted - value).max() > VALUE_ROUNDING * (1e-300 + np.ptp(value)):
-            raise JobError(
-                f"expected to go: a value falls by {(lifted - value).max()} USD although more work is done",
-                expected="values that never fall with work",
-            )
         work.flags.writeable = lifted.flags.writeable = False
         object.__setattr__(self, "work", work)
         object.__setattr__(self, "value_usd", lifted)
@@ -265,7 +246,8 @@ def cheapest_split(window: MarketWindow, i: int, n: int) -> Allocation:
 def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
     """Return the cost in USD of an allocation in slot ``i`` of a window (M2.4)."""
     price = float(window.price[i])
-    return slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
+    usd = slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
+    return float(usd)
 
 
 def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
@@ -347,8 +329,7 @@ def validate_problem(problem: HorizonProblem) -> None:
     """Raise an error on the first invalid part of a horizon program.
 
     `MarketError` for an empty or malformed window; `JobError` for a window past the deadline (M2.6
-    ends every job there), an impossible state, an end rule without its table, or usable spot
-    instances for a job that cannot resume (M2.7).
+    ends every job there), or usable spot instances for a job that cannot resume (M2.7).
     """
     validate_state(problem)
     job, window = problem.job, problem.window
@@ -371,45 +352,11 @@ def validate_state(problem: HorizonProblem) -> None:
             f"job {job.name!r}: a window of {w} prices and {window.available.shape} counts",
             expected="at least one slot, one price and one count each",
         )
-    if not (0 < window.on_demand_usd < math.inf and 0 < window.slot_hours < math.inf):
-        raise MarketError(
-            f"job {job.name!r}: on-demand at {window.on_demand_usd} USD, slots of {window.slot_hours} h",
-            expected="both above 0 and finite",
-        )
     if problem.slot < 0 or problem.slot + w > job.deadline_slots:
         raise JobError(
             f"job {job.name!r}: a window of slots {problem.slot}..{problem.slot + w - 1}",
             expected=f"slots within 0..{job.deadline_slots - 1}",
             remedy="cut the window at the deadline",
-        )
-    if not math.isfinite(problem.done) or not problem.n_previous >= 0:
-        raise JobError(
-            f"job {job.name!r}: progress {problem.done} and {problem.n_previous} instances before",
-            expected="finite progress, instances >= 0",
-        )
-    if problem.end_rule is EndRule.EXPECTED_TO_GO:
-        validate_expected(problem)
-
-
-def validate_expected(problem: HorizonProblem) -> None:
-    """Raise `JobError` if the table of M3.3 (c) is missing, lacks a column for a size, or exceeds the job's value."""
-    job, table = problem.job, problem.expected
-    if table is None:
-        raise JobError(
-            f"job {job.name!r}: a window that ends on expected to go, without its table",
-            expected="HorizonProblem(expected=ExpectedToGo(...))",
-            remedy="give the table, or end on on_demand_to_go",
-        )
-    columns = 2 + job.n_max - job.n_min
-    if table.value_usd.shape[1] != columns:
-        raise JobError(
-            f"job {job.name!r}: expected to go for {table.value_usd.shape[1]} sizes",
-            expected=f"{columns} columns: 0 and {job.n_min}..{job.n_max}",
-        )
-    if table.value_usd[-1].max() > job.value * (1.0 + VALUE_ROUNDING):
-        raise JobError(
-            f"job {job.name!r}: expected to go of {table.value_usd[-1].max()} USD",
-            expected=f"at most {job.value} USD, the value of a finished job",
         )
 
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,43 +88,22 @@ class WorldCase:
         job = in_one_market(case.job, sold=case.window.on_demand.sold)
         return cls(job=job, cases=(case,), readings=(readings,))
 
-    def grounds(self, *, memo: PlanMemo | None = None) -> Grounds:
-        """Return the observations of the markets for a policy."""
-        return Grounds(
-            self.job,
-            [case.window for case in self.cases],
-            records=[case.record for case in self.cases],
-            forecasts=[case.forecasts for case in self.cases],
-            memo=memo,
-            launches=[case.launches for case in self.cases],
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """Times of decisions in seconds, ascending; each is in a slot, and the last one is followed by the deadline."""
-
-    times: tuple[float, ...]
-    slots: tuple[int, ...]
-    deadline: float
-
-    def __iter__(self) -> Iterator[tuple[float, int, float]]:
-        """Yield the time of each decision, its slot, and the time of the next."""
-        return iter(zip(self.times, self.slots, (*self.times[1:], self.deadline), strict=True))
+#: Time of a decision in seconds, its slot, and the time of the next decision, or of the deadline.
+DecisionTime = tuple[float, int, float]
 
 
 def decision_times(
     launcher: Launcher, slots: int, slot_seconds: float, readings: Sequence[Readings]
-) -> Decisions:
+) -> list[DecisionTime]:
     """Return the decisions of a launcher in ``slots`` slots: their starts, and the readings of the markets if it reacts."""
     starts = np.arange(slots) * slot_seconds
-    deadline = slots * slot_seconds
-    times = starts
+    deadline, times = slots * slot_seconds, starts
     if launcher is Launcher.READINGS:
         read = np.concatenate([own.times for own in readings])
         times = np.union1d(starts, read[(read > 0) & (read < deadline)])
     place = np.searchsorted(starts, times, side="right") - 1
-    return Decisions(tuple(times.tolist()), tuple(place.tolist()), deadline)
+    return list(zip(times.tolist(), place.tolist(), [*times[1:].tolist(), deadline], strict=True))
 
 
 def replay_in_world(
@@ -160,7 +138,7 @@ def replay_in_world(
     outcomes: dict[int, WorldOutcome] = {}
     for members in families(policies) if one else [[i] for i in range(len(policies))]:
         if grounds is None:
-            grounds = case.grounds(memo=memo)
+            grounds = Grounds(job, case.cases, memo)
         waiting = [_Trajectory(members=members, run=WorldRun(markets, case.readings))]
         while waiting:
             trajectory = waiting.pop()
@@ -197,7 +175,7 @@ def _follow(
     policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
     memo: PlanMemo,
     grounds: Grounds,
-    decisions: Decisions,
+    decisions: Sequence[DecisionTime],
     *,
     guard: bool,
     ahead: bool,
@@ -212,7 +190,7 @@ def _follow(
     if ahead:
         grounds.plan_a_slot_ahead()
     policy = policy if is_multi_market(policy) else with_shared_plans(policy, memo)
-    job, seen, hours = grounds.job, grounds.seen, grounds.windows[0].slot_hours
+    job, seen, hours = grounds.job, grounds.seen, grounds.seen[0].slot_hours
     budget = job.job.budget_usd < math.inf
     alone = None if is_multi_market(policy) or len(seen) > 1 or budget else policy
     always, sold = always_kept(job, seen), any(own.on_demand.sold for own in seen)
@@ -220,7 +198,7 @@ def _follow(
     movable = for_markets(policy, of=len(seen))
     if not trajectory.step:
         trajectory.state = movable.start(job) if alone is None else alone.start(job.job)
-    for now, slot, next_at in islice(decisions, trajectory.step, None):
+    for now, slot, next_at in decisions[trajectory.step :]:
         if slot != trajectory.slot:
             trajectory.before, trajectory.slot = trajectory.state, slot
         before, at = trajectory.before, trajectory.at
@@ -244,7 +222,7 @@ def _follow(
             if kept and budget:
                 held, kept = Guard.of(view, run, next_at=next_at).allow(held), False
             wish, market = held.allocation, run.market if held.market is None else held.market
-        limit = decisions.deadline if kept else math.inf
+        limit = decisions[-1][2] if kept else math.inf
         to, target, trajectory.at = run.follow(wish, until=next_at, deadline=limit, market=market)
         trajectory.step += 1
         if len(trajectory.targets) <= slot:

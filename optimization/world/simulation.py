@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -175,12 +174,6 @@ def value_in_world(worth: Value, finish: float, deadline: float, slot: float) ->
     return value_at(worth, worth.deadline + (late / slot if late > SECOND_TOLERANCE else 0.0))
 
 
-@lru_cache(maxsize=256)
-def in_one_market(terms: WorldTerms) -> WorldMarkets:
-    """Return a job in a single market; cached, because it has many runs."""
-    return WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
-
-
 def _as_paths(target: world.Target) -> steps.TargetArrays:
     """Return a target as that of a single path."""
     market, on_demand, spot = np.array(target, dtype=np.int64)[:, None]
@@ -190,8 +183,7 @@ def _as_paths(target: world.Target) -> steps.TargetArrays:
 class WorldRun:
     """One job in the world, from the start of its first second; mutable: `advance` and `decide` in turn.
 
-    ``terms`` and ``readings`` are of a single market, or of several; a decision without a market
-    stays in the market of the instances.
+    A decision without a market stays in the market of the instances.
     """
 
     __slots__ = ("_amounts", "_batches", "_counts", "_markets", "_run", "markets", "readings")
@@ -199,32 +191,26 @@ class WorldRun:
     _markets: world.MarketArrays
     _counts: np.ndarray
 
-    def __init__(
-        self, terms: WorldTerms | WorldMarkets, readings: Readings | Sequence[Readings], start: float = 0.0
-    ) -> None:
-        if isinstance(terms, WorldTerms):
-            terms = in_one_market(terms)
-        self.markets = terms
-        self.readings = (readings,) if isinstance(readings, Readings) else tuple(readings)
-        if len(self.readings) != len(terms.terms):
+    def __init__(self, markets: WorldMarkets, readings: Sequence[Readings], start: float = 0.0) -> None:
+        self.markets, self.readings = markets, tuple(readings)
+        if len(self.readings) != len(markets.terms):
             raise JobError(
-                f"readings of {len(self.readings)} markets", expected=f"{len(terms.terms)}, one for each"
+                f"readings of {len(self.readings)} markets", expected=f"{len(markets.terms)}, one for each"
             )
         self._amounts = np.zeros(world.AMOUNTS)
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
         self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        rates = terms.arrays[0]
         tables = [reading.table for reading in self.readings]
         table = tables[0] if len(tables) == 1 else np.hstack(tables)
         first = np.array([0, *accumulate(reading.shape[1] for reading in tables)])
-        self._batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
+        self._batches = np.zeros((2, markets.arrays[0].shape[1] - 1, 3))  # every batch has an instance
         self._run = (self._amounts, self._counts, self._batches)
-        self._markets = (table, first, *terms.arrays)
-        here = terms.home or 0
+        self._markets = (table, first, *markets.arrays)
+        here = markets.home or 0
         self._counts[world.HERE] = here
         self._counts[world.READING] = first[here]
-        self._counts[world.PLACE] = -1 if terms.home is None else here
+        self._counts[world.PLACE] = -1 if markets.home is None else here
         self.advance(start)
 
     def copy(self, readings: Sequence[Readings] | None = None) -> WorldRun:
@@ -329,10 +315,6 @@ class WorldRun:
             restarts,
             moves,
         )
-
-    def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
-        """Return `guarded_in` of a run with a single market, without its market."""
-        return self.guarded_in(0, wish, next_at=next_at, deadline=deadline)[1]
 
     def guarded_in(
         self, market: int, wish: Allocation, *, next_at: float, deadline: float

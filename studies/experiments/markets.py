@@ -27,7 +27,7 @@ from slackwater.optimization.market.window import (
 )
 from slackwater.optimization.moving.adapter import InOneMarket, best_alone
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
-from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
@@ -43,6 +43,7 @@ from slackwater.studies.experiments.charts import heat
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.policies.several_markets import DeadlinePressure, Failover, OneStep
 from slackwater.studies.trials.comparison import headroom_captured, resampled
 from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.studies.world_bound import bound_in_world
@@ -423,13 +424,15 @@ def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
     cells = (
         design.small[draw.world] if draw.n_max == 1 and design.small[draw.world] else design.cells[draw.world]
     )
-    shared = whole.movable(cells[0], draw.home).grounds()
+    at_home = whole.movable(cells[0], draw.home)
+    shared = Grounds(at_home.job, at_home.cases)
     found: list[MoverRun] = []
     for cell in cells if draw.varied else cells[:1]:
         scene, grounds = whole, shared
         if cell.markets:
             scene = whole.of(sorted(draw.order[: cell.markets]))
-            grounds = scene.movable(cell, 0).grounds()
+            few = scene.movable(cell, 0)
+            grounds = Grounds(few.job, few.cases)
         case = scene.movable(cell, draw.home)
         grounds = grounds.of(case.job)
         told = partial(

@@ -15,9 +15,9 @@ from slackwater.flows.show.blocks import Section, numbers
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
-from slackwater.optimization.moving.policies import Failover, GreedySpot, MeanField
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.terms import even_moving
-from slackwater.optimization.policies.reserve import Reserve
+from slackwater.optimization.policies.baselines import Reserve
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import on_demand_only_in_world
@@ -25,6 +25,7 @@ from slackwater.optimization.world.readings import market_readings, readings_ins
 from slackwater.optimization.world.replay import Launcher, WorldCase, replay_in_world
 from slackwater.studies.experiments.material import World
 from slackwater.studies.experiments.world_jobs import DEADLINES, FORMS, LOADS, RECORD_SLOTS, TIMES, hard_job
+from slackwater.studies.policies.several_markets import Failover
 from slackwater.studies.trials.comparison import resampled
 
 #: Policies by the names of the report: greedy first, the plan last.

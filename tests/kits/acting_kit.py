@@ -15,7 +15,7 @@ from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart, Limits
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.world.simulation import Readings, WorldTerms, in_one_market
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldTerms
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 SLOT = 1800.0
@@ -66,7 +66,12 @@ def make_world(
         checkpoint=600.0,
     )
     readings = Readings(times=600.0 * np.arange(steps), available=counts, price=prices)
-    return JobWorld(start=start, names=(MARKET,), markets=in_one_market(terms), readings=(readings,))
+    return JobWorld(
+        start=start,
+        names=(MARKET,),
+        markets=WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1))),
+        readings=(readings,),
+    )
 
 
 def make_jobs(count: int, *, within_hours: float, hours: float, seed: int) -> list[SimulatedJob]:
@@ -101,7 +106,9 @@ class GuardedWorld:
                     continue
                 end = job.seconds - REACTION
                 following = (slot - job.start).total_seconds() + SLOT
-                target = run.guarded(Allocation(0, min(run.available, 4)), next_at=following, deadline=end)
+                _, target = run.guarded_in(
+                    0, Allocation(0, min(run.available, 4)), next_at=following, deadline=end
+                )
                 self.decisions[job.name] = ActedDecision(
                     key=f"{job.name}-{slot:%d%H%M}",
                     market=MARKET,
@@ -141,7 +148,7 @@ class GuardedWorld:
             return "the job is finished"
         following = (job.decision.valid_until - own.start).total_seconds()
         end = own.seconds - REACTION
-        target = run.guarded(Allocation(0, loss.left), next_at=following, deadline=end)
+        _, target = run.guarded_in(0, Allocation(0, loss.left), next_at=following, deadline=end)
         return {
             "job": job.name,
             "slot": job.decision.slot.isoformat(),

@@ -24,7 +24,7 @@ from slackwater.optimization.policies.contract import Policy, View, belief_of, p
 from slackwater.optimization.replay.ahead import PolicyPlan, PresentJob
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import check_allocation
-from slackwater.optimization.world.simulation import Readings, WorldRun, WorldTerms
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
 from slackwater.optimization.world.terms import world_terms
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
@@ -132,6 +132,13 @@ def make_view(job: Job | None = None, *, done: float = 0.0, n_previous: int = 0,
     return View(job=job or make_job(), **{**fields, **changes})
 
 
+def world_run(terms: WorldTerms | WorldMarkets, readings: Any, start: float = 0.0) -> WorldRun:
+    """Return a run in the world, also of a job in a single market with its terms and readings."""
+    if isinstance(terms, WorldTerms):
+        terms = WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
+    return WorldRun(terms, (readings,) if isinstance(readings, Readings) else readings, start)
+
+
 def present_of(policy: Policy[Any], view: View, state: Any = None) -> PresentJob:
     """Return a job at its decision in slot 0 of its run, on a policy's own target under the guard."""
     state = policy.start(view.job) if state is None else state
@@ -141,7 +148,7 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> PresentJob
     readings = Readings(
         times=np.array([now]), available=np.array([view.available]), price=np.array([view.price])
     )
-    run = WorldRun(terms, readings, now)
+    run = world_run(terms, readings, now)
     if view.progress.done or view.progress.n_previous:
         run.report(now, work=view.progress.done, size=view.progress.n_previous)
     whole = MarketsView(

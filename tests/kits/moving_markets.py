@@ -3,6 +3,7 @@
 import numpy as np
 from make import make_job, make_record, make_window
 
+from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.world.audit import audit_in_world
 from slackwater.optimization.world.readings import market_readings
@@ -66,6 +67,11 @@ def case_of(job, windows, records=None, forecasts=None, within=None):
             market_readings(window, inside) for window, inside in zip(windows, within or nothing, strict=True)
         ),
     )
+
+
+def grounds(job, windows, records=None):
+    """Return the observations of the markets of a job, slot by slot."""
+    return Grounds(job, case_of(job, windows, records).cases)
 
 
 def replayed(policy, job, windows, *, records=None, forecasts=None, within=None, **options):

@@ -429,7 +429,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
     assert "policy 'UP' of a job that may run in several markets" in refused.err
-    assert "'MeanField', 'OneStep', 'UP, failover'" in refused.err
+    assert "'MeanField', 'Greedy'" in refused.err
 
 
 def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, settings_file, tmp_path):

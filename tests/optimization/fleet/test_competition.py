@@ -23,7 +23,7 @@ from slackwater.optimization.fleet.competition import (
     taken_later,
 )
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.moving.definition import Placement, in_one_market
+from slackwater.optimization.moving.definition import Placement, in_one_market, placement
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, UndecidedJob
@@ -349,7 +349,7 @@ def one_by_one(lives, slots, policy):
         for name, (decision,) in zip(now, found, strict=True):
             made_of[name].append(decision)
             if decision is not None:
-                decided[name][slot] = decision.placement
+                decided[name][slot] = placement(decision.market, decision.allocation)
     return list(made_of.values())
 
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from slackwater.optimization import EndRule, HorizonProblem, Job
 from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.kernels.induction import best_size, induct
+from slackwater.optimization.kernels.induction import Choices, SlotState, chosen_size, induct
 from slackwater.optimization.kernels.rules import slot_cost, spot_held
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.twin import solve_window
@@ -72,11 +72,16 @@ def held_at_start(job: Job, game, kept) -> float:
     )
     left = np.maximum(0.0, job.workload - work) / game.step
     worth = [np.interp(left[j], np.arange(game.points), kept[0, 0, 0, j]) for j in range(len(work))]
-    chosen = best_size(
-        game, kept[0, 0, 0], costs, work, np.arange(len(work)), job.workload, job.completion_value(1)
+    at = SlotState(
+        float(job.workload), 0, int(game.available[0]), float(game.price[0]), float(job.completion_value(1))
+    )
+    chosen = chosen_size.py_func(
+        game, kept[0, 0, 0], Choices(game.sizes, game.gain, np.arange(len(work))), at
     )
     best = float(np.max(worth - costs))
-    assert (worth - costs)[chosen] == pytest.approx(best, abs=SINGLE * (1 + job.value))
+    assert (worth - costs)[np.searchsorted(game.sizes, chosen)] == pytest.approx(
+        best, abs=SINGLE * (1 + job.value)
+    )
     return best
 
 

@@ -10,9 +10,10 @@ from make import make_history, make_multi_job
 from moving_markets import a_job, made, random_markets, replayed
 
 from slackwater.optimization.job.definition import Allocation, InstanceTimes
+from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.definition import Placement
-from slackwater.optimization.moving.policies import Failover, MeanField
+from slackwater.optimization.moving.definition import Placement, placement
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, ReportedState, decide, live_job
@@ -51,7 +52,7 @@ def decide_at(live):
     [
         (MeanField(), 3, None),
         (MeanField(), 3, 0),
-        (Failover(), 3, 0),
+        (InOneMarket(policy=policy_named("UP"), market=0), 3, 0),
         (MeanField(), 1, 0),
         (policy_named("UP"), 1, 0),
         (policy_named("Stochastic(24)"), 1, 0),
@@ -77,14 +78,14 @@ def test_decided_slot_by_slot_it_is_the_replay(policy, markets, home, inside):
             if live.is_finished:
                 break
             made_of = decide(live, policy, EFFORT)
-            decided[slot] = made_of.placement
+            decided[slot] = placement(made_of.market, made_of.allocation)
             assert made_of.expected.late_probability == 0.0
             assert made_of.probe_next is None
             if markets > 1:
                 assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
         assert tuple(decided[slot].allocation for slot in decided) == outcome.allocations
         assert outcome.places in (None, tuple(one.market for one in decided.values()))
-        run = live_at(job, windows, records, 8, decided, within=within or ()).world()
+        run = live_at(job, windows, records, 8, decided, within=within or ()).reached().run
         assert (run.finish, run.paid_usd) == (outcome.finish, outcome.cost_usd)
         assert outcome.on_time
 
@@ -98,7 +99,7 @@ def test_the_state_of_a_job_is_its_run_in_the_world():
         3: Placement(1, Allocation(1, 0)),
     }
     live = live_at(job, windows, records, 4, held)
-    run, progress = live.world(), live.progress()
+    run, progress = live.reached().run, live.progress()
     assert (progress.done, progress.cost_usd, progress.place) == (run.work, run.paid_usd, 1)
     assert (run.moves, run.moving_usd) == (1, 0.5)
     prices = [window.on_demand_usd for window in windows]
@@ -210,7 +211,7 @@ def test_it_says_that_a_deadline_is_let_go():
     assert LETS_GO not in rich.reason
 
 
-@pytest.mark.parametrize("policy", [MeanField(), Failover()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [MeanField(), GreedySpot()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("elsewhere", [3.0, 0.0])
 def test_the_standby_of_a_lost_market_is_spot_of_another_market_that_has_some(policy, elsewhere):
     times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0)
@@ -221,6 +222,6 @@ def test_the_standby_of_a_lost_market_is_spot_of_another_market_that_has_some(po
     prices[2] = 1.2
     windows, records = made(prices, counts, 40)
     decision = decide(live_at(job, windows, records, 0, {}), policy, EFFORT)
-    assert decision.placement == Placement(1, Allocation(0, 3))
+    assert placement(decision.market, decision.allocation) == Placement(1, Allocation(0, 3))
     assert (decision.standby.spot > 0) == (elsewhere > 0.0)
     assert not elsewhere or decision.standby_market == 2

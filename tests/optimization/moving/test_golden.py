@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from make import make_job, make_window
 from moving_audit import audit_moved
+from moving_walk import walk
 from open_data import DATA
 
 from slackwater.optimization.job.definition import Allocation, Linear
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
-from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
+from slackwater.optimization.moving.hindsight import hindsight_over_markets
 from slackwater.optimization.moving.terms import even_moving
 
 CASES = DATA.parent / "golden" / "markets.json"
@@ -61,8 +62,9 @@ def test_walk(case):
 @pytest.mark.parametrize("case", cases())
 def test_hindsight(case):
     job, windows = made(case)
-    bracket = hindsight_over_markets(job, windows)
-    assert bracket.low == pytest.approx(case["best_utility"], abs=1e-6)
-    outcome = walk(job, windows, bracket.held)
+    best = hindsight_over_markets(job, windows)
+    assert best.utility_usd == pytest.approx(case["best_utility"], abs=1e-6)
+    outcome = walk(job, windows, best.held)
+    assert outcome.total_cost_usd == pytest.approx(best.cost_usd, abs=1e-6)
     audit_moved(job, windows, outcome)
     assert outcome.utility_usd == pytest.approx(case["best_utility"], abs=1e-6)

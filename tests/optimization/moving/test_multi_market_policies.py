@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from make import make_multi_job, make_window
 from moving_audit import audit_moved
-from moving_markets import ON_DEMAND, a_job, made, random_markets, replayed
+from moving_markets import ON_DEMAND, a_job, case_of, grounds, made, random_markets, replayed
 from moving_twin import ExactProgram
+from moving_walk import walk
 
 from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress, is_finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, Placement, step
-from slackwater.optimization.moving.hindsight import hindsight_over_markets, walk
-from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.hindsight import hindsight_over_markets
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import Moving, even_moving
 from slackwater.optimization.moving.world_tables import make_world_tables
@@ -24,6 +25,7 @@ from slackwater.optimization.policies.contract import Running
 from slackwater.optimization.policies.pace import keeps_deadline
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.score import hindsight
+from slackwater.studies.policies.several_markets import DeadlinePressure, Failover, OneStep
 from slackwater.warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
 MULTI_MARKET_POLICIES = [
@@ -52,7 +54,7 @@ def test_one_market_is_the_replay_of_one_market(policy):
     alone = replayed(InOneMarket(policy=policy, market=0), one_market, windows, records=records)
     assert replace(alone, policy=policy.name) == replayed(policy, one_market, windows, records=records)
     over = hindsight_over_markets(make_multi_job(job, 1, home=0), windows)
-    assert over.low == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
+    assert over.utility_usd == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
 
 
 @pytest.mark.parametrize("home", [None, 0])
@@ -78,7 +80,7 @@ def test_on_demand_is_left_for_spot_of_another_market_only_where_the_rest_pays_t
     counts[1] = 3.0
     windows, records = made(np.full((2, 72), price), counts, 60)
     progress = Progress(done=job.job.workload - left, n_previous=3, place=0)
-    view = Grounds(job, windows, records=records).view(progress, 4)
+    view = grounds(job, windows, records).view(progress, 4)
     held = Running(held=Allocation(3, 0), pending_hours=0.0, saved=progress.done, gap_hours=1.0, guarded=True)
     wish, _ = MeanField().decide(None, view.in_world(held, 0))
     assert wish.market == int(moves)
@@ -94,7 +96,7 @@ def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu)
             a_job(d=12, load=(0.3, 0.5, 0.7)[seed % 3], n_max=(1, 3)[seed % 2], mu=mu), 1, home=0
         )
         windows, _ = random_markets(seed, 12, 3, markets=1, stay=0.6)
-        ground, progress, held = Grounds(job, windows), job.begin(), 0
+        ground, progress, held = grounds(job, windows), job.begin(), 0
         for slot in range(12):
             if is_finished(progress.done, job.job.workload):
                 break
@@ -140,7 +142,9 @@ def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
 def test_more_markets_are_never_worse_in_hindsight():
     job = a_job(d=7)
     windows, _ = random_markets(1, 7, 3)
-    worth = [hindsight_over_markets(make_multi_job(job, k, home=0), windows[:k]).low for k in (1, 2, 3)]
+    worth = [
+        hindsight_over_markets(make_multi_job(job, k, home=0), windows[:k]).utility_usd for k in (1, 2, 3)
+    ]
     assert worth[0] <= worth[1] + 1e-9
     assert worth[1] <= worth[2] + 1e-9
 
@@ -180,7 +184,7 @@ def by_tables(job, chains, prices):
             for m, (price, available) in enumerate(state)
         ]
         at = job.nowhere if place is None else place
-        view = Grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
+        view = grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
         held = Running(held=NOTHING, pending_hours=0.0, saved=done, gap_hours=1.0, guarded=False)
         wish = memo[key].options(view.in_world(held, at)).best()[0]
         return wish.market, wish.allocation.total
@@ -240,7 +244,7 @@ def test_the_exact_program_on_known_paths_is_hindsight(usd):
 
     exact = ExactProgram(job, ON_DEMAND, 1.0, lambda slot, state: ((1.0, shown(min(slot + 1, 4))),))
     assert exact.value(0, 0.0, 1, 0, shown(0)) == pytest.approx(
-        hindsight_over_markets(job, windows).low, abs=1e-6
+        hindsight_over_markets(job, windows).utility_usd, abs=1e-6
     )
 
 
@@ -318,7 +322,7 @@ def test_an_idle_job_keeps_its_place_and_pays_for_leaving_it():
 def test_a_move_longer_than_a_slot_makes_no_progress():
     job = make_multi_job(a_job(d=6, n_max=2), home=0, taken=3.0)
     windows, _ = random_markets(2, 6, 2)
-    view = Grounds(job, windows).view(job.begin(), 0)
+    view = grounds(job, windows).view(job.begin(), 0)
     assert view.work(1, 2) == 0.0
     assert view.work(0, 2) == pytest.approx(1.8)
 
@@ -337,7 +341,7 @@ def test_bad_statements_are_refused():
         Moving(taken=0.0, usd=np.full((2, 2), np.nan))
     windows, _ = random_markets(2, 8, 3)
     with pytest.raises(MarketError):
-        Grounds(make_multi_job(job, 2), windows)
+        Grounds(make_multi_job(job, 2), case_of(make_multi_job(job, 3), windows).cases)
     with pytest.raises(MarketError):
         hindsight_over_markets(make_multi_job(replace(job, deadline_slots=20)), windows)
     for held in (
@@ -367,4 +371,4 @@ def test_throughput_may_differ_by_market():
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 3.0), 40)
     outcome = replayed(MeanField(), job, windows, records=records)
     assert 1 in outcome.places
-    assert outcome.utility_usd == pytest.approx(hindsight_over_markets(job, windows).low, rel=0.02)
+    assert outcome.utility_usd == pytest.approx(hindsight_over_markets(job, windows).utility_usd, rel=0.02)

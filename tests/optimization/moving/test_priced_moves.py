@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from make import make_multi_job, make_window
-from moving_markets import ON_DEMAND, a_job, made, random_markets, replayed
+from moving_markets import ON_DEMAND, a_job, grounds, made, random_markets, replayed
 from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Progress
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import IDLE, Placement, net, priced_net
-from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
-from slackwater.optimization.moving.sight import Grounds
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.policies.baselines import UniformProgress
+from slackwater.studies.policies.several_markets import DeadlinePressure, Failover, OneStep
 
 PRICED = [MeanField(), OneStep(), stochastic_at_the_start()]
 #: Cost of the work on demand in the most expensive market.
@@ -40,7 +40,7 @@ def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(mover, home):
 
 @pytest.mark.parametrize(
     "mover",
-    [Failover(), GreedySpot(), DeadlinePressure(), InOneMarket(policy=UniformProgress(), market=1)],
+    [GreedySpot(), Failover(), DeadlinePressure(), InOneMarket(policy=UniformProgress(), market=1)],
     ids=lambda mover: mover.name,
 )
 def test_rules_of_others_keep_to_their_papers(mover):
@@ -101,7 +101,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
                 for m, (usd, there) in enumerate(state)
             ]
             at = job.nowhere if place is None else place
-            view = Grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
+            view = grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
             m, n = program.choice(slot, done, place, before, state)
             held = promise(view, IDLE if m is None else view.split(m, n))
             return held.market, held.allocation.total
@@ -114,7 +114,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
     start = tuple((float(usd), 0) for usd in prices)
     old, new = (program.worth_of(under(promise), start, job.home) for promise in (always, priced_net))
     assert old - 1e-9 <= new <= program.value(0, 0.0, job.home, 0, start) + 1e-9
-    if Grounds(job, [make_window(np.ones(9), np.zeros(9), on_demand_usd=usd) for usd in ON_DEMAND[:2]]).view(
+    if grounds(job, [make_window(np.ones(9), np.zeros(9), on_demand_usd=usd) for usd in ON_DEMAND[:2]]).view(
         Progress(place=job.nowhere if job.home is None else job.home), 0
     ).never_let_go:  # fmt: skip
         assert new == old
@@ -134,12 +134,12 @@ def test_the_bound_stays_above_and_the_mean_gains():
 def test_a_way_that_is_let_go_holds_what_it_wished():
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
     job = make_multi_job(cheap_job(), home=0)
-    view = Grounds(job, windows, records=records).view(Progress(done=1.0, place=0), 4)
+    view = grounds(job, windows, records).view(Progress(done=1.0, place=0), 4)
     assert view.deadline_in_reach
     assert not view.keeps_deadline(IDLE)
     assert priced_net(view, IDLE) == IDLE
     assert net(view, IDLE) != IDLE
-    dear = Grounds(make_multi_job(cheap_job(1.6), home=0), windows, records=records).view(
+    dear = grounds(make_multi_job(cheap_job(1.6), home=0), windows, records).view(
         Progress(done=1.0, place=0), 4
     )
     assert priced_net(dear, IDLE) == net(dear, IDLE) != IDLE

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from make import make_job, make_multi_job, make_record, make_window
-from moving_markets import a_job, case_of, made, random_markets
+from moving_markets import a_job, case_of, grounds, made, random_markets
 
 from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.moving.world_tables import (
     STANDS_WHOLE,
@@ -124,7 +123,7 @@ def test_the_plan_leaves_a_cheap_market_that_loses_spot_within_slots(is_read):
 
 def tables_at(job, windows, records, progress=None, slot=0):
     """Return the view of a slot in the world, and the tables from there on."""
-    view = Grounds(job, windows, records=records).view(progress or job.begin(), slot)
+    view = grounds(job, windows, records).view(progress or job.begin(), slot)
     done = view.progress.done
     held = Running(held=Allocation(0, 0), pending_hours=0.0, saved=done, gap_hours=1.0, guarded=True)
     view = view.in_world(held, view.place)
@@ -225,7 +224,7 @@ def test_targets_on_many_paths_are_those_of_each_path(sold):
             there = [
                 replace(window, available=count) for window, count in zip(windows, counts[p], strict=True)
             ]
-            seen = Grounds(job, there).view(progress_of(job, runs[p]), slot)
+            seen = grounds(job, there).view(progress_of(job, runs[p]), slot)
             wish = tables.options(Guard.of(seen, runs[p]).in_world()).best()[0]
             market = runs[p].market if wish.market is None else wish.market
             assert (market, wish.allocation.on_demand, wish.allocation.spot) == tuple(

@@ -23,7 +23,7 @@ from slackwater.optimization.replay.run import (
     PlanMemo,
     catch_up,
     replay,
-    run_from,
+    replay_seen,
     see,
     step,
     with_shared_plans,
@@ -175,11 +175,11 @@ class TestSharing:
         window, record = market(3)
         roomy = see(JOB, window, None, record)
         alone = [replay(policy, JOB, window, record=record) for policy in policies()]
-        run_from([policy_named("Stochastic")], JOB, roomy, (0, Progress()))
+        replay_seen(policy_named("Stochastic"), JOB, roomy)
         largest = max(tables.after.nbytes for tables in roomy.tables.values())
         monkeypatch.setattr(stochastic, "MOST_BYTES", largest)
         cramped = see(JOB, window, None, record)
-        run_from([policy_named("Stochastic")], JOB, cramped, (0, Progress()))
+        replay_seen(policy_named("Stochastic"), JOB, cramped)
         assert sum(tables.after.nbytes for tables in cramped.tables.values()) <= largest
         made, kept = [[key[0].slot for key in one.tables] for one in (roomy, cramped)]
         assert kept == made[-len(kept) :], "the oldest go"

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from make import make_multi_job
-from moving_markets import a_job, random_markets
+from moving_markets import a_job, grounds, random_markets
 
 from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.market.belief import Forgetting
-from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.policies.holding import make_held_tables
 
 SLOTS, SLOT = 10, 4
@@ -22,7 +21,7 @@ def test_the_first_slot_is_the_same_whether_later_slots_are_stored(minutes):
     job = replace(a_job(d=SLOTS, n_max=3), times=times)
     windows, records = random_markets(5, SLOTS, 3, markets=1)
     several = make_multi_job(job, 1)
-    (view,) = Grounds(several, windows, records=records).view(several.begin(), SLOT).views
+    (view,) = grounds(several, windows, records).view(several.begin(), SLOT).views
     belief, terms = view.belief(Forgetting()), {"guarded": True, "gap": 1.0}
     whole, first = (make_held_tables(job, times, belief, keep=keep, **terms) for keep in (SLOTS, 1))
     np.testing.assert_array_equal(first.after[0], whole.after[0])

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from make import make_multi_job
-from moving_markets import a_job, random_markets
+from moving_markets import a_job, grounds, random_markets
 
 from slackwater.optimization.job.definition import Amdahl, InstanceTimes, Linear
 from slackwater.optimization.market.belief import Forgetting
-from slackwater.optimization.moving.sight import Grounds
 from slackwater.optimization.policies.holding import WorkLeft, make_held_tables
 
 SLOTS, SLOT, N_MAX, WORKLOAD = 10, 4, 5, 25.0
@@ -22,7 +21,7 @@ def tables_of(minutes, speed, left, **terms):
     job = replace(a_job(d=SLOTS, n_max=N_MAX), times=times, throughput=speed)
     windows, records = random_markets(5, SLOTS, N_MAX, markets=1)
     several = make_multi_job(job, 1)
-    (view,) = Grounds(several, windows, records=records).view(several.begin(), SLOT).views
+    (view,) = grounds(several, windows, records).view(several.begin(), SLOT).views
     shared = {"keep": SLOTS - SLOT, "guarded": True, "gap": 1.0} | terms
     return make_held_tables(job, times, view.belief(Forgetting()), left=left, **shared)
 

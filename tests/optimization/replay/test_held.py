@@ -138,5 +138,6 @@ def _live(job, window, decided, slots, reported=()):
 
 def _so_far(job, window, decided, slots, reported=()):
     live = _live(job, window, decided, slots, reported)
-    progress, before = live.so_far()
+    reached = live.reached()
+    progress, before = reached.progress, reached.earlier
     return progress, [live.view(at, slot).views[0] for slot, at in before.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,8 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay
 from slackwater.optimization.replay.score import (
     leaderboard,
-    ledger_frame,
+    ledger_row,
     perfect_forecasts,
-    score,
     with_perfect_forecasts,
 )
 from slackwater.optimization.selection.contract import even_weights, update, utility_bounds
@@ -51,7 +50,10 @@ def test_rows_of_a_job():
     wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
     issued = replay_pool(POLICIES, JOB, MARKET, forecasts=wrong)
     perfect = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
-    rows = score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=26.0, perfect=perfect)
+    rows = [
+        ledger_row(outcome, unit=12.0, bounds=BOUNDS, hindsight_low=26.0, perfect_usd=best.utility_usd)
+        for outcome, best in zip(issued, perfect, strict=True)
+    ]
     assert [row.policy for row in rows] == [policy.name for policy in POLICIES]
     for row, outcome, best in zip(rows, issued, perfect, strict=True):
         assert row.utility_usd == outcome.utility_usd
@@ -65,13 +67,11 @@ def test_rows_of_a_job():
     assert rows[0].utility == pytest.approx(18.0 / 12.0)
     assert [row.lost_to_forecast_error_usd for row in rows[:2]] == [0.0, 0.0]
     assert rows[2].lost_to_forecast_error_usd > 0.0
-    alone = score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=17.0)[0]
+    alone = ledger_row(issued[0], unit=12.0, bounds=BOUNDS, hindsight_low=17.0)
     assert np.isnan(alone.lost_to_forecast_error_usd)
     assert alone.gap_to_hindsight_usd == pytest.approx(-1.0), (
         "a low end that is not the optimum may be passed"
     )
-    with pytest.raises(SettingsError, match="same policies"):
-        score(issued, unit=12.0, bounds=BOUNDS, hindsight_low=26.0, perfect=perfect[::-1])
 
 
 def test_perfect_forecasts_reach_as_far_ahead_as_the_issued_and_stand_where_these_were_issued():
@@ -98,15 +98,15 @@ def test_the_leaderboard_is_the_mean_per_policy():
         outcomes = [replay(policy, job, MARKET) for policy in POLICIES]
         unit = on_demand_only_cost(job, MARKET)
         bounds = utility_bounds(job, on_demand_usd=1.0, slot_hours=1.0)
-        rows += score(outcomes, unit=unit, bounds=bounds, hindsight_low=25.0)
+        rows += [ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=25.0) for outcome in outcomes]
     weights = update(even_weights([p.name for p in POLICIES]), np.array([0.1, 0.9, 0.5]), rate=1.0)
-    board = leaderboard(rows, weights)
+    frame = pd.DataFrame(map(asdict, rows)).assign(hindsight_usd=np.nan)
+    board = leaderboard(frame, weights)
     assert list(board.columns) == [
         "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "mean_on_demand_only_usd",
         "given_up", "mean_saved_usd", "saved_share", "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
     ]  # fmt: skip
     assert board["mean_utility"].is_monotonic_decreasing
-    frame = ledger_frame(rows)
     for line in board.itertuples():
         own = frame[frame["policy"] == line.policy]
         assert line.jobs == 3
@@ -123,8 +123,6 @@ def test_the_leaderboard_is_the_mean_per_policy():
     known = frame.assign(hindsight_usd=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, np.nan])
     told = leaderboard(known).set_index("policy")["mean_hindsight_usd"]
     assert told[[one.name for one in POLICIES]].tolist() == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)
-    with pytest.raises(SettingsError, match="no jobs"):
-        leaderboard([])
 
 
 def test_a_job_that_was_given_up_has_no_saving():
@@ -132,7 +130,7 @@ def test_a_job_that_was_given_up_has_no_saving():
     rows = pd.DataFrame(
         {
             "policy": "A", "utility": 0.1, "utility_usd": 1.0, "cost_usd": [60.0, 60.0, 0.0], "on_demand_only_usd": 100.0,
-            "on_time": [True, True, False], "gap_to_hindsight": 0.0, "finish_slots": [1.0, 1.0, np.nan],
+            "on_time": [True, True, False], "gap_to_hindsight": 0.0, "finish_slots": [1.0, 1.0, np.nan], "hindsight_usd": np.nan,
         }
     )  # fmt: skip
     (row,) = leaderboard(rows).to_dict("records")
@@ -149,7 +147,7 @@ def test_the_best_is_the_best_in_units_of_each_job():
         {
             "policy": ["dear", "cheap", "dear", "cheap"], "utility": [0.7, 0.1, 0.1, 0.9], "utility_usd": [70.0, 10.0, 1.0, 9.0],
             "cost_usd": 1.0, "on_demand_only_usd": [100.0, 100.0, 10.0, 10.0], "on_time": True, "gap_to_hindsight": 0.0,
-            "finish_slots": 1.0,
+            "finish_slots": 1.0, "hindsight_usd": np.nan,
         }
     )  # fmt: skip
     assert leaderboard(rows)["policy"].tolist() == ["cheap", "dear"]

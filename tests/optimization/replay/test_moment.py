@@ -44,7 +44,7 @@ def test_the_rest_of_a_slot_is_decided_under_the_guard_without_the_lost_spot(pol
         assert view.views[0].available == left
         assert view.views[0].elapsed_hours == pytest.approx(seconds / 3600)
         assert decision.allocation.spot <= left
-        guard = Guard.of(view, after.world())
+        guard = Guard.of(view, after.reached().run)
         if decision.guarded:
             assert guard.holds(placement(0, decision.allocation))
         assert decision.expected.late_probability <= (0.0 if decision.guarded else 1.0)
@@ -60,15 +60,15 @@ def test_a_loss_takes_the_work_since_the_checkpoint_and_the_targets_since_are_fo
     )
     before = live.progress().done
     assert before <= idle.progress().done < kept.progress().done
-    assert kept.world().held == Allocation(spot, 0)
+    assert kept.reached().run.held == Allocation(spot, 0)
 
 
 def test_reported_work_within_the_slot_takes_the_place_of_the_computed():
     live, _ = running(np.random.default_rng(1), load=2.0)
     moment = Moment(seconds=900.0, held=Allocation(0, 0), lost=(890.0, 0, 0), work=(880.0, 1.25))
-    assert live.at_moment(moment, []).world().work == pytest.approx(1.25, abs=0.01)
+    assert live.at_moment(moment, []).reached().run.work == pytest.approx(1.25, abs=0.01)
     again = live.at_moment(replace(moment, lost=(870.0, 0, 0)), [])
-    assert again.world().work == pytest.approx(1.25)
+    assert again.reached().run.work == pytest.approx(1.25)
 
 
 def test_the_state_of_a_later_slot_follows_a_revision():

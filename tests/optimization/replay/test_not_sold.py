@@ -13,7 +13,7 @@ from slackwater.optimization.market.belief import MarketPaths
 from slackwater.optimization.market.window import plan_price
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
-from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.policies.baselines import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import load_pool, policy_named
@@ -25,6 +25,7 @@ from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.audit import audit_outcome
 from slackwater.studies.policies import published_policies
+from slackwater.studies.policies.several_markets import DeadlinePressure, Failover, OneStep
 from slackwater.warehouse.history import OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
@@ -44,7 +45,7 @@ POLICIES = [
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
 ]  # fmt: skip
 MULTI_MARKET_POLICIES = [
-    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure(),
+    MeanField(), stochastic_at_the_start(), GreedySpot(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(),
     InOneMarket(policy=UniformProgress(), market=1),
 ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from open_data import DATA
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import replay
-from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
+from slackwater.optimization.replay.score import hindsight, leaderboard, ledger_row, perfect_forecasts
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.studies.audit import audit_outcome
 from slackwater.studies.replays import replay_pool
@@ -81,8 +81,11 @@ def test_the_pool_on_measured_counts(zone, load):
         unit = on_demand_only_cost(job, window)
         named = replace(job, name=f"h100-{i}")
         bounds = utility_bounds(named, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
-        rows += score(outcomes, unit=unit, bounds=bounds, hindsight_low=best.low)
-    board = leaderboard(rows).set_index("policy")
+        rows += [
+            asdict(ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=best.low))
+            for outcome in outcomes
+        ]
+    board = leaderboard(pd.DataFrame(rows).assign(hindsight_usd=np.nan)).set_index("policy")
     assert (board["jobs"] >= 7).all()
     assert (board["gap_to_hindsight"] >= -1e-9).all()
     assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()

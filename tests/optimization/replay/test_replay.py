@@ -10,7 +10,7 @@ import pytest
 from forms_kit import quick_first
 from make import make_job, make_record, make_window
 
-from slackwater.optimization import Allocation, Job, PointForecast, Progress, View
+from slackwater.optimization import Allocation, Job, PointForecast, View
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.market.window import MarketWindow, Quantiles
 from slackwater.optimization.policies.pool import load_pool, policy_named
@@ -163,31 +163,6 @@ def test_forecasts_reach_the_slot_they_speak_of():
     assert given[2] is second
     assert given[3] is None
     assert in_force(None, 2) == (None, None)
-
-
-def test_continuing_gives_the_rest_of_the_same_run():
-    market = random_market(3, 24, 8)
-    job = make_job(deadline_slots=24, mu_up=0.9, value=80)
-    whole = replay(policy_named("MSU"), job, market)
-    done = Progress()
-    for slot, held in enumerate(whole.allocations[:9]):
-        view = see(job, market, None).view(job, done, slot)
-        paid = (held.on_demand + held.spot * view.price) * 0.5
-        done = Progress(
-            done=done.done + job.efficiency(held.total, done.n_previous) * held.total * 0.5,
-            n_previous=held.total,
-            cost_usd=done.cost_usd + paid,
-        )
-    rest = replay(policy_named("MSU"), job, market, start=(9, done))
-    assert rest.allocations == whole.allocations[9:]
-    assert rest.utility_usd == pytest.approx(whole.utility_usd)
-    assert rest.finish_slots == whole.finish_slots
-
-
-@pytest.mark.parametrize("start", [(-1, Progress()), (5, Progress()), (0, Progress(n_previous=9))])
-def test_an_impossible_start_is_refused(start):
-    with pytest.raises(JobError, match="start at slot"):
-        replay(Scripted([]), JOB, flat(4), start=start)
 
 
 POOL = [p for p in load_pool() if not p.name.startswith("AHAP") or p.sigma in (0.5, 0.9)]

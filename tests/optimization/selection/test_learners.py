@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from slackwater.optimization.selection.contract import best_sequence, leader, play, weigh
+from slackwater.optimization.selection.contract import leader, play, weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
 from slackwater.optimization.selection.learners.adahedge import AdaHedge
 from slackwater.optimization.selection.learners.blend import Blend
@@ -20,6 +20,7 @@ from slackwater.optimization.selection.learners.exponentiated import Exponentiat
 from slackwater.studies.learners import INFORMED
 from slackwater.studies.learners.discounted import Discounted
 from slackwater.studies.learners.squint import Squint
+from slackwater.studies.rounds import best_sequence
 from slackwater.warehouse.errors import SettingsError
 
 M, K = 10, 300

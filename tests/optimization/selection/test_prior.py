@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slackwater.optimization.moving import MULTI_MARKET_POLICIES
 from slackwater.optimization.policies.pool import load_pool
-from slackwater.optimization.selection.contract import Learner, best_sequence, leader, play, weigh
+from slackwater.optimization.selection.contract import Learner, leader, play, weigh
 from slackwater.optimization.selection.learners import LEARNERS, learner_named
 from slackwater.optimization.selection.prior import (
     DEFAULT_PRIOR,
@@ -19,6 +19,7 @@ from slackwater.optimization.selection.prior import (
     read_prior,
 )
 from slackwater.studies.experiments.selection import write_prior
+from slackwater.studies.rounds import best_sequence
 from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c", "d")

@@ -7,7 +7,6 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
-from slackwater.warehouse.errors import JobError
 
 JOB = make_job(workload=6.0, deadline_slots=8, n_min=2, n_max=4, value=9.0)
 WORK = np.array([-1.0, 2.0, 6.0])
@@ -46,22 +45,6 @@ def test_rounding_is_lifted_and_the_table_cannot_be_changed():
         made.value_usd[0, 0] = 3.0
     value[2, 0] = 100.0
     assert made.value_usd[2, 0] == 8.0
-
-
-@pytest.mark.parametrize(
-    ("work", "value", "says"),
-    [
-        (WORK, TABLE[:2], "shape"),
-        (WORK, TABLE[:, 0], "shape"),
-        (WORK[:0], TABLE[:0], "shape"),
-        (WORK[[0, 0, 2]], TABLE, "ascend"),
-        (WORK, np.where(TABLE > 8, np.nan, TABLE), "finite"),
-        (WORK, TABLE[::-1], "falls"),
-    ],
-)
-def test_a_table_that_makes_no_sense_is_refused(work, value, says):
-    with pytest.raises(JobError, match=says):
-        table(work, value)
 
 
 def test_programs_alike_in_content_have_one_key():

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import world_run
 
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.kernels.rules import Value
-from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldTerms
 
 #: A deadline of 10 slots of half an hour; the value is 0 after 5 more.
 SLOT, DEADLINE = 1800.0, 18_000.0
@@ -31,7 +32,7 @@ def end(run, usd, *, must_finish=False):
     ids=["the faster pays", "given up", "hard deadline"],
 )
 def test_a_job_that_is_not_done_ends_on_the_best_size(usd, must_finish, seconds, paid, share):
-    found = end(WorldRun(TERMS, NONE), usd, must_finish=must_finish)
+    found = end(world_run(TERMS, NONE), usd, must_finish=must_finish)
     assert found.finish == (None if seconds is None else pytest.approx(DEADLINE + seconds))
     assert (found.late_usd, found.paid_usd) == pytest.approx((paid, paid))
     assert found.value_usd == pytest.approx(usd * share)
@@ -39,7 +40,7 @@ def test_a_job_that_is_not_done_ends_on_the_best_size(usd, must_finish, seconds,
 
 
 def test_a_job_that_is_done_in_time_has_its_value_and_pays_nothing_more():
-    run = WorldRun(TERMS, NONE)
+    run = world_run(TERMS, NONE)
     run.decide(Allocation(1, 0))
     found = end(run, 100.0)
     assert (found.finish, found.value_usd, found.late_usd) == (pytest.approx(3960.0), 100.0, 0.0)
@@ -47,7 +48,7 @@ def test_a_job_that_is_done_in_time_has_its_value_and_pays_nothing_more():
 
 
 def test_running_on_demand_needs_neither_boot_nor_restart():
-    run = WorldRun(TERMS, NONE)
+    run = world_run(TERMS, NONE)
     run.advance(DEADLINE - 1000.0)
     run.decide(Allocation(1, 0))
     found = end(run, 0.1, must_finish=True)  # a second instance would boot and restart: 3.96 USD
@@ -57,13 +58,13 @@ def test_running_on_demand_needs_neither_boot_nor_restart():
 
 
 def test_the_wait_for_on_demand_counts():
-    found = end(WorldRun(replace(TERMS, on_demand_wait=600.0), NONE), 100.0)
+    found = end(world_run(replace(TERMS, on_demand_wait=600.0), NONE), 100.0)
     assert found.finish == pytest.approx(DEADLINE + 600.0 + 360.0 + 1800.0)
     assert found.late_usd == pytest.approx(2 * 4 * 2160 / 3600)
 
 
 def test_where_nothing_is_sold_on_demand_even_a_hard_deadline_is_given_up():
-    found = end(WorldRun(replace(TERMS, sold=False), NONE), 100.0, must_finish=True)
+    found = end(world_run(replace(TERMS, sold=False), NONE), 100.0, must_finish=True)
     assert (found.finish, found.paid_usd, found.value_usd) == (None, 0.0, 0.0)
 
 
@@ -71,7 +72,7 @@ def test_where_nothing_is_sold_on_demand_even_a_hard_deadline_is_given_up():
 def test_of_several_markets_the_best_ends_it_with_its_move_paid(move_usd, market):
     cheap = replace(TERMS, on_demand_usd=1.0)
     job = WorldMarkets(terms=(TERMS, cheap), transfer=0.0, move_usd=np.full((2, 2), move_usd), home=0)
-    run = WorldRun(job, (NONE, NONE))
+    run = world_run(job, (NONE, NONE))
     found = end(run, 100.0)  # 4.80 at home, 1.20 and the move elsewhere
     assert (run.market, found.late_usd) == (market, pytest.approx(1.2 + move_usd if market else 4.8))
 
@@ -90,7 +91,7 @@ def test_no_other_size_would_have_been_better(seed):
     seen = Readings(
         times=np.arange(0.0, 20_000.0, 600.0), available=rng.integers(0, 5, 34), price=np.full(34, 1.0)
     )
-    run = WorldRun(terms, seen)
+    run = world_run(terms, seen)
     for at in np.arange(0.0, DEADLINE, SLOT):
         run.advance(at)
         run.decide(Allocation(int(rng.integers(0, 2)), int(rng.integers(0, 3))))

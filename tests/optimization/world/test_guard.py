@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from make import RestartByGroup, least_time
+from make import RestartByGroup, least_time, world_run
 
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldTerms
 
 #: Reading intervals and slots in seconds.
 READING, SLOT = 300.0, 1800.0
@@ -82,7 +82,7 @@ def new_run(rng, markets):
     """Return a hostile run at its start, and its deadline."""
     places, deadline = job(rng, markets)
     seen = [hostile_readings(rng, one.n_max, deadline) for one in places.terms]
-    return WorldRun(places, seen), deadline
+    return world_run(places, seen), deadline
 
 
 def finish_of(rng):
@@ -142,12 +142,14 @@ def test_a_safe_wish_is_left_alone_and_an_unsafe_one_gets_the_least_on_demand():
         checkpoint=0.0,
     )
     spot = Readings(times=np.array([0.0]), available=np.array([4]), price=np.array([1.0]))
-    run = WorldRun(terms, spot)
+    run = world_run(terms, spot)
     wished = Allocation(0, 4)
-    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms) + SLOT) == wished
-    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms) + SLOT - 60.0) == Allocation(1, 0)
-    assert run.guarded(wished, next_at=SLOT, deadline=least_time(terms)) == Allocation(4, 0)
-    assert run.guarded(Allocation(0, 0), next_at=SLOT, deadline=4700.0) == Allocation(3, 0)
+    assert run.guarded_in(0, wished, next_at=SLOT, deadline=least_time(terms) + SLOT)[1] == wished
+    assert run.guarded_in(0, wished, next_at=SLOT, deadline=least_time(terms) + SLOT - 60.0)[1] == Allocation(
+        1, 0
+    )
+    assert run.guarded_in(0, wished, next_at=SLOT, deadline=least_time(terms))[1] == Allocation(4, 0)
+    assert run.guarded_in(0, Allocation(0, 0), next_at=SLOT, deadline=4700.0)[1] == Allocation(3, 0)
 
 
 def two_markets(home, usd):
@@ -174,7 +176,7 @@ def two_markets(home, usd):
 def test_an_idle_job_out_of_slack_goes_where_on_demand_finishes_it_at_the_least_cost(usd, slack, expected):
     job = two_markets(0, usd)
     none = Readings(times=np.array([0.0]), available=np.array([0]), price=np.array([1.0]))
-    run = WorldRun(job, (none, none))
+    run = world_run(job, (none, none))
     deadline = least_time(job.terms[0]) + slack
     assert run.guarded_in(0, Allocation(0, 0), next_at=SLOT, deadline=deadline) == expected
     run.decide(expected[1], expected[0])
@@ -188,4 +190,4 @@ def test_where_nothing_is_sold_on_demand_the_wish_is_taken():
     )
     none = Readings(times=np.array([0.0]), available=np.array([0]), price=np.array([1.0]))
     wished = Allocation(0, 1)
-    assert WorldRun(terms, none).guarded(wished, next_at=SLOT, deadline=SLOT) == wished
+    assert world_run(terms, none).guarded_in(0, wished, next_at=SLOT, deadline=SLOT)[1] == wished

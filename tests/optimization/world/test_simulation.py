@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from make import RestartByGroup, least_time
+from make import RestartByGroup, least_time, world_run
 
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldTerms
 from slackwater.warehouse.errors import JobError
 
 
 def simulate(terms, readings, decisions, until):
-    run = WorldRun(terms, readings)
+    run = world_run(terms, readings)
     for at, target in decisions:
         run.advance(at)
         run.decide(target)
@@ -67,7 +67,7 @@ def test_reference_case(case):
         "lost_work",
     )
     assert found == pytest.approx([expected[name] for name in names], abs=1e-6)
-    run = WorldRun(terms, readings)
+    run = world_run(terms, readings)
     for (at, target), (second, work) in zip(decisions, expected["work_at_decisions"], strict=False):
         run.advance(at)
         assert (at, run.work) == (second, pytest.approx(work, abs=1e-6))
@@ -105,7 +105,7 @@ def test_where_time_is_cut_does_not_matter(seed):
     """Advancing in many small steps gives the same run as advancing from decision to decision."""
     rng = np.random.default_rng(seed)
     job, readings = places(rng)
-    whole, cut = WorldRun(job, readings), WorldRun(job, readings)
+    whole, cut = world_run(job, readings), world_run(job, readings)
     for at in range(0, 36_000, 1800):
         to = int(rng.integers(len(job.terms)))
         spot = int(rng.integers(0, job.terms[to].n_max + 1))
@@ -142,7 +142,7 @@ NONE = Readings(times=np.array([0.0]), available=np.array([0]), price=np.array([
 
 
 def test_a_move_is_paid_when_the_first_group_forms_there_and_its_transfer_comes_before_the_restart():
-    run = WorldRun(far_apart(), (NONE, NONE))
+    run = world_run(far_apart(), (NONE, NONE))
     run.decide(Allocation(1, 0), 1)
     run.advance(99.0)
     assert (run.moving_usd, run.place, run.market) == (0.0, 0, 1)
@@ -156,7 +156,7 @@ def test_a_move_is_paid_when_the_first_group_forms_there_and_its_transfer_comes_
 @pytest.mark.parametrize(("decided", "usd"), [(0.0, 1.0), (499.0, 1.0), (500.0, 4.0), (900.0, 4.0)])
 def test_a_move_costs_what_its_slot_states_and_the_last_slot_stands_for_later_ones(decided, usd):
     by_slot = np.array([np.full((2, 2), 1.0), np.full((2, 2), 4.0)])
-    run = WorldRun(far_apart(move_usd=by_slot, slot_seconds=600.0), (NONE, NONE))
+    run = world_run(far_apart(move_usd=by_slot, slot_seconds=600.0), (NONE, NONE))
     run.advance(decided)
     run.decide(Allocation(1, 0), 1)  # its group forms after a boot of 100 s
     run.advance(decided + 100.0)
@@ -168,7 +168,7 @@ def test_the_restart_is_that_of_the_group_that_forms():
         rates=(0.0, 1.0, 2.0, 3.0), workload=50.0, on_demand_usd=1.0, boot=100.0, restart=50.0, checkpoint=0.0
     )
     counts = Readings(times=np.array([0.0, 400.0]), available=np.array([2, 0]), price=np.ones(2))
-    run = WorldRun(terms, counts)
+    run = world_run(terms, counts)
     run.decide(Allocation(1, 2))
     assert run.pending == 250.0
     run.advance(100.0)
@@ -179,7 +179,7 @@ def test_the_restart_is_that_of_the_group_that_forms():
 
 
 def test_instances_end_when_the_move_is_decided_and_their_work_is_saved():
-    run = WorldRun(far_apart(), (NONE, NONE))
+    run = world_run(far_apart(), (NONE, NONE))
     run.decide(Allocation(1, 0), 0)
     run.advance(1950.0)
     run.decide(Allocation(1, 0), 1)
@@ -194,7 +194,7 @@ def test_instances_end_when_the_move_is_decided_and_their_work_is_saved():
     ids=["no spot there", "back before it boots", "no home"],
 )
 def test_what_is_no_move(home, target, back):
-    run = WorldRun(far_apart(home=home), (NONE, NONE))
+    run = world_run(far_apart(home=home), (NONE, NONE))
     run.decide(target, 1)
     run.advance(50.0)
     if back:
@@ -207,7 +207,7 @@ def test_what_is_no_move(home, target, back):
 
 
 def test_a_checkpoint_under_way_arrives_before_it_goes_on():
-    run = WorldRun(far_apart(), (NONE, NONE))
+    run = world_run(far_apart(), (NONE, NONE))
     run.decide(Allocation(1, 0), 1)
     run.advance(150.0)
     run.decide(Allocation(1, 0), 0)
@@ -217,7 +217,7 @@ def test_a_checkpoint_under_way_arrives_before_it_goes_on():
 
 def test_availability_and_price_are_those_of_the_market_of_the_instances():
     cheap = Readings(times=np.array([10.0, 20.0]), available=np.array([3, 1]), price=np.array([0.5, 0.7]))
-    run = WorldRun(far_apart(), (NONE, cheap))
+    run = world_run(far_apart(), (NONE, cheap))
     run.advance(15.0)
     assert (run.reading_of(0), run.reading_of(1), run.available) == ((0, 1.0), (3, 0.5), 0)
     run.decide(Allocation(0, 1), 1)
@@ -263,4 +263,4 @@ def test_a_notice_that_is_long_enough_saves_the_work():
 def test_a_target_beyond_n_max_is_refused(target):
     terms, readings = terms_of(CASES[0]["job"] | {"n_max": 1}), readings_of(CASES[0]["readings"])
     with pytest.raises(JobError, match="0 to 1 instances"):
-        WorldRun(terms, readings).decide(target)
+        world_run(terms, readings).decide(target)

@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from slackwater.optimization.selection.contract import best_sequence
 from slackwater.studies.learners import BANDITS
 from slackwater.studies.learners.ar_ucb import ArUcb
 from slackwater.studies.learners.contract import BanditFeedback, play_bandit
 from slackwater.studies.learners.exp3 import Exp3, Exp3IX, Exp3S
-from slackwater.studies.rounds import select_over, select_with_bandit
+from slackwater.studies.rounds import best_sequence, select_over, select_with_bandit
 from slackwater.warehouse.errors import SettingsError
 
 M, K, SEEDS = 4, 400, 5

@@ -17,6 +17,7 @@ from slackwater.studies.rounds import (
     SETTLING,
     JobOrder,
     abundance,
+    best_sequence,
     compare_learners,
     hostile_order,
     orders_of,
@@ -192,3 +193,14 @@ def test_after_a_switch_the_blend_serves_the_second_market_too():
     assert blend.stretches[1].share > plain.stretches[1].share
     assert blend.stretches[1].share > 0.98
     assert (blend.shifting_regret_curve <= blend.shifting_bound_curve + 1e-9).all()
+
+
+def test_best_sequence_is_the_best_by_enumeration():
+    rng = np.random.default_rng(4)
+    utilities = rng.uniform(size=(5, 3))
+    grid = np.array(np.meshgrid(*[range(3)] * 5)).reshape(5, -1).T
+    gains = utilities[np.arange(5), grid].sum(axis=1)
+    changes = (grid[:, 1:] != grid[:, :-1]).sum(axis=1)
+    for shifts in range(5):
+        assert best_sequence(utilities[:3], shifts).tolist() == best_sequence(utilities, shifts)[:3].tolist()
+        assert best_sequence(utilities, shifts)[-1] == pytest.approx(gains[changes <= shifts].max())
