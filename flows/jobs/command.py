@@ -197,7 +197,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
 
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
-    if request.may_move:
+    if request.may_move and len(runs) > 1:
         free = "" if request.market else "; its first start is not a move and costs nothing extra"
         return [f"runs in the best of {plural(len(runs), 'market')} and may move{free}"]
     hard = "hard deadline: no value given, so the job is never abandoned while it can still finish"
