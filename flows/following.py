@@ -26,6 +26,8 @@ LEAST_SPAN = pd.Timedelta(days=3)  # Least history of a market that is followed 
 KINDS = {"probe": 20, "held": 2, "offers": 2}
 #: Longest time from the last price of a market to a slot in which a job compares it with other markets.
 PRICE_HOLDS = pd.Timedelta(days=7)
+#: Age of the newest turn from which a warehouse without feeds is an archive.
+ARCHIVE_AGE = pd.Timedelta(days=30)
 
 
 class MarketListing(Protocol):
@@ -98,6 +100,28 @@ def step_of(settings: Settings) -> pd.Timedelta:
 def live_for(settings: Settings) -> pd.Timedelta:
     """Return how long after its newest observation a record counts as live: 2 hours, at least two slots (ours)."""
     return max(pd.Timedelta(hours=2), 2 * step_of(settings))
+
+
+def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> pd.Timestamp:
+    """Return the time at which jobs and markets are shown if none is given: ``clock``, or the newest turn of an archive.
+
+    An archive has no feeds, and its newest turn is more than `ARCHIVE_AGE` away from ``clock`` (ours).
+    """
+    if settings.feeds or store.execute("SELECT 1 FROM fetches LIMIT 1"):
+        return clock
+    ((newest,),) = store.execute("SELECT epoch_us(max(logical_at)) FROM runs")
+    turn = clock if newest is None else pd.Timestamp(newest, unit="us", tz="UTC")
+    return turn if abs(clock - turn) > ARCHIVE_AGE else clock
+
+
+def present_note(present: pd.Timestamp, clock: pd.Timestamp) -> str:
+    """Return why a time of `present_of` is not that of the clock; "" if it is."""
+    if present == clock:
+        return ""
+    return (
+        f"as at the newest turn, {utc(present)}, as the data are old and no live feed is configured; "
+        "--at gives another time"
+    )
 
 
 def slot_to_read(

@@ -23,7 +23,7 @@ ANYWHERE = "*"  # Region of a row that applies everywhere
 #: and accelerators (8x-H200, 8x_H100-SXM_SECURE, gpu_8x_h100_sxm5, gpu-h200-sxm_8gpu-128vcpu, H100:8).
 _NAMED_GPUS = re.compile(
     r"(?:_|\+[a-z]+\d+)x(\d{1,4})$|^(?:gpu_)?(\d{1,4})x[-_](?=[A-Za-z])|_(\d{1,4})gpu(?=[-_]|$)|^[A-Za-z][^:]*:(\d{1,4})$",
-    re.ASCII,
+    re.ASCII | re.IGNORECASE,
 )
 SIZES = "_x*"  # Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``
 
@@ -132,12 +132,16 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
 
 @lru_cache(maxsize=4096)
 def gpus_of(instance_type: str) -> frozenset[int]:
-    """Return the numbers of GPUs of an instance type by the catalogue, of any provider; empty for an unlisted type.
+    """Return the numbers of GPUs of an instance type by the catalogue, ignoring case; empty for an unlisted type.
 
-    >>> sorted(gpus_of("p4d.24xlarge")), sorted(gpus_of("box"))
+    Types of the simulated market, such as h100, are names of GPUs elsewhere.
+
+    >>> sorted(gpus_of("P4d.24xlarge")), sorted(gpus_of("box"))
     ([8], [])
     """
-    return frozenset(row.gpus for row in catalogue() if row.instance_type == instance_type and row.gpus)
+    name = instance_type.lower()
+    rows = (row for row in catalogue() if row.instance_type.lower() == name and row.provider != "simulated")
+    return frozenset(row.gpus for row in rows if row.gpus)
 
 
 @lru_cache(maxsize=4096)

@@ -197,7 +197,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
 
 def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
-    if request.may_move:
+    if request.may_move and len(runs) > 1:
         free = "" if request.market else "; its first start is not a move and costs nothing extra"
         return [f"runs in the best of {plural(len(runs), 'market')} and may move{free}"]
     hard = "hard deadline: no value given, so the job is never abandoned while it can still finish"
@@ -417,14 +417,17 @@ def _need_warehouse(name: str, session: Query) -> None:
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
     from slackwater.flows.clock import now
+    from slackwater.flows.following import present_note, present_of
     from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
     from slackwater.warehouse.errors import JobError
 
+    clock = now()
     with session.reading() as store:
+        at = session.time or present_of(store, session.config, clock=clock)
         jobs = stored_jobs(store, known_at=session.time)
         unreadable = unreadable_jobs(store, known_at=session.time)
-        listed = list_jobs(store, jobs, at=session.time or now(), known_at=session.time)
+        listed = list_jobs(store, jobs, at=at, known_at=session.time)
     rows = [job.row() for job in listed]
     known = len(rows)
     rows = [
@@ -451,15 +454,18 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         for row in rows
         if row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
     ]
-    notes: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
-    blocks: list[Block] = [*notes, Table(title, rows, columns, most=MOST_LISTED, more=more)]
+    blocks: list[Block] = [
+        *([Notes([f"MISSED: {text}" for text in missed])] if missed else []),
+        Table(title, rows, columns, most=MOST_LISTED, more=more),
+    ]
     if unreadable:
         blocks.append(Notes(unreadable))
     elif not known:
         blocks.append(
             Notes(["`slackwater init --job` writes a job file, and `slackwater job add FILE` adds the job"])
         )
-    return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
+    notes = [] if session.time is not None else [*filter(None, [present_note(at, clock)])]
+    return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks, notes=notes)
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
@@ -483,10 +489,11 @@ def show(
 
     from slackwater.flows.clock import now
     from slackwater.flows.delivery import deliveries_of
+    from slackwater.flows.following import present_note, present_of
     from slackwater.flows.jobs.change import not_replayed, terms_rows
+    from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.jobs.predicted import reports_shown
     from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
-    from slackwater.flows.ledger.endings import ending_of
     from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
@@ -495,6 +502,7 @@ def show(
     from slackwater.optimization.job.units import request_words
 
     _need_warehouse(name, session)
+    clock = now()
     with session.reading() as store:
         job = find_job(store, name)
         versions = terms_of(store, job)
@@ -503,17 +511,18 @@ def show(
         revisions = revisions_by_job(store, [name])[name]
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = outcomes_of(store, job)
-        own = reports_by_job(store, [name])[name]
-        over = bool(outcomes) or job.deadline <= now() or any(report.withdrawn for report in own)
-        ending = ending_of(job, decisions, own) if over else None
+        measured = measured_times(reports_by_job(store, [name])[name])
+        present = present_of(store, session.config, clock=clock)
+        (listed,) = list_jobs(store, [job], at=present)
+    ending = listed.ending
     value = {
         "job": job.request.model_dump(mode="json"),
         **request_words(job.request, job.step / pd.Timedelta(hours=1)),
         "origin": job.origin,
         "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
-        "times": times_rows(job.request, measured_times(own)),
-        "loss_now": [] if ending is not None else loss_rows(job.request, measured_times(own)),
+        "times": times_rows(job.request, measured),
+        "loss_now": [] if ending is not None else loss_rows(job.request, measured),
         "decisions": decisions,
         "revisions": revisions,
         "reports": reports,
@@ -531,14 +540,14 @@ def show(
     missed = ending is not None and ending.is_missed
     about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""
     if ending is None and decisions:
-        about = unless_over(decisions[-1], now(), headline(decisions[-1], now()))
+        about = unless_over(decisions[-1], present, headline(decisions[-1], present))
     return Answer(
         title=f"Job {name}",
         value=value,
         about=about,
         banner=Banner("Missed:", f"job {name} {ending.words()}") if ending is not None and missed else None,
         blocks=blocks,
-        notes=not_replayed(job),
+        notes=[*not_replayed(job), *filter(None, [present_note(present, clock)])],
     )
 
 

@@ -38,18 +38,18 @@ class ListedJob:
 
     @property
     def state(self) -> str:
-        """One of finished, withdrawn, ended (past the deadline without a report of its end), running, waiting."""
+        """Waiting, running, finished or withdrawn (as reported before the deadline), or ended (the deadline has passed)."""
+        if self.is_over:
+            return "ended"
         for report in self.reports:
             if report.ends and report.reported_at <= self.at:
                 return "finished" if report.finished else "withdrawn"
-        if self.is_over:
-            return "ended"
         return "running" if self.job.start <= self.at else "waiting"
 
     @property
     def ending(self) -> Ending | None:
         """Outcome of the job, None before its end."""
-        if not self.is_over and not any(report.withdrawn for report in self.reports):
+        if self.state in ("waiting", "running"):
             return None
         return ending_of(self.job, self.decisions, self.reports)
 

@@ -75,7 +75,9 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     The first report of all work done gives the finish: in time up to a slot after the deadline,
     else late. A report of partial progress from before the deadline does not determine the
     outcome. In that case, as without a report, the newest decision gives the work done at the
-    start of its slot, and the job counts as missed if that slot could not have finished it.
+    start of its slot, and the job counts as missed if it was not expected to finish by the deadline.
+    It counts as finished if it was expected to finish in that slot or the next; if later, nothing was
+    decided since, and the outcome is unknown.
     """
     if job.deadline <= job.created_at and not decisions and not reports:
         return Ending(state="replayed", share=None, measured=False)
@@ -119,9 +121,11 @@ def _finish_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: 
     if done is None:
         return Ending(state="unknown", share=None, measured=False)
     finish = pd.Timestamp(last["expected_finish"]) if last.get("expected_finish") else None
-    if finish is not None and finish <= job.deadline:
-        return Ending(state="finished", share=1.0, measured=False)
-    return Ending(state="missed", share=float(done), measured=False)
+    if finish is None or finish > job.deadline:
+        return Ending(state="missed", share=float(done), measured=False)
+    if finish > pd.Timestamp(last["slot"]) + 2 * job.step:
+        return Ending(state="unknown", share=None, measured=False)
+    return Ending(state="finished", share=1.0, measured=False)
 
 
 def endings_of(

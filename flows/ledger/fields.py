@@ -279,9 +279,12 @@ def _standby(job: OpenJob, decision: Decision) -> str | None:
         return None
     held = [(decision.standby.on_demand, "on-demand"), (decision.standby.spot, "spot")]
     instances = " and ".join(f"{count} {kind}" for count, kind in held if count)
-    elsewhere = None if decision.standby_market == decision.market else decision.standby_market
-    where = "" if elsewhere is None else f" in {job.live.names[elsewhere]}"
-    return f"run {instances}{where} at once" if instances else "wait for the next decision"
+    if not instances:
+        return "wait for the next decision"
+    market = decision.market if decision.standby_market is None else decision.standby_market
+    where = "" if market == decision.market else f" in {job.live.names[market]}"
+    is_assumed = decision.standby.spot and not job.in_market(market).history.availability_observed
+    return f"run {instances}{where} at once{' (availability assumed)' if is_assumed else ''}"
 
 
 def _standby_market(job: OpenJob, decision: Decision) -> str | None:

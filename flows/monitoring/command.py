@@ -29,12 +29,16 @@ def status(
     Exit code: 0 all well, 3 something is missing or failed, 4 an alarm is active, 5 both (2: a user's error).
     """
     from slackwater.flows.clock import now
-    from slackwater.flows.monitoring.status import present_of, status_answer, status_of
+    from slackwater.flows.following import present_note, present_of
+    from slackwater.flows.monitoring.status import check_has_turn, status_answer, status_of
 
-    config = session.config
-    given = now() if at == "now" else parsed_time(at, "--at")
+    config, clock, note = session.config, now(), ""
+    when = clock if at == "now" else parsed_time(at, "--at")
     first, last = parsed_time(since, "--since"), parsed_time(until, "--until")
     with session.reading() as store:
-        when, note = present_of(store, config, clock=now()) if given is None else (given, "")
+        if when is None:
+            check_has_turn(store)
+            when = present_of(store, config, clock=clock)
+            note = present_note(when, clock)
         found = status_of(store, config, at=when, since=first, until=last, market=market or "", note=note)
     return status_answer(found)

@@ -14,7 +14,6 @@ from slackwater.flows.ledger.jobs import unreadable_jobs
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
 from slackwater.flows.monitoring.completeness import (
-    DEFAULT_SPAN,
     NOT_DONE,
     STATES,
     Completeness,
@@ -173,27 +172,13 @@ def status_of(
     )
 
 
-def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tuple[pd.Timestamp, str]:
-    """Return the default time of a status, and a note if it is not the current time.
-
-    It is the current time if the newest turn is recent or there are live feeds; otherwise the time
-    of the newest turn, suitable for a warehouse of histories. Raises `MarketError` if no turn has
-    run in the warehouse.
-    """
-    (newest,) = store.execute("SELECT epoch_us(max(logical_at)) FROM runs")[0]
-    if newest is None:
+def check_has_turn(store: Store) -> None:
+    """Raise `MarketError` if no turn has run in the warehouse."""
+    if not store.execute("SELECT 1 FROM runs LIMIT 1"):
         raise MarketError(
             "no turn has run in this warehouse",
             remedy="run a turn with `slackwater run`, or give a time with --at",
         )
-    turn = pd.Timestamp(newest, unit="us", tz="UTC")
-    (fetched,) = store.execute("SELECT count(*) FROM fetches")[0]
-    if abs(clock - turn) <= DEFAULT_SPAN or fetched or settings.feeds:
-        return clock, ""
-    return turn, (
-        f"as at the newest turn, {turn:%Y-%m-%d %H:%M} UTC, as the data are old and no live feed is configured; use --at now for "
-        "the present"
-    )
 
 
 # ---

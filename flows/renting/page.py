@@ -11,7 +11,7 @@ from slackwater.flows.command import Answer
 from slackwater.flows.renting.rent import widths_text
 from slackwater.flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, lines
-from slackwater.flows.show.formats import decimals, join_words, percent, plural, price, usd
+from slackwater.flows.show.formats import decimals, join_words, percent, plural, price, usd, utc
 
 
 def rent_report(answer: Mapping[str, Any]) -> Answer:
@@ -92,8 +92,9 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> list[str]:
+    cost = price(market["usd_per_gpu_hour"])
     lines = [
-        f"In {market['market']} at {market['at']} a GPU-hour of work is forecast to cost {price(market['usd_per_gpu_hour'])} USD "
+        f"In {market['market']} at {utc(market['at'])} a GPU-hour of work is forecast to cost {cost} USD "
         f"({price(market['list_usd_per_gpu_hour'])} on demand; {plural(market['gpus_per_instance'], 'GPU')} an instance): "
         f"{percent(market['spot_share'])} of "
         f"{market['fleet_gpus']:.3g} GPUs on spot "

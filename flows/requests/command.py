@@ -38,7 +38,9 @@ def fill(
     """
     from dataclasses import replace
 
+    from slackwater.flows.clock import now
     from slackwater.flows.following import step_of
+    from slackwater.flows.plans.query import request_moment
     from slackwater.flows.requests.fill import (
         answer_of,
         configuration_model,
@@ -64,8 +66,10 @@ def fill(
     step, completed_request = step_of(config), complete_request(read_tuning_request(request))
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
-        at, own_end = session.moment(store)
-        turn = query_turn(session, store, at.floor(step), "fill", own_end=own_end)
+        moment = request_moment(
+            store, config, given=session.time, clock=now(), folder=session.data is not None
+        )
+        turn = query_turn(session, store, moment.at.floor(step), "fill", own_end=moment.own_end)
         filled = fill_request(turn, completed_request, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)
         if run:

@@ -19,6 +19,7 @@ from slackwater.flows.ledger.reports import reports_by_job
 from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.plans.answers import held_in
+from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn, peers_of, read_all
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
@@ -87,7 +88,7 @@ def offers_of(turn: Turn, *, named: Sequence[str], gpu_model: str | None, left_o
         found = {name: gpu for name, gpu in found.items() if gpu.gpu_model == gpu_model}
         if not found:
             raise MarketError(
-                f"no market with {gpu_model} is observed at {turn.at}",
+                f"no market with {gpu_model} is observed at {utc(turn.at)}",
                 expected=f"one of {', '.join(others)}" if others else "a market with a known GPU",
                 remedy="leave gpu_model out, or name markets; `slackwater markets` lists them",
             )
@@ -96,7 +97,7 @@ def offers_of(turn: Turn, *, named: Sequence[str], gpu_model: str | None, left_o
     if not kept:
         reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
-            f"no market with a known GPU has a record at {turn.at}{reasons}",
+            f"no market with a known GPU has a record at {utc(turn.at)}{reasons}",
             expected="a market of an instance type whose GPU is known",
             remedy="ingest one, or choose another --at; `slackwater catalogue` lists the instance types",
         )

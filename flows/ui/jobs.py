@@ -71,18 +71,11 @@ PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "cost_usd", "f
 
 def state_of(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> str:
     """Return the state of a job (a key of `STATES`): that of ``job list``, with work done by the decisions."""
-    if listed.is_over:
-        return "ended"
     if listed.state != "running":
         return listed.state
     if isinstance(standing, Mapping) and standing["finished_at"]:
         return "finished"
     return "set aside" if listed.job.origin == "example" and reading.has_own_jobs else "running"
-
-
-def is_over(reading: Reading, job: StoredJob) -> bool:
-    """Return whether the deadline of a job has passed."""
-    return job.deadline <= reading.present
 
 
 def jobs_data(
@@ -92,7 +85,8 @@ def jobs_data(
     stored = [
         job for job in stored_jobs(reading.store) if all_fit(patterns, [job.request.name, job.request.where])
     ]
-    over = [job for job in stored if is_over(reading, job)]
+    present = reading.present
+    over = [job for job in stored if job.deadline <= present]
     over.sort(key=lambda job: (job.deadline, job.request.name), reverse=True)
     rows = open_rows(reading, stored)
     counts = {name: sum(row["state"] == name for row in rows) for name in STATES} | {"ended": len(over)}
@@ -111,7 +105,8 @@ def jobs_data(
 def open_rows(reading: Reading, stored: Sequence[StoredJob] | None = None) -> list[dict[str, Any]]:
     """Return the rows of all jobs before their deadline: running, waiting, then finished jobs, by descending risk."""
     known = stored_jobs(reading.store) if stored is None else stored
-    rows = job_rows(reading, [job for job in known if not is_over(reading, job)])
+    present = reading.present
+    rows = job_rows(reading, [job for job in known if job.deadline > present])
     order = list(STATES)
     return sorted(rows, key=lambda row: (order.index(row["state"]), -_late(row), row["deadline"], row["job"]))
 

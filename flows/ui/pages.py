@@ -28,7 +28,7 @@ from slackwater.flows.show.formats import (
 from slackwater.flows.show.page import show_filters, vega_config
 from slackwater.flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from slackwater.flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
-from slackwater.flows.ui.reading import RECORD_AGE, Reading, UiPage
+from slackwater.flows.ui.reading import Reading, UiPage
 from slackwater.flows.ui.record import accuracy, policies
 from slackwater.flows.ui.runs import alarm_rows, completeness, run_rows, runs_data
 from slackwater.warehouse.errors import InputError, MarketError
@@ -84,7 +84,7 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
     found = []
     age = reading.now - reading.at
     if age >= LATE_SLOTS * reading.step:
-        level = "look" if age > RECORD_AGE else "act"
+        level = "act" if reading.present == reading.now else "look"
         found.append(
             _finding(
                 level,

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.config import Settings
+from slackwater.flows.following import present_of
 from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import Store, open_reader
 
 #: Number of cached pages; all are dropped when the warehouse changes.
 KEPT_PAGES = 128
-RECORD_AGE: Final = pd.Timedelta(days=30)  # An older turn is an archived record, not a stopped pipeline
 T = TypeVar("T")
 
 
@@ -37,10 +37,8 @@ class Reading:
 
     @property
     def present(self) -> pd.Timestamp:
-        """Time at which jobs have a state: the server's, or that of the newest turn of an archived record."""
-        if self.at is None or self.now - self.at <= RECORD_AGE:
-            return self.now
-        return self.at
+        """Time at which jobs and slots have a state: the server's, or of an archive that of its newest turn."""
+        return present_of(self.store, self.settings, clock=self.now)
 
     @property
     def turn(self) -> Turn:

@@ -13,7 +13,7 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.monitoring.alarms import standing_alarms
-from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, Completeness
+from slackwater.flows.monitoring.completeness import STATES, Completeness
 from slackwater.flows.monitoring.status import status_answer, status_of
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.ui.reading import Reading, UiPage, page_of_answer
@@ -22,12 +22,6 @@ from slackwater.warehouse.issued import read_rows
 
 PROBLEM_STATES: Final = ("failed", "missing", "stale")  # States that are listed as problems
 MOST_STRETCHES: Final = 200  # Maximum number of listed problems, newest first
-
-
-def reference_time(reading: Reading) -> pd.Timestamp:
-    """Return the reference time of the completeness map: now, or the newest turn if that is long ago (an old record)."""
-    at = reading.at if reading.at is not None else reading.now
-    return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
 
 
 def completeness(reading: Reading) -> UiPage:
@@ -44,7 +38,7 @@ def completeness(reading: Reading) -> UiPage:
     if reading.at is None:
         text = "Nothing to map yet: there is no turn and no market. `slackwater run` runs the first turn."
         return page_of_answer(Answer(title="Completeness", value=none, blocks=[text]), empty=True)
-    answer = status_answer(found := status_of(reading.store, reading.settings, at=reference_time(reading)))
+    answer = status_answer(found := status_of(reading.store, reading.settings, at=reading.present))
     return page_of_answer(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
 
 

@@ -35,8 +35,11 @@ class InOneMarket:
 
     @property
     def name(self) -> str:
-        """Name such as ``UP in market 3``."""
-        return f"{self.policy.name} in {'the best at the start' if self.market is None else f'market {self.market}'}"
+        """Name such as ``UP in the home market``; market 0 is that of a job with a home."""
+        where = {None: "the best at the start", 0: "the home market"}.get(
+            self.market, f"market {self.market}"
+        )
+        return f"{self.policy.name} in {where}"
 
     @property
     def plans_in_world(self) -> bool:

@@ -8,9 +8,12 @@ import pytest
 from command_kit import call, printed
 from test_units_commands import END, JOB, history
 
+from slackwater.flows.config import Settings
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.show.terminal import Style, lines_of
-from slackwater.warehouse.store.connection import open_store
+from slackwater.flows.ui.jobs import jobs_data
+from slackwater.flows.ui.reading import Reading
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
 
@@ -108,6 +111,23 @@ def test_without_a_time_a_job_has_the_state_of_the_present(folder, monkeypatch):
         rows = call("job", "list", "--db", folder[0] / "w.duckdb", "--json").value["jobs"]
         assert {row["state"] for row in rows} == states
         assert {row["scored"] for row in rows} == {False}
+
+
+@pytest.mark.parametrize(
+    ("end", "hours", "state", "ending"),
+    [("finished", 4, "finished", "finished"), ("withdrawn", 4, "withdrawn", "withdrawn by its owner"),
+     ("finished", 48, "ended", "late: finished by")],
+)  # fmt: skip
+def test_a_job_has_one_state_in_the_list_and_on_the_web_pages(folder, tmp_path, end, hours, state, ending):
+    db, at = tmp_path / "w.duckdb", END + pd.Timedelta(hours=hours)
+    shutil.copy(folder[0] / "w.duckdb", db)
+    assert call("job", "report", "soon", f"--{end}", "--at", at.isoformat(), "--db", db).code == 0
+    rows = call("job", "list", "soon", "--db", db, "--at", at.isoformat(), "--json").value["jobs"]
+    with open_reader(db) as store:
+        reading = Reading(store=store, settings=Settings(), db=db, now=at, at=None, run=None)
+        rows += jobs_data(reading, patterns=["soon"])["jobs"]
+    assert [row["state"] for row in rows] == [state, state]
+    assert all(row["ending"].startswith(ending) and row["late_probability"] is None for row in rows)
 
 
 def test_running_jobs_stand_by_their_risk_of_missing_the_deadline(folder, tmp_path):

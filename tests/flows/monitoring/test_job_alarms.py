@@ -109,10 +109,12 @@ def test_every_kind_has_a_check_and_every_check_a_kind():
         ([], [], "missed: 0 % done at its deadline by its decisions; nobody reported it"),
         ([decision(expected_finish=(DEADLINE + 3 * STEP).isoformat(), progress_share=0.61)], [], "missed: 61 % done at its "
          "deadline by its decisions; nobody reported it"),
-        ([decision()], [], "finished by its decisions; nobody reported it"),
+        ([decision(DEADLINE - 2 * STEP)], [], "finished by its decisions; nobody reported it"),
+        ([decision()], [], "ended; nobody reported whether it finished"),  # nothing was decided in its last hours
         ([decision()], [report(DEADLINE, finished=True)], "finished"),
         ([decision()], [report(DEADLINE, progress=10.0)], "missed: 50 % done at its deadline"),
-        ([decision()], [report(DEADLINE - STEP, progress=19.0)], "finished by its decisions; nobody reported it"),
+        ([decision(DEADLINE - 2 * STEP)], [report(DEADLINE - STEP, progress=19.0)],
+         "finished by its decisions; nobody reported it"),
         ([decision()], [report(DEADLINE - STEP, progress=20.0)], "finished"),
         ([decision()], [report(DEADLINE + STEP, finished=True)], "finished"),
         ([decision()], [report(DEADLINE, progress=10.0), report(DEADLINE + 6 * STEP, finished=True)],

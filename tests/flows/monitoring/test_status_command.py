@@ -19,14 +19,15 @@ from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows
 
 from slackwater.flows import cli
 from slackwater.flows.config import Settings
+from slackwater.flows.following import present_note, present_of
 from slackwater.flows.ledger.stages import STAGES, save_failure
 from slackwater.flows.monitoring.alarms import Alarm
 from slackwater.flows.monitoring.completeness import classify, feed_freshness, freshness
 from slackwater.flows.monitoring.status import (
     LOOKS,
     Status,
+    check_has_turn,
     group_rows,
-    present_of,
     stage_map,
     status_blocks,
     status_page,
@@ -149,18 +150,20 @@ def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_it
     db = shutil.copy(made, tmp_path / "w.duckdb")
     settings = Settings()
     with open_store(db) as store:
-        now = AT + pd.Timedelta(days=2)
-        assert present_of(store, settings, clock=now) == (now, "")
+        for now in (AT - pd.Timedelta(days=2), AT + pd.Timedelta(days=29)):
+            assert present_of(store, settings, clock=now) == now
         years = AT + pd.Timedelta(days=900)
-        at, note = present_of(store, settings, clock=years)
-        assert at == AT
-        assert "newest turn, 2026-03-20 00:00 UTC" in note
+        at = present_of(store, settings, clock=years)
+        assert (at, present_note(years, years)) == (AT, "")
+        assert "newest turn, 2026-03-20 00:00 UTC" in present_note(at, years)
         store.execute(
             "INSERT INTO fetches VALUES ('f', ?, 'done', 1, 0, 0, 1, '{}', '')", [AT.to_pydatetime()]
         )
-        assert present_of(store, settings, clock=years) == (years, "")
-    with open_store(":memory:") as empty, pytest.raises(MarketError, match="no turn has run"):
-        present_of(empty, settings, clock=AT)
+        assert present_of(store, settings, clock=years) == years
+    with open_store(":memory:") as empty:
+        assert present_of(empty, settings, clock=AT) == AT
+        with pytest.raises(MarketError, match="no turn has run"):
+            check_has_turn(empty)
 
 
 @pytest.mark.parametrize("page", quick_first([False, True]))

@@ -188,6 +188,9 @@ def test_the_usual_time_is_one_at_which_the_job_is_open(folder, clock, starts, e
         # Without a turn, the time is now while the job is open, otherwise the end of the record.
         plain = usual_moment(store, settings, [job], None, clock=now).slot
         assert plain == (now.floor("30min") if job.start <= now < job.deadline else AT)
+        # A request without markets is planned now, or at the end of a record that ended more than a day ago.
+        free = usual_moment(store, settings, [], None, clock=now).slot
+        assert free == (AT if clock == "30D" else now.floor("30min"))
         # New observations since the turn make it now.
         earlier = TurnMoment(at=AT - 4 * STEP, slot=AT - 4 * STEP)
         new = usual_moment(store, settings, [job], earlier, clock=now).slot

@@ -144,3 +144,4 @@ def test_a_standby_plan_on_another_type_of_the_same_region_names_the_type(tmp_pa
     own, other = (row[name].split("/")[-1] for name in ("market", "standby_market"))
     assert {own, other} == {"a3-highgpu-8g", "a3-highgpu-4g"}
     assert other in row["standby"]
+    assert row["standby"].endswith(" (availability assumed)") == (row["standby_spot"] > 0)

@@ -50,6 +50,26 @@ def test_counts_of_another_machine_are_set_aside_too(tmp_path):
         assert put(store, tmp_path, "b.csv", head, "m,r,z,box,2026-03-02,3,4").rejected == 1
 
 
+@pytest.mark.parametrize(
+    ("kinds", "numbers", "stored"),
+    [(("h100-node", "H100-Node"), (1, 8), {"h100-node_x1": 2.5, "H100-Node_x8": 20.0}),
+     (("h100", "H100"), (1, 8), {"h100_x1": 2.5, "H100_x8": 20.0}),
+     (("P4D.24XLARGE", "p4d.24xlarge"), (1, 8), {"p4d.24xlarge": 20.0}),
+     (("gpu_8x_h100", "GPU_8x_H100"), (8, 1), {"gpu_8x_h100": 2.5})],
+)  # fmt: skip
+def test_spellings_of_a_name_with_other_numbers_of_gpus_are_apart(tmp_path, kinds, numbers, stored):
+    lines = [
+        f"{LINE.format(kind=kind, day=day, usd=usd)},{gpus}"
+        for kind, gpus, day, usd in zip(kinds, numbers, (1, 2), (2.5, 20), strict=True)
+    ]
+    with open_store(":memory:") as store:
+        put(store, tmp_path, "a.csv", f"{HEAD},gpu_count", *lines)
+        found = store.execute(
+            "SELECT instance_type, price_usd FROM price JOIN series USING (sid) JOIN markets USING (mid)"
+        )
+        assert dict(found) == stored
+
+
 def test_names_that_differ_in_capitals_are_one_market(tmp_path):
     first = ["AWS,US-EAST-1,US-EAST-1A,P4D.24XLARGE,2026-03-01,9", "aws,us-east-1,us-east-1a,p4d.24xlarge,2026-03-02,9",
              "Acme,EU,A,BOX,2026-03-01,1", "acme,eu,a,Box,2026-03-02,1"]  # fmt: skip

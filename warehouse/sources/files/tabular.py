@@ -375,7 +375,10 @@ def _apart(names: Sequence[str], path: Path, options: TabularOptions) -> Layout 
 
 
 def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[str, str, str], str]:
-    """Return unambiguous instance types, with GPU memory or number of GPUs if a type has several; "" if not stated."""
+    """Return unambiguous instance types, with GPU memory or number of GPUs if a type has several; "" if not stated.
+
+    Names that differ in capitals only are one type.
+    """
     found: set[tuple[str, str, str]] = set()
     for table in tables:
         found |= set(_parts_of(table, layout))
@@ -383,14 +386,14 @@ def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[st
     numbers: dict[str, set[str]] = {}
     whole = {part for part in found if not _wrong_gpus(part[0], part[2])}
     for name, memory, gpus in whole:
-        memories.setdefault(name, set()).add(memory)
-        numbers.setdefault(name, set()).add("" if len(gpus_of(name)) == 1 else gpus)
+        memories.setdefault(name.lower(), set()).add(memory)
+        numbers.setdefault(name.lower(), set()).add("" if len(gpus_of(name)) == 1 else gpus)
     kinds = {part: part[0] for part in found - whole}  # these rows are set aside
     for name, memory, gpus in whole:
         parts = [name]
-        if len(memories[name]) > 1:
+        if len(memories[name.lower()]) > 1:
             parts.append(f"{memory}GB" if memory else "")
-        if len(numbers[name]) > 1:
+        if len(numbers[name.lower()]) > 1:
             parts.append(f"x{gpus}" if gpus else "")
         kinds[name, memory, gpus] = "_".join(parts) if all(parts) else ""
     return kinds
@@ -540,8 +543,9 @@ def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
 
 
 def _wrong_gpus(instance_type: str, gpus: str) -> str | None:
-    """Return a reason if a type of the catalogue has another number of GPUs: the price is then not of the whole instance."""
-    listed = gpus_of(instance_type)
+    """Return a reason if a type has another number of GPUs, by the catalogue or its name: no price of the whole instance."""
+    named = named_gpus(instance_type)
+    listed = gpus_of(instance_type) or {*([named] if named else [])}
     if not listed or not is_number(gpus) or float(gpus) < 1 or float(gpus) in listed:
         return None
     return because("record.other_gpus", gpus, instance_type, " or ".join(map(str, sorted(listed))))
