@@ -5,12 +5,15 @@ can read a later slot. Gaps are filled with the last value. The libraries are no
 caller brings a model object.
 
 Between turns a predictor is stored with the values it was estimated on, and estimated again from them when it
-is needed: a model stored as bytes could run code when it is read.
+is needed. With ``pickled`` the estimated model is stored as bytes instead, which saves that time. **Reading
+such bytes executes code**: whoever can write to the warehouse can then run code as the user of the turn. It
+is therefore off unless the caller sets it, and bytes of a predictor without it are refused.
 """
 
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -95,50 +98,52 @@ class Library(Protocol):
 
 
 def from_statsforecast(
-    model: Any, *, name: str, intervals: Literal["model", "errors"] = "model"
+    model: Any, *, name: str, intervals: Literal["model", "errors"] = "model", pickled: bool = False
 ) -> AdaptedPredictor:
     """Return the predictor of a model of statsforecast, such as ``AutoARIMA(season_length=48)``, for each market alone.
 
     The quantiles are the prediction intervals of the model, or with ``intervals="errors"`` the points with
     the quantiles of past errors. Between refits `forward` applies the estimated parameters to new values; a
-    model without it is estimated at each origin.
+    model without it is estimated at each origin. ``pickled``: see the module.
     """
     if intervals not in ("model", "errors"):
         raise SettingsError(f"intervals {intervals!r} of {name}", expected="model or errors")
-    return remember_predictor(name, StatsForecastModel(model=model, gives_quantiles=intervals == "model"))
+    return remember_predictor(
+        name, StatsForecastModel(model=model, gives_quantiles=intervals == "model"), pickled
+    )
 
 
-def from_mlforecast(model: Any, *, name: str) -> AdaptedPredictor:
+def from_mlforecast(model: Any, *, name: str, pickled: bool = False) -> AdaptedPredictor:
     """Return the predictor of an ``MLForecast`` with a single model, estimated on all markets of a source together.
 
     Times are slot numbers if the ``freq`` of the model is a whole number, else UTC without a zone.
-    The quantiles are the points with the quantiles of past errors.
+    The quantiles are the points with the quantiles of past errors. ``pickled``: see the module.
     """
     if len(model.models) != 1:
         raise SettingsError(f"{len(model.models)} models in the MLForecast of {name}", expected="one")
-    return remember_predictor(name, MlForecastModel(model=model))
+    return remember_predictor(name, MlForecastModel(model=model), pickled)
 
 
-def from_sklearn(model: Any, *, name: str, lags: int = 12) -> AdaptedPredictor:
+def from_sklearn(model: Any, *, name: str, lags: int = 12, pickled: bool = False) -> AdaptedPredictor:
     """Return the predictor of a regressor of scikit-learn, estimated on all markets of a source together.
 
     The regressor predicts the change to the next slot from the newest value, its differences from the
     ``lags`` values before it, and the time of day as sine and cosine; its predictions are the inputs of later
     steps. The quantiles are the points with the quantiles of past errors. Set ``random_state`` of a random
-    model, so that equal data give equal forecasts.
+    model, so that equal data give equal forecasts. ``pickled``: see the module.
     """
     if lags < 1:
         raise SettingsError(f"{lags} lags of {name}", expected="at least one")
-    return remember_predictor(name, SklearnModel(model=model, lags=lags))
+    return remember_predictor(name, SklearnModel(model=model, lags=lags), pickled)
 
 
 #: Predictors made in this process, by name: their stored states hold no model object.
 _ADAPTED: dict[str, AdaptedPredictor] = {}
 
 
-def remember_predictor(name: str, library: Library) -> AdaptedPredictor:
+def remember_predictor(name: str, library: Library, pickled: bool) -> AdaptedPredictor:
     """Return the predictor and remember it, so that its stored states can be read."""
-    _ADAPTED[name] = AdaptedPredictor(name=name, library=library)
+    _ADAPTED[name] = AdaptedPredictor(name=name, library=library, pickled=pickled)
     return _ADAPTED[name]
 
 
@@ -148,6 +153,7 @@ class AdaptedPredictor:
 
     name: str
     library: Library
+    pickled: bool = False
 
     @property
     def pooled(self) -> bool:
@@ -166,7 +172,11 @@ class AdaptedPredictor:
         except UNUSABLE as error:
             return FittedAdapter(adapter=self.name, reason=f"{self.name} cannot be estimated: {error}")
         fitted = FittedAdapter(
-            adapter=self.name, keys=tuple(past.key for past in long), errors=errors, pasts=long
+            adapter=self.name,
+            keys=tuple(past.key for past in long),
+            errors=errors,
+            pasts=() if self.pickled else long,
+            blob=np.frombuffer(pickle.dumps(model) if self.pickled else b"", dtype=np.uint8),
         )
         vars(fitted)["model"] = model
         return fitted
@@ -177,14 +187,16 @@ class AdaptedPredictor:
 class FittedAdapter:
     """Estimated model of a library for the markets ``keys``; without any, last value forecasts for ``reason``.
 
-    ``errors``: quantiles of past errors by market, for models of points. ``pasts``: the values of the estimation.
-    Raises `ForecastError` if the predictor was not made in this process.
+    ``errors``: quantiles of past errors by market, for models of points. A stored state has either
+    the ``pasts`` of the estimation or the ``blob``, the pickled model. Raises `ForecastError` if the
+    predictor was not made in this process, or for a pickle that it does not allow.
     """
 
     adapter: str
     keys: tuple[str, ...] = ()
     errors: dict[str, ErrorQuantiles] = field(default_factory=dict)
     pasts: tuple[Past, ...] = ()
+    blob: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -192,11 +204,17 @@ class FittedAdapter:
             raise ForecastError(
                 f"a stored state of {self.adapter}", expected="a predictor created before the fit is read"
             )
+        if self.blob.size and not _ADAPTED[self.adapter].pickled:
+            raise ForecastError(
+                f"a stored state of {self.adapter} as bytes, which run code when they are read",
+                expected="a predictor created with pickled=True",
+                remedy="estimate again",
+            )
 
     @cached_property
     def model(self) -> Any:
-        """The estimated model object, of a stored state estimated again from the stored values."""
-        return self._library.fit(self.pasts)
+        """The estimated model object, from its bytes or estimated again from the stored values."""
+        return pickle.loads(self.blob.tobytes()) if self.blob.size else self._library.fit(self.pasts)
 
     @property
     def _library(self) -> Library:

@@ -95,8 +95,8 @@ def test_every_function_and_class_is_used_registered_or_documented():
 #: Modules that are run or imported under another form of their name.
 RUN = {
     "slackwater.warehouse.sources.live.run_probe",  # as a file, by `probe`
-    "slackwater.forecasting.adapters",  # by users of the library
     "slackwater.flows.engine.server",  # by `python -m`, from its package
+    "slackwater.forecasting.frames",  # by users of the library
 }
 _PLACE = re.compile(r"[\w.]+(?=:[A-Za-z_])|slackwater(?:\.\w+)+")
 

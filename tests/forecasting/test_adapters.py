@@ -83,20 +83,28 @@ def test_a_model_sees_the_values_up_to_the_origin_only():
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_stored_state_forecasts_the_same():
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_stored_state_forecasts_the_same(pickled):
     panel = panel_of(wandering(400), wandering(400, seed=1))
     forest = RandomForestRegressor(n_estimators=5, random_state=1)
-    fitted = from_sklearn(forest, name="forest").fit(panel)
+    fitted = from_sklearn(forest, name="forest", pickled=pickled).fit(panel)
     text = state_text(fitted)
+    assert bool(fitted.blob.size) is pickled
+    assert bool(fitted.pasts) is not pickled
     np.testing.assert_array_equal(
         outlook(restore_model(text), panel).quantiles, outlook(fitted, panel).quantiles
     )
     assert not hasattr(forest, "estimators_"), "the caller's object is left alone"
 
 
-def test_a_state_of_a_predictor_that_was_not_created_is_refused():
+def test_bytes_are_not_read_unless_the_caller_allows_it():
+    panel = panel_of(wandering(400))
+    text = state_text(from_sklearn(Ridge(), name="opted", pickled=True).fit(panel))
+    from_sklearn(Ridge(), name="opted")
+    with pytest.raises(ForecastError, match="run code when they are read"):
+        restore_model(text)
     with pytest.raises(ForecastError, match="created before the fit is read"):
-        restore_model(_of_nobody(panel_of(wandering(400))))
+        restore_model(_of_nobody(panel))
 
 
 def _of_nobody(panel):
