@@ -17,7 +17,7 @@ from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.terms import even_moving
-from slackwater.optimization.policies.baselines import Reserve
+from slackwater.optimization.policies.reserve import Reserve
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import on_demand_only_in_world

@@ -4,8 +4,8 @@ import pytest
 from make import make_job, make_view
 
 from slackwater.optimization.job.definition import Allocation
-from slackwater.optimization.policies.baselines import Reserve, slack_hours
 from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.reserve import Reserve, slack_hours
 from slackwater.warehouse.errors import SettingsError
 
 

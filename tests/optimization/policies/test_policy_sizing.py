@@ -3,7 +3,8 @@
 from make import make_job, make_view, make_window
 
 from slackwater.optimization.job.definition import Allocation, Amdahl
-from slackwater.optimization.policies.baselines import OnDemandOnly, Sizing
+from slackwater.optimization.policies.baselines import OnDemandOnly
+from slackwater.optimization.policies.sizing import Sizing
 from slackwater.optimization.replay.run import replay
 
 
