@@ -15,7 +15,7 @@ from fault_moments import Child, done
 from fault_stages import AT, DB, HOUR, credentials, ec2, fetch
 from loopback import Loopback, Reply, ec2_error, price_history, serve
 
-from slackwater.warehouse.sources.live.aws import AwsAccess, AwsClients
+from slackwater.warehouse.sources.live.aws import AwsClients, AwsSpotOptions
 from slackwater.warehouse.sources.live.transport import Transport
 from slackwater.warehouse.store.connection import open_store
 
@@ -49,8 +49,8 @@ class FeedServer:
             self.url = pipe.readline().strip()
         # boto caches EC2's description, which is slow to parse: loaded here once rather than in every child
         # that fetches.
-        access = AwsAccess(endpoint_url=self.url)
-        AwsClients(access, Transport(seed=0)).call(REGION, "describe_regions")
+        options = AwsSpotOptions(endpoint_url=self.url)
+        AwsClients(options, Transport(seed=0)).call(REGION, "describe_regions")
 
     def _serve(self, url: int, stopped: int) -> None:
         os.close(self._stop)
