@@ -16,67 +16,53 @@ from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsErro
 from slackwater.warehouse.plugins import list_plugins, list_studies
 from slackwater.warehouse.sources import SOURCES, check_source
 
+_MARKET: Final = "gcp/us-central1/us-central1-a/a3-highgpu-1g"  # The market in examples
+
+
+def _ours(place: str, example: str = "", extra: str = "") -> Command:
+    return Command(f"slackwater.flows.{place}", example, extra)
+
+
 #: Command words -> function and example arguments; overviews list the commands in this order.
 COMMANDS: Final[dict[str, Command]] = {
-    "run": Command("slackwater.flows.engine.command:run", "--data data --job job.toml"),
-    "plan": Command(
-        "slackwater.flows.plans.command:plan", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
+    "run": _ours("engine.command:run", "--data data --job job.toml"),
+    "plan": _ours("plans.command:plan", f"job.toml --market {_MARKET}"),
+    "forecast": _ours("plans.command:forecast", f"--market {_MARKET} --json"),
+    "replay": _ours("plans.command:replay", f"--job job.toml --market {_MARKET} --policy all"),
+    "backtest": _ours(
+        "backtest.command:backtest", f"--job job.toml --market {_MARKET} --every 6h --html backtest.html"
     ),
-    "forecast": Command(
-        "slackwater.flows.plans.command:forecast",
-        "--market gcp/us-central1/us-central1-a/a3-highgpu-1g --json",
-    ),
-    "replay": Command(
-        "slackwater.flows.plans.command:replay",
-        "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
-    ),
-    "backtest": Command(
-        "slackwater.flows.backtest.command:backtest",
-        "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --every 6h --html backtest.html",
-    ),
-    "leaderboard": Command("slackwater.flows.turn.report.command:leaderboard"),
-    "report": Command(
-        "slackwater.flows.turn.report.command:report", "--at 2026-11-20T14:30Z --html turn.html"
-    ),
-    "job add": Command(
-        "slackwater.flows.jobs.command:add", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
-    ),
-    "job change": Command(
-        "slackwater.flows.jobs.command:change", "llama-8b-lora --deadline 2026-11-21T18:00Z"
-    ),
-    "job list": Command("slackwater.flows.jobs.command:list_"),
-    "job show": Command("slackwater.flows.jobs.command:show", "llama-8b-lora"),
-    "job report": Command(
-        "slackwater.flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
-    ),
-    "act": Command("slackwater.flows.acting.command:act", "--driver simulated --dry-run"),
-    "progress": Command("slackwater.flows.acting.command:progress", "llama-8b-lora --watch output"),
-    "bill": Command("slackwater.flows.jobs.bill:bill", "llama-8b-lora"),
-    "markets": Command("slackwater.flows.exchange:markets"),
-    "catalogue": Command("slackwater.flows.exchange:catalogue", "aws H100 us-east-1"),
-    "ingest": Command("slackwater.flows.ingest:ingest", "tabular data"),
-    "rejected": Command("slackwater.flows.ingest:show_rejected", "--source aws-spot"),
-    "feeds": Command("slackwater.flows.feeds.command:feeds"),
-    "feeds fetch": Command("slackwater.flows.feeds.command:fetch", "vast"),
-    "accuracy": Command(
-        "slackwater.flows.accuracy.command:accuracy", "--data data --market 'gcp/*' --html accuracy.html"
-    ),
-    "backfill": Command(
-        "slackwater.flows.backfill.command:backfill", "--from 2026-11-19 --to 2026-11-20 --dry-run"
-    ),
-    "status": Command("slackwater.flows.monitoring.command:status"),
-    "ui": Command("slackwater.flows.ui.command:ui", "--port 0", extra="serve"),
-    "serve": Command("slackwater.flows.engine.command:serve", "--every 1h", extra="serve"),
-    "fill": Command("slackwater.flows.requests.command:fill", "request.toml"),
-    "fit-configurations": Command("slackwater.flows.configurations.command:fit_configurations", "runs.csv"),
-    "rent": Command("slackwater.flows.renting.command:rent", "types.toml --budget 100"),
-    "fleet plan": Command("slackwater.flows.plans.command:fleet_plan"),
-    "export": Command("slackwater.flows.exchange:export", "folder"),
-    "import": Command("slackwater.flows.exchange:import_", "folder --db other.duckdb"),
-    "compact": Command("slackwater.flows.exchange:compact"),
-    "publish": Command("slackwater.flows.exchange:publish", "shared"),
-    "schema": Command("slackwater.flows.schemas.command:schema", "decision"),
-    "init": Command("slackwater.flows.schemas.command:init"),
+    "leaderboard": _ours("turn.report.command:leaderboard"),
+    "report": _ours("turn.report.command:report", "--at 2026-11-20T14:30Z --html turn.html"),
+    "job add": _ours("jobs.command:add", f"job.toml --market {_MARKET}"),
+    "job change": _ours("jobs.command:change", "llama-8b-lora --deadline 2026-11-21T18:00Z"),
+    "job list": _ours("jobs.command:list_"),
+    "job show": _ours("jobs.command:show", "llama-8b-lora"),
+    "job report": _ours("jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"),
+    "act": _ours("acting.command:act", "--driver simulated --dry-run"),
+    "progress": _ours("acting.command:progress", "llama-8b-lora --watch output"),
+    "bill": _ours("jobs.bill:bill", "llama-8b-lora"),
+    "markets": _ours("exchange:markets"),
+    "catalogue": _ours("exchange:catalogue", "aws H100 us-east-1"),
+    "ingest": _ours("ingest:ingest", "tabular data"),
+    "rejected": _ours("ingest:show_rejected", "--source aws-spot"),
+    "feeds": _ours("feeds.command:feeds"),
+    "feeds fetch": _ours("feeds.command:fetch", "vast"),
+    "accuracy": _ours("accuracy.command:accuracy", "--data data --market 'gcp/*' --html accuracy.html"),
+    "backfill": _ours("backfill.command:backfill", "--from 2026-11-19 --to 2026-11-20 --dry-run"),
+    "status": _ours("monitoring.command:status"),
+    "ui": _ours("ui.command:ui", "--port 0", extra="serve"),
+    "serve": _ours("engine.command:serve", "--every 1h", extra="serve"),
+    "fill": _ours("requests.command:fill", "request.toml"),
+    "fit-configurations": _ours("configurations.command:fit_configurations", "runs.csv"),
+    "rent": _ours("renting.command:rent", "types.toml --budget 100"),
+    "fleet plan": _ours("plans.command:fleet_plan"),
+    "export": _ours("exchange:export", "folder"),
+    "import": _ours("exchange:import_", "folder --db other.duckdb"),
+    "compact": _ours("exchange:compact"),
+    "publish": _ours("exchange:publish", "shared"),
+    "schema": _ours("schemas.command:schema", "decision"),
+    "init": _ours("schemas.command:init"),
 }
 #: Command groups: first word of the two-word commands -> help text ("": the docstring of the commands' module).
 GROUPS: Final[dict[str, str]] = {

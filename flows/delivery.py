@@ -110,18 +110,19 @@ def headers_of(
         KEY_HEADER: key,
     }
     if sink.token_env:
-        token = _from(environment, sink.token_env)
+        token = variable_in(environment, sink.token_env)
         if not _PRINTABLE.fullmatch(sink.token_prefix + token):
             raise CannotSendError(f"environment variable {sink.token_env} holds what no header can")
         headers[sink.token_header] = sink.token_prefix + token
     if sink.secret_env:
-        secret = _from(environment, sink.secret_env)
+        secret = variable_in(environment, sink.secret_env)
         headers |= signed_headers(secret, body, key=key, sent=sent)
     return headers
 
 
-def _from(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "").strip()
+def variable_in(environment: Mapping[str, str], name: str | None) -> str:
+    """Return the content of an environment variable; raises `CannotSendError` if it is not set."""
+    value = environment.get(name or "", "").strip()
     if not value:
         raise CannotSendError(f"environment variable {name} is not set")
     return value

@@ -243,11 +243,8 @@ def import_answer(
             {**row, "products": "; ".join(row["products"]), "followed": "no" if row["followed"] else "yes"}
             for row in read
         ]
-        shown = (
-            READ_COLUMNS
-            if any(row["counts"] for row in read)
-            else {k: v for k, v in READ_COLUMNS.items() if k != "counts"}
-        )
+        counted = any(row["counts"] for row in read)
+        shown = {key: column for key, column in READ_COLUMNS.items() if counted or key != "counts"}
         blocks.append(Table("Markets read", rows, shown, most=SHOWN_MARKETS))
     if done.reasons or done.set_aside:
         blocks.append(_set_aside(done))
@@ -312,32 +309,26 @@ def _remedy(reason: str) -> str:
 
 def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return notes on the markets followed without a job that names them, and the reasons why others are not."""
-    followed = [row["market"] for row in read if not row["followed"]]
-    notes = []
-    if followed:
-        notes.append(f"Followed (forecast in every turn): {_some(followed)}.")
-    for reason in dict.fromkeys(row["followed"] for row in read if row["followed"]):
-        markets = [row["market"] for row in read if row["followed"] == reason]
-        notes.append(f"Not followed unless a job names it: {_some(markets)}: {reason}.")
-    return notes
+    found: dict[str, list[str]] = {}
+    for row in read:
+        found.setdefault(row["followed"], []).append(row["market"])
+    followed = found.pop("", [])
+    return [
+        *([f"Followed (forecast in every turn): {_some(followed)}."] if followed else []),
+        *(f"Not followed unless a job names it: {_some(own)}: {reason}." for reason, own in found.items()),
+    ]
 
 
 def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return notes on the markets without a product that jobs can be planned on, and on products with unknown names."""
-    notes = []
-    for words in dict.fromkeys(
-        unplanned_words(row["products"])
-        for row in read
-        if row["products"] and not _has_planned(row["products"])
-    ):
-        markets = [
-            row["market"]
-            for row in read
-            if row["products"]
-            and not _has_planned(row["products"])
-            and unplanned_words(row["products"]) == words
-        ]
-        notes.append(f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}.")
+    found: dict[str, list[str]] = {}
+    for row in read:
+        if row["products"] and not _has_planned(row["products"]):
+            found.setdefault(unplanned_words(row["products"]), []).append(row["market"])
+    notes = [
+        f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}."
+        for words, markets in found.items()
+    ]
     others = sorted({name for row in read for name in row["products"] if product_rank(name) is None})
     if others and any(_has_planned(row["products"]) for row in read):
         notes.append(f"Stored, but not used for plans: prices of {', '.join(others)}.")

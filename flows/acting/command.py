@@ -220,27 +220,17 @@ def _stop(
 
 
 def _state(job_pass: JobPass, at: datetime) -> str:
-    from slackwater.flows.acting.contract import count_by_kind
+    from slackwater.flows.acting.contract import count_by_kind, count_words
 
-    return f"runs {_count(count_by_kind(job_pass.held))}, target {_count(_target(job_pass))}: {_why(job_pass, at)}"
+    return f"runs {count_words(count_by_kind(job_pass.held))}, target {count_words(_target(job_pass))}: {_why(job_pass, at)}"
 
 
 def _target(job_pass: JobPass) -> Mapping[Any, int]:
     return {"on_demand": job_pass.target.on_demand, "spot": job_pass.target.spot}
 
 
-def _count(counts: Mapping[Any, int]) -> str:
-    """Return a number of instances by kind in words.
-
-    >>> _count({"on_demand": 2, "spot": 1}), _count({"on_demand": 0, "spot": 0})
-    ('2 on-demand and 1 spot', 'nothing')
-    """
-    texts = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
-    return " and ".join(texts) or "nothing"
-
-
 def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str]) -> Answer:
-    from slackwater.flows.acting.contract import count_by_kind
+    from slackwater.flows.acting.contract import count_by_kind, count_words
 
     rows: list[dict[str, Any]] = [
         {
@@ -262,8 +252,8 @@ def _answer(passes: Sequence[JobPass], at: datetime, dry: bool, without: set[str
     shown = [
         row
         | {
-            "runs": _count(count_by_kind(job_pass.held)),
-            "target": _count(_target(job_pass)),
+            "runs": count_words(count_by_kind(job_pass.held)),
+            "target": count_words(_target(job_pass)),
             "why": _why(job_pass, at),
         }
         for row, job_pass in zip(rows, passes, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -186,3 +186,13 @@ def lacking(order: Order, held: Collection[Instance]) -> dict[Kind, int]:
     """Return the number of instances to launch by kind for an order."""
     here = count_by_kind(held, order.market)
     return {kind: max(0, order.count(kind) - here[kind]) for kind in KINDS}
+
+
+def count_words(counts: Mapping[Kind, int]) -> str:
+    """Return a number of instances by kind in words.
+
+    >>> count_words({"on_demand": 2, "spot": 1}), count_words({"on_demand": 0, "spot": 0})
+    ('2 on-demand and 1 spot', 'nothing')
+    """
+    texts = [f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n]
+    return " and ".join(texts) or "nothing"

@@ -33,6 +33,7 @@ from slackwater.flows.acting.targets import (
     LastStart,
     Limits,
     Target,
+    last_market,
     order_for,
     period_of,
     same_target,
@@ -258,8 +259,7 @@ class Acting:
             driver = self.driver_of(name)
             if driver is None:
                 continue
-            launches = self.ledger.job(name)
-            market = launches.last.order.market if launches.last is not None else ""
+            market = last_market(self.ledger.job(name))
             target = Target(market=market, on_demand=0, spot=0, why=why, final=True)
             job = ActedJob(name=name, deadline=now, step=timedelta(hours=1))
             try:
@@ -283,13 +283,7 @@ class Acting:
 
     def _as_held(self, job: str, why: str) -> Target:
         launches = self.ledger.job(job)
-        market = (
-            launches.held[-1].market
-            if launches.held
-            else ""
-            if launches.last is None
-            else launches.last.order.market
-        )
+        market = launches.held[-1].market if launches.held else last_market(launches)
         held = count_by_kind(launches.held)
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
@@ -326,9 +320,7 @@ class Acting:
         changed = changes(launches, listed, now, driver.settle_seconds)
         if changed:
             key = _key_in_force(job, launches, changed)
-            kept = {instance.id: instance for instance in launches.instances.values()} | {
-                changed_instance.id: changed_instance for changed_instance in changed
-            }
+            kept = launches.instances | {instance.id: instance for instance in changed}
             left = count_by_kind(kept.values())["spot"]
             self.ledger.add(
                 InstancesChanged(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)

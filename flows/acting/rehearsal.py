@@ -7,9 +7,10 @@ without forecasts; passes, standby plans, revisions and evidence are those of `s
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.acting.contract import Instance, count_by_kind
+from slackwater.flows.acting.contract import KINDS, count_by_kind, count_words
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import (
@@ -85,16 +86,11 @@ def rehearse_turn(
             return
         by = read_pool(turn).deciders([at])[0]
         if policy is not None:
-            by = type(by)(in_one_market=(policy, "asked for"), among_markets=by.among_markets)
-        states = [
-            job for job in open_jobs(turn, lacking, forecasts={}, by=by) if not isinstance(job, Exception)
-        ]
-        issued_now = [
-            row for job_rows in rows.values() for row in job_rows if pd.Timestamp(row["slot"]) == at
-        ]
-        (result,) = decide_together(
-            [(0, state) for state in states], [issued_now], effort_of(settings), turn.fan
-        )
+            by = replace(by, in_one_market=(policy, "asked for"))
+        opened = open_jobs(turn, lacking, forecasts={}, by=by)
+        states = [(0, job) for job in opened if not isinstance(job, Exception)]
+        issued_now = [row for own in rows.values() for row in own if pd.Timestamp(row["slot"]) == at]
+        (result,) = decide_together(states, [issued_now], effort_of(settings), turn.fan)
         save_decisions(store, [(turn.run_id, row) for row in result.values() if not isinstance(row, str)])
 
 
@@ -105,76 +101,33 @@ def _report(store: Store, job: StoredJob, cloud: SimulatedDriver, at: pd.Timesta
     known = reports_of(store, name)
     if any(earlier.ends for earlier in known):
         return True
-    share = run.work / run.terms.workload
-    progress = share * job.request.workload.amount
-    newest = max((earlier.progress or 0.0 for earlier in known), default=0.0)
-    report = Report(
-        job=name, reported_at=at, known_at=at, finished=run.is_finished, progress=max(progress, newest)
-    )
+    progress = run.work / run.terms.workload * job.request.workload.amount
+    progress = max([progress, *(earlier.progress or 0.0 for earlier in known)])
     same = next((earlier for earlier in known if earlier.reported_at == at), None)
-    if same is None or same.progress is None:
-        if same is not None:
-            report = _with_instances(same, report)
-        save_report(store, report, job)
+    if same is None or same.progress is None:  # the instances that another report of this time states stay
+        report = same or Report(job=name, reported_at=at, known_at=at)
+        save_report(store, replace(report, progress=progress, finished=run.is_finished), job)
     return run.is_finished
 
 
-def _with_instances(known: Report, report: Report) -> Report:
-    """Return the progress of a report with the instances that another of the same time states."""
-    return replace(known, progress=report.progress, finished=report.finished)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
-    """Result of acting on a job: events with their times, and the bill."""
-
-    market: str
-    begins: pd.Timestamp
-    deadline: pd.Timestamp
-    events: tuple[tuple[datetime, str], ...]
-    paid_usd: float
-    on_demand_only_usd: float | None
-    finished_at: datetime | None
-    held: int
-
-    def lines(self) -> list[str]:
-        """Return the rehearsal in lines."""
-        found = [
-            f"{self.begins:%Y-%m-%d %H:%M} UTC: a job for up to {INSTANCES} instances in {self.market}, due {self.deadline:%H:%M}"
-        ]
-        found += [f"{at:%H:%M} {text}" for at, text in self.events]
-        end = "not finished" if self.finished_at is None else f"finished at {self.finished_at:%H:%M}"
-        only = self.on_demand_only_usd
-        saved = (
-            f", {1.0 - self.paid_usd / only:.0%} less than on-demand only (${usd(only)})"
-            if only and self.finished_at is not None
-            else ""
-        )
-        return [
-            *found,
-            f"{end}; {self.held or 'no'} instances left; paid ${usd(self.paid_usd)}{saved}".replace(
-                "%", " %", 1
-            ),
-        ]
-
-
-def rehearse(db: Path, settings: Settings, at: pd.Timestamp) -> Rehearsal | None:
+def rehearse(db: Path, settings: Settings, at: pd.Timestamp) -> list[str]:
     """Rehearse acting on a job in the newest window before ``at`` in which an example's market loses all its spot within a slot.
 
-    Nothing of it is stored. None without an example job in a market with counts, and after the first turn.
+    Returns its events and its bill as lines. Nothing of it is stored. Empty without an example job in a market with counts,
+    and after the first turn.
     """
     snapshot = newest_snapshot(db)
     with open_reader(db) as store:
         ((turns,),) = store.execute("SELECT count(DISTINCT logical_at) FROM runs WHERE stage = 'allocate'")
     if turns > 1:
-        return None
+        return []
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "w.duckdb"
         shutil.copyfile(db if snapshot is None else snapshot.path, copy)
         found = _window(copy, settings, at)
         if found is None:
-            return None
-        market, source, start = found
+            return []
+        _, start, market, source = found
         request = _request(market, source, start)
         with open_store(copy) as store:
             store.execute("DELETE FROM jobs")
@@ -196,8 +149,8 @@ def _request(market: str, source: str, start: pd.Timestamp) -> JobRequest:
     return JobRequest.model_validate(terms).with_place(at=start, market=market, source=source)
 
 
-def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[str, str, pd.Timestamp] | None:
-    """Return market, source and start of the newest window with a loss, from the record of two days."""
+def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[bool, pd.Timestamp, str, str] | None:
+    """Return the newest window with a loss, from the record of two days: whether it is early, start, market and source."""
     found: list[tuple[bool, pd.Timestamp, str, str]] = []
     with open_reader(db) as store:
         jobs = [job for job in stored_jobs(store, known_at=at) if job.origin == "example" and job.start <= at]
@@ -210,16 +163,12 @@ def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[str, str, p
             if history.within is None or not history.availability_observed:
                 continue
             counts, inside = history.available, history.within
-            last = len(counts) - SLOTS
-            for k in range(2, last):
+            for k in range(2, len(counts) - SLOTS):
                 if min(counts[k - 2 : k + 1]) >= INSTANCES and np.nanmin(inside[k + 1]) == 0:
                     early = inside[k + 1, 0] == 0  # with time left in the slot to decide again
                     start = history.slots[k - 2]
                     found.append((bool(early), start, job.request.market, str(job.request.source)))
-    if not found:
-        return None
-    _, start, market, source = max(found)
-    return market, source, start
+    return max(found, default=None)
 
 
 class _PastWarehouse(ActedWarehouse):
@@ -238,7 +187,8 @@ class _PastWarehouse(ActedWarehouse):
         return super().record(found, now)
 
 
-def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) -> Rehearsal:
+def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) -> list[str]:
+    """Act on a job to its end; return the events, and the bill compared with on-demand only, as lines."""
     step = step_of(settings)
     world = _PastWarehouse(db, settings, examples=True)
     cloud = simulated_cloud(db, world)
@@ -257,17 +207,18 @@ def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) ->
         run = cloud.run(request.name, end.to_pydatetime())
         with open_reader(db) as store:
             rows = decisions_by_job(store, [request.name])[request.name]
-    finish = run.finish
-    return Rehearsal(
-        market=market,
-        begins=request.starts,
-        deadline=request.ends,
-        events=tuple(events_of(world.entries)),
-        paid_usd=run.paid_usd,
-        on_demand_only_usd=rows[0]["on_demand_only_usd"] if rows else None,
-        finished_at=None if finish is None else request.starts.to_pydatetime() + timedelta(seconds=finish),
-        held=sum(count_by_kind(cloud.listed(request.name, [], end.to_pydatetime())).values()),
-    )
+    only = rows[0]["on_demand_only_usd"] if rows else None
+    end_words, saved = "not finished", ""
+    if run.finish is not None:
+        end_words = f"finished at {request.starts + pd.Timedelta(seconds=run.finish):%H:%M}"
+        share = f"{1.0 - run.paid_usd / only:.0%}".replace("%", " %") if only else ""
+        saved = f", {share} less than on-demand only (${usd(only)})" if only else ""
+    left = sum(count_by_kind(cloud.listed(request.name, [], end.to_pydatetime())).values())
+    return [
+        f"{request.starts:%Y-%m-%d %H:%M} UTC: a job for up to {INSTANCES} instances in {market}, due {end:%H:%M}",
+        *(f"{when:%H:%M} {text}" for when, text in events_of(world.entries)),
+        f"{end_words}; {left or 'no'} instances left; paid ${usd(run.paid_usd)}{saved}",
+    ]
 
 
 def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
@@ -275,31 +226,17 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
     found: list[tuple[datetime, str]] = []
     for entry in entries:
         if isinstance(entry, InstancesChanged):
-            for word, chosen in (
-                ("lost", [instance for instance in entry.instances if instance.end == "lost"]),
-                ("stopped", [instance for instance in entry.instances if instance.end == "stopped"]),
-                ("finished:", [instance for instance in entry.instances if instance.end == "finished"]),
-                ("launched", [instance for instance in entry.instances if instance.end is None]),
-            ):
-                if chosen:
-                    found.append((_time(chosen, entry.at), f"{word} {_count_words(chosen)}"))
+            ends = (("lost", "lost"), ("stopped", "stopped"), ("finished:", "finished"), ("launched", None))
+            for word, end in ends:
+                if chosen := [instance for instance in entry.instances if instance.end == end]:
+                    at = max(instance.ended or instance.since for instance in chosen)
+                    counts = Counter(instance.kind for instance in chosen)
+                    found.append((at, f"{word} {count_words({kind: counts[kind] for kind in KINDS})}"))
         elif isinstance(entry, RevisionEntry):
-            row = entry.row
-            counts = [f"{row[kind]} {kind.replace('_', '-')}" for kind in ("on_demand", "spot") if row[kind]]
-            found.append(
-                (entry.at, f"decided again for the rest of the slot: run {' and '.join(counts) or 'nothing'}")
-            )
+            counts_now = {kind: entry.row[kind] for kind in KINDS}
+            found.append((entry.at, f"decided again for the rest of the slot: run {count_words(counts_now)}"))
         elif isinstance(entry, OrderEntry) and "standby" in entry.why:
             n = entry.order.on_demand
             words = f"{n} on-demand at once" if n else "nothing to run in its place yet"
             found.append((entry.at, f"the standby plan of the decision: {words}"))
     return found
-
-
-def _time(instances: Sequence[Instance], at: datetime) -> datetime:
-    return max((instance.ended or instance.since for instance in instances), default=at)
-
-
-def _count_words(instances: Sequence[Instance]) -> str:
-    counts = {kind: sum(instance.kind == kind for instance in instances) for kind in ("on_demand", "spot")}
-    return " and ".join(f"{n} {kind.replace('_', '-')}" for kind, n in counts.items() if n)

@@ -119,7 +119,7 @@ def target_of(
     ``last_start`` states until when on-demand can wait, from the state of the job at a slot; it is
     called if a guarded deadline has no decision.
     """
-    market = job.decision.market if job.decision is not None else _last_market(launches)
+    market = job.decision.market if job.decision is not None else last_market(launches)
     stop = Target(market=market, on_demand=0, spot=0, why="", final=True)
     if job.ended:
         return replace(stop, why=f"the job is {job.ended}")
@@ -183,7 +183,8 @@ def period_of(job: ActedJob, now: datetime) -> str:
     return f"{NO_DECISION}-{now - passed:%Y%m%dT%H%M}" if passed >= job.step / 2 else ""
 
 
-def _last_market(launches: JobLaunches) -> str:
+def last_market(launches: JobLaunches) -> str:
+    """Return the market of the newest order, "" before the first."""
     return "" if launches.last is None else launches.last.order.market
 
 

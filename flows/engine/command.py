@@ -60,10 +60,10 @@ def _rehearsal(session: Session, decisions: Sequence[Mapping[str, Any]], at: str
         found = rehearse(session.db, session.config, pd.Timestamp(at))
     except SlackwaterError as error:
         return [Notes([f"`slackwater act` was not rehearsed: {error}"])]
-    if found is None:
+    if not found:
         return []
     head = "`slackwater act` launches, replaces and stops instances. Rehearsed in a simulated cloud, on recent hours with a loss:"
-    return [Section("Acting on decisions", [head, *found.lines()])]
+    return [Section("Acting on decisions", [head, *found])]
 
 
 def serve(

@@ -39,7 +39,7 @@ class AlarmFacts:
     """Input of the checks, as known at ``at``.
 
     ``runs``: how long each series has had the same value (``flows/monitoring/sql/alarm_runs.sql``);
-    ``prices``: its recent prices (``alarm_prices.sql``); both indexed by sid. ``ingests``: slot and
+    ``prices``: its recent prices (``alarm_prices.sql``); both by sid. ``ingests``: slot and
     added (number of rows) of the ingest runs of the recent hours, ascending. ``feeds``:
     `slackwater.flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of
     recent imports. ``issued``: the planner's one-step intervals (``alarm_coverage.sql``).
@@ -50,9 +50,9 @@ class AlarmFacts:
     step: pd.Timedelta
     rules: AlarmSettings
     promises: tuple[ExpectedUpdate, ...]
-    runs: pd.DataFrame
-    prices: pd.DataFrame
-    ingests: pd.DataFrame
+    runs: Mapping[int, Mapping[str, Any]]
+    prices: Mapping[int, Mapping[str, Any]]
+    ingests: Sequence[tuple[pd.Timestamp, int]]
     feeds: Sequence[Mapping[str, Any]]
     imports: pd.DataFrame
     issued: pd.DataFrame
@@ -84,8 +84,8 @@ def read_alarm_facts(
         step=step_of(settings),
         rules=rules,
         promises=promises,
-        runs=store.arrow(read_sql(__package__, "alarm_runs"), known).to_pandas().set_index("sid"),
-        prices=store.arrow(read_sql(__package__, "alarm_prices"), priced).to_pandas().set_index("sid"),
+        runs=_by_sid(store, "alarm_runs", known),
+        prices=_by_sid(store, "alarm_prices", priced),
         ingests=_ingests(store, recent, at),
         feeds=feed_freshness(store, settings, at=at),
         imports=_imports(store, recent, at),
@@ -94,21 +94,22 @@ def read_alarm_facts(
     )
 
 
-def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
+def _by_sid(store: Store, name: str, parameters: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    rows = rows_of(store.arrow(read_sql(__package__, name), parameters).to_pandas())
+    return {int(row["sid"]): row for row in rows}
+
+
+def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> list[tuple[pd.Timestamp, int]]:
     rows = store.execute(
         "SELECT epoch_us(logical_at), details FROM runs WHERE stage = 'ingest' AND status = 'done' "
         "AND logical_at > ? AND logical_at <= ? ORDER BY logical_at",
         [moment(recent, "recent"), moment(at, "at")],
     )
-    found = [
-        {
-            "slot": pd.Timestamp(slot, unit="us", tz="UTC"),
-            "added": sum(int(counts.get("added", 0)) for counts in (read_object(details) or {}).values()
-                         if isinstance(counts, dict)),
-        }
-        for slot, details in rows
-    ]  # fmt: skip
-    return pd.DataFrame(found, columns=["slot", "added"])
+    sources = [(_time(slot), (read_object(details) or {}).values()) for slot, details in rows]
+    return [
+        (slot, sum(int(counts.get("added", 0)) for counts in own if isinstance(counts, dict)))
+        for slot, own in sources
+    ]
 
 
 def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
@@ -165,7 +166,7 @@ def stale_sources(facts: AlarmFacts) -> Iterator[Finding]:
     Data are read once a slot: between two turns they age without a fault of their source.
     """
     due = (facts.at - pd.Timedelta(minutes=facts.rules.grace_minutes)).floor(facts.step)
-    read_at = max([due, *facts.ingests["slot"]])
+    read_at = max([due, *(slot for slot, _ in facts.ingests)])
     for row in freshness(facts.promises, at=read_at):
         if row["stale"]:
             yield Finding(
@@ -183,16 +184,16 @@ def empty_ingests(facts: AlarmFacts) -> Iterator[Finding]:
         for promise in facts.promises
         if promise.kind == "count" and promise.newest is not None and promise.every
     ]
-    if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
+    if not facts.ingests or not counts or facts.ingests[-1][1] > 0:
         return
-    slot = facts.ingests["slot"].iloc[-1]
-    fed = facts.ingests[facts.ingests["added"] > 0]
-    empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
+    slot = facts.ingests[-1][0]
+    fed = max((slot for slot, added in facts.ingests if added > 0), default=None)
+    empty = [slot for slot, _ in facts.ingests if fed is None or slot > fed]
     youngest = max(count.newest for count in counts if count.newest is not None)
     gap = max(count.every for count in counts if count.every is not None)
     if slot - youngest <= facts.rules.empty_gaps * gap:
         return
-    since = empty["slot"].iloc[0]
+    since = empty[0]
     yield Finding(
         subject="ingest",
         since=since,
@@ -222,14 +223,10 @@ def failing_feeds(facts: AlarmFacts) -> Iterator[Finding]:
                 f"{span_text(row['every'])}; check that the schedule is running"
             )
             yield Finding(subject=name, since=row["expected_by"], text=text)
-        elif status == "never fetched" and len(facts.ingests):
-            since = facts.ingests["slot"].iloc[0]
+        elif status == "never fetched" and facts.ingests:
+            since = facts.ingests[0][0]
             text = f"never fetched, although ingest has run since {_minute(since)}; check the settings of the ingest"
             yield Finding(subject=name, since=since, text=text)
-
-
-def _by_sid(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
-    return {int(row["sid"]): row for row in rows_of(frame.reset_index())}
 
 
 def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
@@ -239,11 +236,10 @@ def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
     earlier run of the same type. Runs at the minimum or maximum so far form the first type, all others the
     second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
-    kept = _by_sid(facts.runs)
     for promise in facts.promises:
-        if promise.sid not in kept:
+        if promise.sid not in facts.runs:
             continue
-        row = kept[promise.sid]
+        row = facts.runs[promise.sid]
         lasted, longest = int(row["newest_us"]) - int(row["since_us"]), int(row["longest_us"])
         if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
             continue
@@ -256,12 +252,11 @@ def flat_lines(facts: AlarmFacts) -> Iterator[Finding]:
         )
 
 
-def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, dict[str, Any]]]:
-    rows = _by_sid(facts.prices)
+def _prices(facts: AlarmFacts) -> list[tuple[ExpectedUpdate, Mapping[str, Any]]]:
     return [
-        (promise, rows[promise.sid])
+        (promise, facts.prices[promise.sid])
         for promise in facts.promises
-        if promise.kind == "price" and promise.sid in rows
+        if promise.kind == "price" and promise.sid in facts.prices
     ]
 
 

@@ -24,6 +24,7 @@ from slackwater.flows.delivery import (
     known_deliveries,
     post,
     remember,
+    variable_in,
 )
 from slackwater.flows.ledger.decisions import program_version
 from slackwater.flows.monitoring.alarms import Alarm, AlarmChanges, alarms_of, settle_alarms, standing_alarms
@@ -85,21 +86,19 @@ def send_alerts(
             if before is not None and before.status != FAILED:
                 continue
             answer = _send(alert, alarm, environment)
-            attempts = (before.attempts if before else 0) + 1
             old = at - alarm.raised_at > LOOK_BACK
             delivery = Delivery(
                 sink=PREFIX + alert.name,
                 job=f"{alarm.kind}: {alarm.subject}",
                 slot=alarm.raised_at,
                 status=SENT if not answer.reason else GIVEN_UP if old else FAILED,
-                attempts=attempts,
+                attempts=(before.attempts if before else 0) + 1,
                 reason=answer.reason,
             )
             remember(store, delivery, at)
             done.append(delivery)
-    for delivery in done:
-        if delivery.status != SENT:
-            say(f"alert {delivery.sink.removeprefix(PREFIX)} was not sent: {delivery.reason}")
+            if delivery.status != SENT:
+                say(f"alert {alert.name} was not sent: {delivery.reason}")
     return done
 
 
@@ -138,13 +137,6 @@ def _send(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Deliver
         return DeliveryResult(reason=str(error))
 
 
-def _address(alert: Alert, name: str | None, environment: Mapping[str, str]) -> str:
-    value = environment.get(name or "", "").strip()
-    if not value:
-        raise CannotSendError(f"environment variable {name} is not set")
-    return value
-
-
 def _post(alert: Alert, address: str, body: Mapping[str, object]) -> DeliveryResult:
     try:
         sink = Sink.model_validate({"name": alert.name, "kind": "webhook", "url": address})
@@ -156,7 +148,7 @@ def _post(alert: Alert, address: str, body: Mapping[str, object]) -> DeliveryRes
 
 
 def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
-    address = _address(alert, alert.address_env, environment)
+    address = variable_in(environment, alert.address_env)
     # Slack would interpret these characters in foreign text as links and mentions.
     safe = headline(alarm).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _post(alert, address, {"text": f"slackwater, {alarm.severity}: {safe}"})
@@ -164,8 +156,8 @@ def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delive
 
 def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> DeliveryResult:
     """Send a mail through the server in ``smtp_env``: smtps://user:password@host or smtp://host (with STARTTLS)."""
-    to = _address(alert, alert.address_env, environment)
-    parts = urlsplit(_address(alert, alert.smtp_env, environment))
+    to = variable_in(environment, alert.address_env)
+    parts = urlsplit(variable_in(environment, alert.smtp_env))
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise CannotSendError(f"environment variable {alert.smtp_env} is not an smtp:// or smtps:// address")
     message = EmailMessage()
@@ -220,7 +212,7 @@ def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Deli
 _SENDERS: Mapping[str, Callable[[Alert, Alarm, Mapping[str, str]], DeliveryResult]] = {
     "slack": _slack,
     "webhook": lambda alert, alarm, given: _post(
-        alert, _address(alert, alert.address_env, given), payload(alarm)
+        alert, variable_in(given, alert.address_env), payload(alarm)
     ),
     "email": _email,
     "command": _command,

@@ -87,11 +87,11 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
         f"in {answer['loss_unit']}."
     )
     if market:
-        lines += _market_sentences(answer, market)
+        lines += _market_sentences(market)
     return lines + list(answer["notes"])
 
 
-def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> list[str]:
+def _market_sentences(market: Mapping[str, Any]) -> list[str]:
     cost = price(market["usd_per_gpu_hour"])
     lines = [
         f"In {market['market']} at {utc(market['at'])} a GPU-hour of work is forecast to cost {cost} USD "
