@@ -540,7 +540,7 @@ def show(
     missed = ending is not None and ending.is_missed
     about = f"Job {name} {ending.words()}." if ending is not None and not missed else ""
     if ending is None and decisions:
-        about = unless_over(decisions[-1], present, headline(decisions[-1], present))
+        about = unless_over(decisions[-1], clock, headline(decisions[-1], clock))
     return Answer(
         title=f"Job {name}",
         value=value,
