@@ -14,7 +14,7 @@ from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn, read_all
-from slackwater.flows.turn.markets import placed_in, propose_markets
+from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
 from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
@@ -184,7 +184,7 @@ def backtest(
         slots=slots * len(starts) * len(places),
         assumptions=tuple(assumed),
         model=scored.model,
-        proposal=proposal,
+        proposal=proposal or uncounted_note(turn, placed, places),
     )
 
 
