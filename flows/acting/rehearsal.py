@@ -34,6 +34,7 @@ from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import decisions_by_job, save_decisions
+from slackwater.flows.ledger.headline import compared_words
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
 from slackwater.flows.show.formats import usd
@@ -146,7 +147,7 @@ class Rehearsal:
         end = "not finished" if self.finished_at is None else f"finished at {self.finished_at:%H:%M}"
         only = self.on_demand_only_usd
         saved = (
-            f", {1.0 - self.paid_usd / only:.0%} less than on-demand only (${usd(only)})"
+            f", {compared_words(1.0 - self.paid_usd / only)} (${usd(only)})"
             if only and self.finished_at is not None
             else ""
         )

@@ -307,11 +307,17 @@ class Summary:
 
 
 def summaries(found: Backtest) -> list[Summary]:
-    """Return a summary of each policy, by number of missed deadlines, then by mean cost."""
+    """Return a summary of each policy: by value less cost; of a job without a value by missed deadlines, then by mean cost."""
     rows = [
         _summary(name, [run for run in found.runs if run.policy == name], found) for name in found.policies
     ]
-    return sorted(rows, key=lambda row: (row.late or 0, row.mean_cost_usd))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: Summary) -> tuple[float, float]:
+    if row.mean_utility_usd is not None:
+        return -row.mean_utility_usd, row.mean_cost_usd
+    return row.late or 0, row.mean_cost_usd
 
 
 def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:

@@ -28,7 +28,7 @@ from slackwater.flows.ledger.fields import (
     outcome_table,
     risk_mark,
 )
-from slackwater.flows.ledger.headline import headline, outlook, over_since
+from slackwater.flows.ledger.headline import compared_words, headline, outlook, over_since
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.rounds import outcomes_of
@@ -255,7 +255,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         if best["finish"] is None
         else "no on-demand price known"
         if best["saved_usd"] is None
-        else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
+        else compared_words(best["saved_share"], best["saved_usd"])
     )
     text = (
         "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then (model: "

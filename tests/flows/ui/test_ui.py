@@ -26,7 +26,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket
 from slackwater.flows.jobs.bill import cost_rows, totals
 from slackwater.flows.ledger.decisions import decisions_of, placements_of
-from slackwater.flows.ledger.headline import headline
+from slackwater.flows.ledger.headline import compared_words, headline
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.ledger.reports import Report, save_report
@@ -348,8 +348,8 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     assert "utilit" not in page.lower()
     best = data["outcomes"][0]
     assert (
-        f"The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD"
-        in page
+        f"The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, "
+        f"{compared_words(best['saved_share'], best['saved_usd'])}" in page
     )
     assert best["saved_usd"] == pytest.approx(best["on_demand_only_usd"] - best["cost_usd"])
     listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
