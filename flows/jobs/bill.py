@@ -219,7 +219,7 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:
-        return f"{text} All slots are billed as decided: no report states which instances ran."
+        return f"{text} All slots are billed as decided: no report states which instances ran in them."
     return text + (
         f" {decided} of {plural(slots, 'slot')} by what was decided, the others by reports."
         if decided
