@@ -156,7 +156,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
         named = named_job(turn, job)
         rows = ranked_rows(turn, named)
     title = f"Markets for {named.name} at {utc(named.at)}"
-    alone = 'Its job file names one market; `markets = ["provider/*/*/type"]` compares others.'
+    alone = 'One market fits its job file; `markets = ["provider/*/*/type"]` compares others.'
     note = (
         alone
         if len(rows) == 1

@@ -35,6 +35,7 @@ from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.decisions import decisions_by_job, save_decisions
+from slackwater.flows.ledger.headline import compared_words
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
 from slackwater.flows.show.formats import usd
@@ -211,8 +212,7 @@ def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) ->
     end_words, saved = "not finished", ""
     if run.finish is not None:
         end_words = f"finished at {request.starts + pd.Timedelta(seconds=run.finish):%H:%M}"
-        share = f"{1.0 - run.paid_usd / only:.0%}".replace("%", " %") if only else ""
-        saved = f", {share} less than on-demand only (${usd(only)})" if only else ""
+        saved = f", {compared_words(1.0 - run.paid_usd / only)} (${usd(only)})" if only else ""
     left = sum(count_by_kind(cloud.listed(request.name, [], end.to_pydatetime())).values())
     return [
         f"{request.starts:%Y-%m-%d %H:%M} UTC: a job for up to {INSTANCES} instances in {market}, due {end:%H:%M}",

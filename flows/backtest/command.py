@@ -16,7 +16,7 @@ from slackwater.flows.command import (
     progress,
 )
 from slackwater.flows.ledger.fields import HINDSIGHT, SIMULATED, in_hindsight
-from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
+from slackwater.flows.ledger.headline import SPOT_NEVER_LOST, compared_words
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
 from slackwater.flows.show.charts import Axis, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
@@ -133,7 +133,7 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     length = duration(found.deadline_slots * found.step)
     saved = "no on-demand price known to compare with"
     if own.saved_share is not None:
-        saved = f"{percent(own.saved_share)} less than on-demand only"
+        saved = compared_words(own.saved_share)
     elif own.given_up == own.starts:
         saved = "no saving, as no job was finished"
     if own.saved_low is not None and own.saved_high is not None:
@@ -147,6 +147,9 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
         late = "how often it is late is unknown, availability not observed"
     if own.given_up:
         late += f", given up {own.given_up} of {own.starts} times"
+    if own.mean_utility_usd is not None:
+        sign = "−" if own.mean_utility_usd < 0 else ""
+        late += f"; value less cost {sign}${usd(abs(own.mean_utility_usd))} on average"
     gpus = found.gpus_per_instance
     return [
         f"{own.policy}: {cost}, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",
@@ -187,9 +190,12 @@ def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
         columns.pop("given_up")
     if rows[0].mean_utility_usd is None:
         columns.pop("mean_utility_usd")
-    return Table(
-        "Policies, the lowest mean cost first", shown, columns, marked=lambda row: row["policy"] == HINDSIGHT
-    )
+    order = "the lowest mean cost first"
+    if rows[0].mean_utility_usd is not None:
+        order = "the highest value less cost first"
+    elif len({row.late for row in rows}) > 1:
+        order = "the fewest late starts first, then the lowest mean cost"
+    return Table(f"Policies, {order}", shown, columns, marked=lambda row: row["policy"] == HINDSIGHT)
 
 
 def _interval(row: Summary) -> str | None:

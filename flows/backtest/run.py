@@ -14,7 +14,7 @@ from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn, read_all
-from slackwater.flows.turn.markets import placed_in, propose_markets
+from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
 from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
@@ -184,7 +184,7 @@ def backtest(
         slots=slots * len(starts) * len(places),
         assumptions=tuple(assumed),
         model=scored.model,
-        proposal=proposal,
+        proposal=proposal or uncounted_note(turn, placed, places),
     )
 
 
@@ -302,11 +302,17 @@ class Summary:
 
 
 def summaries(found: Backtest) -> list[Summary]:
-    """Return a summary of each policy, by number of missed deadlines, then by mean cost."""
+    """Return a summary of each policy: by value less cost; of a job without a value by missed deadlines, then by mean cost."""
     rows = [
         _summary(name, [run for run in found.runs if run.policy == name], found) for name in found.policies
     ]
-    return sorted(rows, key=lambda row: (row.late or 0, row.mean_cost_usd))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: Summary) -> tuple[float, float]:
+    if row.mean_utility_usd is not None:
+        return -row.mean_utility_usd, row.mean_cost_usd
+    return row.late or 0, row.mean_cost_usd
 
 
 def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:

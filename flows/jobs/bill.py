@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
 from slackwater.flows.show.blocks import Block, Column, Table
 from slackwater.flows.show.formats import join_words, percent, plural, usd, utc
 
+if TYPE_CHECKING:
+    from slackwater.warehouse.store.connection import Store
+
 MOST_SLOTS = 48  # Most slots of a job shown on a terminal, newest first
+#: Query that returns a row if the warehouse has the view of costs of this version.
+_HAS_COSTS = (
+    "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'on_demand_only_from'"
+)
 #: Note of a bill with lost instances.
 LOSSES = (
     "Lost spot is paid until the loss, where the driver of `slackwater act` states its time, "
@@ -69,14 +76,13 @@ def bill(
     return Answer(title=title, value=value, blocks=blocks, notes=notes)
 
 
-def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
+def cost_rows(store: Store, job: str | None = None) -> list[dict[str, Any]]:
     """Return the rows of the view `job_costs`, by job and slot; raises `StoreError` if an older version wrote the warehouse."""
     import pandas as pd
 
     from slackwater.warehouse.errors import StoreError
 
-    newest = "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'on_demand_only_from'"
-    if not store.execute(newest):
+    if not store.execute(_HAS_COSTS):
         raise StoreError(
             f"warehouse {store.name} was last written by an older version, with an older comparison with on-demand only",
             remedy="the next writing command, such as `slackwater run`, brings it up to date",
@@ -96,6 +102,17 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
         {name: pd.Timestamp(value, unit="us", tz="UTC") if name in times else value for name, value in named}
         for named in (zip(names, row, strict=True) for row in rows)
     ]
+
+
+def paid_by_job(store: Store, jobs: Sequence[str]) -> dict[str, float | None]:
+    """Return the cost of jobs by the view `job_costs`, without slots whose price is not known; none without that view."""
+    if not store.execute(_HAS_COSTS):
+        return {}
+    rows = store.execute(
+        "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job",
+        {"jobs": list(jobs)},
+    )
+    return dict(rows)
 
 
 def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> Any:
@@ -197,7 +214,7 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:
-        return f"{text} All slots are billed as decided: no report states which instances ran."
+        return f"{text} All slots are billed as decided: no report states which instances ran in them."
     return text + (
         f" {decided} of {plural(slots, 'slot')} by what was decided, the others by reports."
         if decided

@@ -110,7 +110,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.plans.query import job_moment, named_job, start_note
     from slackwater.flows.turn.context import Turn, read_all
-    from slackwater.flows.turn.markets import placed_in, propose_markets
+    from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
     from slackwater.optimization.job.times import times_rows
@@ -134,7 +134,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
             from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
 
             ranked, columns = ranked_rows(turn, named_job(turn, placed.name)), RANKED_COLUMNS
-        note = "" if session.time is not None else start_note(turn, placed, places, clock=clock)
+        notes = [uncounted_note(turn, placed, places)]
+        if session.time is None:
+            notes.append(start_note(turn, placed, places, clock=clock))
     newest = max(
         histories,
         key=lambda history: history.newest_count or history.newest_price or pd.Timestamp(0, tz="UTC"),
@@ -192,7 +194,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         value=value,
         blocks=blocks,
         banner=_shortfall_banner(cannot),
-        notes=[note] if note else [],
+        notes=[*filter(None, notes)],
     )
 
 

@@ -91,6 +91,20 @@ def _until(end: Any, now: datetime | None) -> str:
 _SAME: Final = 0.005  # Least difference of cost that is stated, as a share
 
 
+def compared_words(share: float, usd_saved: float | None = None) -> str:
+    """Return a saving compared with on-demand only in words, with its amount if given.
+
+    >>> compared_words(0.65), compared_words(0.001), compared_words(-0.1, -12.5)
+    ('65 % less than on-demand only', 'the same as on-demand only', '$12.50 (10 %) more than on-demand only')
+    """
+    if abs(share) < _SAME:
+        return "the same as on-demand only"
+    by = percent(abs(share))
+    if usd_saved is not None:
+        by = f"${dollars(abs(usd_saved))} ({by})"
+    return f"{by} {'less' if share > 0 else 'more'} than on-demand only"
+
+
 def _cost(row: Mapping[str, Any]) -> str:
     """Return the expected cost of the job, compared with on-demand only where that is known and the job seldom given up.
 
@@ -107,10 +121,9 @@ def _cost(row: Mapping[str, Any]) -> str:
         "expected_finish_p90"
     ):  # 1 of 10 cases or more never finishes
         less, share = ", including cases in which the job is given up", None
-    if share is not None and abs(share) < _SAME:
-        less, share = ", the same as on-demand only", None
-    elif share is not None:
-        less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
+    if share is not None:
+        less = f", {compared_words(share)}"
+        share = None if abs(share) < _SAME else share
     between = cost_interval(row).replace(" to ", " to $")
     tail = _tail(row, cost)
     between = f" (${between}{_CENTRAL}{tail})" if between else ""
@@ -323,7 +336,7 @@ def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
     if not costs:
         return ""
     saved, alone = savings(decisions)
-    less = f", ${dollars(saved)} ({percent(saved / alone)}) less than on-demand only" if alone else ""
+    less = f", {compared_words(saved / alone, saved)}" if alone else ""
     return f"Expected cost, from start to end: ${dollars(sum(costs))}{less}. "
 
 
@@ -334,7 +347,10 @@ def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
     sentences = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
     sentences += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
-    sentence = " ".join(sentences) or "No job is at risk of missing its deadline, assuming that on-demand is granted when needed."
+    sentence = (
+        " ".join(sentences)
+        or "No job is at risk of missing its deadline, assuming that on-demand is granted when needed."
+    )
     if unknown == len(chances):
         return "The risk of missing a deadline is unknown."
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")

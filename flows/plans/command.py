@@ -293,7 +293,7 @@ def replay(
     best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
-    where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
+    where = f"{len(best['markets'])} markets" if "markets" in best else best["market"]
     title = f"{best['job']} on {where} from {utc(best['from'])}, {plural(best['deadline_slots'], 'slot')}"
     return Answer(
         title=title,

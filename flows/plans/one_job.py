@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger, stored_decisions
 from slackwater.flows.ledger.endings import Ending, ending_of
-from slackwater.flows.ledger.jobs import stored_jobs
+from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.reports import Report, counting
 from slackwater.flows.plans.query import NamedJob
 from slackwater.flows.show.formats import first_of, join_words, utc
@@ -109,7 +110,13 @@ def plan_job(turn: Turn, named: NamedJob, query: PlanQuery) -> PlannedJob:
         others = turn.read(_decided_beside, issued, named.job.origin)
         row = issued | {"issued_at": turn.read(_issued_at, issued), "alone": False, "decided_with": others}
         return PlannedJob(
-            row=row, is_of_turn=True, notes=(*sharing_note(named, others), *_since(named, issued, own))
+            row=row,
+            is_of_turn=True,
+            notes=(
+                *sharing_note(named, others),
+                *_changed_terms(named.job, issued),
+                *_since(named, issued, own),
+            ),
         )
     from slackwater.flows.plans.decisions import computed_plan  # loads the forecasters and the optimizer
 
@@ -169,6 +176,17 @@ def ended_error(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobEr
         expected="a job with work left",
         remedy=f"`slackwater job show {shlex.quote(name)}` shows it",
     )
+
+
+def _changed_terms(job: StoredJob, issued: Row) -> list[str]:
+    """Return a note if the deadline or the work of a job have changed since the decision was issued."""
+    last = job.start + (job.deadline - job.start) // job.step * job.step
+    is_same_work = math.isclose(job.request.workload.amount, float(issued["workload"]), rel_tol=1e-6)
+    if last == pd.Timestamp(issued["deadline"]) and is_same_work:
+        return []
+    return [
+        "the terms of the job have changed since this decision: the next turn, `slackwater run`, decides by them"
+    ]
 
 
 def _since(named: NamedJob, issued: Row, ledger: JobLedger) -> list[str]:

@@ -21,6 +21,7 @@ from slackwater.flows.turn.markets import (
     markets_of,
     placed_in,
     propose_markets,
+    uncounted_note,
 )
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.moving.terms import fits
@@ -262,7 +263,7 @@ class NamedJob:
     """A job named in a command, with its markets; ``is_stored`` if it is in the warehouse.
 
     ``is_elsewhere``: the command names another market than that of the stored job. ``proposal``
-    explains how the markets were chosen if its file names none.
+    explains how the markets were chosen if its file names none, or which are left out.
     """
 
     job: StoredJob
@@ -306,7 +307,12 @@ def named_job(turn: Turn, job: str, *, market: str | None = None) -> NamedJob:
         request, note_of_choice = propose_markets(turn, request)
     placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
-    return NamedJob(job=filed, markets=places, is_stored=False, proposal=note_of_choice)
+    return NamedJob(
+        job=filed,
+        markets=places,
+        is_stored=False,
+        proposal=note_of_choice or uncounted_note(turn, placed, places),
+    )
 
 
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:
@@ -325,4 +331,5 @@ def _query_of_stored(turn: Turn, stored: StoredJob, market: str | None) -> Named
         elsewhere = request.place != stored.request.place
         stored = replace(stored, request=request)
     markets = markets_of(turn, stored.request)
-    return NamedJob(job=stored, markets=markets, is_stored=True, is_elsewhere=elsewhere)
+    note = uncounted_note(turn, stored.request, markets)
+    return NamedJob(job=stored, markets=markets, is_stored=True, is_elsewhere=elsewhere, proposal=note)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, ValidationError
 
+from slackwater.flows.clock import now
 from slackwater.flows.command import Session, say
 from slackwater.flows.turn.context import query_turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
@@ -440,8 +441,8 @@ def market_price(
     restart_hours: float,
     gpus: int | None = None,
     session: Session,
-) -> tuple[dict[str, Any], EffectivePrice]:
-    """Return facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget pays for.
+) -> tuple[dict[str, Any], EffectivePrice, list[str]]:
+    """Return facts on a market, the effective price of a GPU-hour for the fleet that the budget pays for, and notes on old data.
 
     Availability and prices of the market are per instance of ``gpus`` GPUs (None: by the catalogue); they are converted to
     GPUs. Data known only after the session's time are not read, and nothing is stored. Raises `SettingsError` if the GPUs of an
@@ -450,7 +451,7 @@ def market_price(
     chosen = session.config
     with session.market_data() as store:
         when, own_end = session.moment(store)
-        turn = query_turn(session, store, when, "rent", own_end=own_end)
+        turn = query_turn(session, store, when, "rent", own_end=own_end, clock=now())
         followed = market_of(turn, market)
         each = _gpus_each(followed.market, gpus)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
@@ -478,7 +479,8 @@ def market_price(
         "losses_per_spot_gpu_hour": losses,
         "assumptions": list(history.assumptions),
     }
-    return facts, price
+    old = turn.freshness.stale(history, followed.at)
+    return facts, price, [f"STALE DATA: {old}"] if old else []
 
 
 def _gpus_each(market: Market, stated: int | None) -> int:
@@ -504,16 +506,18 @@ def rental_answer(file: Path, request: RentalRequest, session: Session) -> dict[
     market: dict[str, Any] | None = None
     restart_hours = request.restart_minutes / 60.0
     if request.market is not None:
-        market, price = market_price(
+        market, price, old = market_price(
             request.market, request.budget, model=request.model, restart_hours=restart_hours, session=session,
             gpus=request.gpus_per_instance,
         )  # fmt: skip
         answer = answer_of(_question(request, types, price.paid_usd, price.lost), say)
         market |= market_row(price, restart_hours)
         market["at_list_price"] = _at_list_price(_question(request, types, price.on_demand_usd, 0.0))
-        notes.append(
-            "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
-        )
+        notes += [
+            *old,
+            "response times include restarts; the frontier holds the price of a GPU at this budget's: "
+            "a larger fleet gets less spot",
+        ]
     else:
         answer = answer_of(_question(request, types, request.price or 1.0, 0.0), say)
     return answer | {"types_file": str(file), "market": market, "notes": notes}

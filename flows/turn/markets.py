@@ -174,6 +174,25 @@ def places_of(
     return places
 
 
+def uncounted_note(turn: Turn, request: JobRequest, places: Sequence[FollowedMarket]) -> str:
+    """Return which matching markets are left out as only the availability of others was observed (M11.1); "" if none."""
+    rows = [
+        row
+        for row in turn.market_rows()
+        if request.may_move and fits(request, Market.parse(row["market"]), str(row["source"]))
+    ]
+    used = {place.market.key for place in places}
+    counted = {row["market"] for row in rows if row["has_counts"]}
+    apart = sorted({row["market"] for row in rows if row["has_price"]} - counted - used)
+    if not apart or not used & counted:
+        return ""
+    named = ", ".join(apart[:3]) + (f" and {len(apart) - 3} more" if len(apart) > 3 else "")
+    return (
+        f"Left out, as availability was observed in other markets of the job only: {named}. "
+        "`markets` that name only them plan there."
+    )
+
+
 def _without_wholes(
     rows: Sequence[Mapping[str, Any]], home: FollowedMarket | None
 ) -> list[Mapping[str, Any]]:

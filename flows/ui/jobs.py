@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import all_fit
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.jobs.bill import paid_by_job
 from slackwater.flows.jobs.listing import ListedJob, list_jobs
 from slackwater.flows.jobs.predicted import reports_shown
 from slackwater.flows.ledger.decisions import read_ledger
@@ -27,7 +28,7 @@ from slackwater.flows.ledger.fields import (
     outcome_table,
     risk_mark,
 )
-from slackwater.flows.ledger.headline import headline, outlook, over_since
+from slackwater.flows.ledger.headline import compared_words, headline, outlook, over_since
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.rounds import outcomes_of
@@ -66,7 +67,7 @@ PAGE_JOBS: Final = 40  # Jobs per page of the list
 Standing: TypeAlias = dict[str, Any]
 #: Figures of progress in the row of a job; None where they cannot be computed. ``slots_ahead`` is relative to uniform
 #: progress, negative when behind; ``reported_at`` is None if the progress is computed from the decisions only.
-PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "cost_usd", "finished_at", "reported_at")
+PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "finished_at", "reported_at")
 
 
 def state_of(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> str:
@@ -118,9 +119,12 @@ def _late(row: Mapping[str, Any]) -> float:
 def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, Any]]:
     """Return the rows of ``job list`` with progress, decided instances, and the best policy once a job is scored (``best``)."""
     listed = list_jobs(reading.store, stored, at=reading.present)
-    found = standings(reading, listed)
-    best = _best_policies(reading, [job.name for job in listed])
-    return [job_row(reading, job, found.get(job.name)) | {"best": best.get(job.name)} for job in listed]
+    found, names = standings(reading, listed), [job.name for job in listed]
+    best, paid = _best_policies(reading, names), paid_by_job(reading.store, names)
+    return [
+        job_row(reading, job, found.get(job.name), paid.get(job.name)) | {"best": best.get(job.name)}
+        for job in listed
+    ]
 
 
 def _outcome(listed: ListedJob) -> str | None:
@@ -160,9 +164,14 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
     }
 
 
-def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> dict[str, Any]:
-    """Return the row of a job in ``job list``; ``problem`` is why its progress could not be computed."""
-    job, decisions = listed.job, listed.decisions
+def job_row(
+    reading: Reading, listed: ListedJob, standing: Standing | str | None, paid_usd: float | None
+) -> dict[str, Any]:
+    """Return the row of a job in ``job list``; ``problem`` is why its progress could not be computed.
+
+    Of a reported ending its share of the work counts, which the newest turn may not have known.
+    """
+    job, decisions, ending = listed.job, listed.decisions, listed.ending
     request = job.request
     shown, outcome = listed.row(), _outcome(listed)
     row: dict[str, Any] = shown | {
@@ -171,12 +180,16 @@ def job_row(reading: Reading, listed: ListedJob, standing: Standing | str | None
         "changed_under_way": job.changed_under_way,
         "resumable": request.checkpoint.resumable, "value_usd": request.value_usd,
         "scored": listed.is_scored, "outcome": outcome, "outcome_words": shown["ending"] if outcome else None,
-        **dict.fromkeys(PROGRESS),
+        **dict.fromkeys(PROGRESS), "cost_usd": paid_usd,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
         "recent": [{name: row[name] for name in ("slot", "on_demand", "spot")} for row in decisions[-RECENT_SLOTS:]],
     }  # fmt: skip
     if isinstance(standing, Mapping):
         row |= {key: standing[key] for key in (*PROGRESS, "must_finish")}
+        if ending is not None and ending.measured and ending.share is not None:
+            row["share_done"] = ending.share
+            if ending.state in ("finished", "late"):
+                row["finished_at"] = row["finished_at"] or ending.at
     if decisions and row["state"] == "running":
         newest = decisions[-1]
         if request.may_move:
@@ -206,7 +219,7 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
     decisions = listed.decisions
     return {
         "at": reading.at,
-        "job": job_row(reading, listed, standing),
+        "job": job_row(reading, listed, standing, paid_by_job(reading.store, [name]).get(name)),
         "request": job.request.model_dump(mode="json", exclude_none=True),
         "slots": standing["slots"] if isinstance(standing, Mapping) else [],
         "deadline_slots": standing["deadline_slots"] if isinstance(standing, Mapping) else None,
@@ -239,7 +252,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         if best["finish"] is None
         else "no on-demand price known"
         if best["saved_usd"] is None
-        else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
+        else compared_words(best["saved_share"], best["saved_usd"])
     )
     text = (
         "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then (model: "
@@ -480,7 +493,6 @@ def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> Standing:
         "share_done": min(1.0, now.done / job.workload),
         "share_expected": expected,
         "slots_ahead": (now.done / job.workload - expected) * all_slots,
-        "cost_usd": now.cost_usd,
         "finished_at": live.start + ended[0] * live.step if is_finished(now.done, job.workload) else None,
         "reported_at": None if reported is None else reported.reported_at,
     }

@@ -69,6 +69,11 @@ _OF_SPOT: Final = {
 }
 
 
+#: Endings of names that state the way to buy or the system, as in price lists of Azure: "ND96isr H100 v5 Spot".
+_ENDING: Final = {
+    "mode": re.compile(r"(?i)[ _-]+(spot|preemptible)$"),
+    "product": re.compile(r"(?i)[ _-]+windows$"),
+}
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -100,6 +105,8 @@ def other_values(plain: str, values: Iterable[str]) -> tuple[str, dict[str, str]
 
     >>> other_values("tier", ["spot", "standard"]), other_values("x", ["USD", "EUR"]), other_values("system", ["Linux", "RHEL8"])
     (('mode', {'standard': 'standard'}), ('currency', {'EUR': 'EUR'}), ('product', {'RHEL8': 'RHEL8'}))
+    >>> other_values("sku", ["ND96 v5 Spot", "ND96 v5", "ND96 v5 Low Priority"])[1].keys()
+    dict_keys(['ND96 v5', 'ND96 v5 Low Priority'])
     >>> other_values("reserved", ["true", "false"]), other_values("basis", ["hour", "month"]), other_values("model", ["gpu", "L4"])
     (('mode', {'true': 'reserved true'}), ('unit', {'month': 'month'}), ('', {}))
     """
@@ -119,6 +126,8 @@ def _stated_by(plain: str, words: Collection[str]) -> str:
         return "mode"
     if all(map(_SYSTEM.fullmatch, words)):
         return "product"
+    if ended := next((column for column in _ENDING if _is_ending(column, words)), ""):
+        return ended
     if all(map(_CURRENCY.fullmatch, words)):
         return "currency"
     units = list(map(_UNIT.fullmatch, words))
@@ -129,10 +138,19 @@ def _stated_by(plain: str, words: Collection[str]) -> str:
     return ""
 
 
+def _is_ending(column: str, words: Collection[str]) -> bool:
+    """Return whether a name has an ending of a column that another name with the same beginning lacks."""
+    ending = _ENDING[column]
+    beginnings = {ending.sub("", word) for word in words if ending.search(word)}
+    return any(word.startswith(tuple(beginnings)) for word in words if not ending.search(word))
+
+
 def _is_of_spot(column: str, word: str) -> bool:
     """Return whether a value of a column is one of a Linux spot price in USD per instance-hour."""
     if column == "product":
         return product_rank(word) is not None
+    if column == "mode" and _ENDING["mode"].search(word):
+        return True
     return _OF_SPOT[column].fullmatch(word) is not None
 
 

@@ -20,6 +20,7 @@ from slackwater.flows.ledger.fields import (
     columns_of,
     folded_board,
 )
+from slackwater.flows.ledger.headline import compared_words
 from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
 from slackwater.flows.show.charts import Axis, dots, lines
@@ -165,7 +166,7 @@ def _cost_words(row: Mapping[str, Any]) -> str:
     saved = (
         ""
         if row["mean_saved_usd"] is None
-        else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only"
+        else compared_words(row["saved_share"], row["mean_saved_usd"])
         + (f" in the {row['jobs'] - given_up} that it finishes" if given_up else "")
         + ", "
     )

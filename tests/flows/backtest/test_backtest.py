@@ -1,5 +1,6 @@
 """Test `slackwater backtest`: compare policies over many start times of a stored record."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jsonschema
@@ -10,7 +11,7 @@ from make import job_text, work
 from page_kit import charts_of
 from tidy_folder import write_tidy
 
-from slackwater.flows.backtest.run import Run, _summary
+from slackwater.flows.backtest.run import Run, _rank, _summary
 from slackwater.flows.schemas.forms import schema
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
@@ -184,3 +185,8 @@ def test_a_start_that_is_given_up_has_no_saving():
     assert row.mean_utility_usd == pytest.approx((30.0 + 50.0 - 5.0) / 3)
     none = _summary("UP", runs[2:], blocks)
     assert (none.saved_usd, none.saved_share, none.saved_low) == (None, None, None)
+    # A policy that is never late but pays more than the value is worth less than one that gives the job up.
+    never_late = replace(row, policy="OD-only", late=0, mean_cost_usd=100.0, mean_utility_usd=-10.0)
+    assert sorted([never_late, row], key=_rank) == [row, never_late]
+    hard = [replace(summary, mean_utility_usd=None) for summary in (row, never_late)]
+    assert sorted(hard, key=_rank) == hard[::-1]

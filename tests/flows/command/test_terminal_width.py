@@ -166,7 +166,9 @@ def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(a
     listed = call("job", "list", "--json").value["jobs"]
     job = next(row["job"] for row in listed if row["origin"] == "example")
     lines = called("job", "show", job)
-    assert lines[0].startswith("This slot ended ")  # in an archive: nobody starts instances for a slot of the past
+    assert lines[0].startswith(
+        "This slot ended "
+    )  # in an archive: nobody starts instances for a slot of the past
     assert next(line for line in lines if line.startswith(("Decisions", "Outcomes"))).startswith("Decisions")
     assert lines.index("Request") > lines.index(next(line for line in lines if line.startswith("Outcomes")))
     assert "}" in lines[-4:]  # the request, then the note of an archive

@@ -367,8 +367,9 @@ def test_the_commands_report_plan_and_show(tmp_path, small):
     assert {row["key"]: row["origin"] for row in shown["times"]}["boot_minutes"] == "measured"
     table = call("job", "show", "demo", *db)[1]
     assert "progress was 8 instance_hours more than predicted" in table
-    call("job", "report", "demo", *db, "--at", (BEGIN + 3 * STEP).isoformat(), "--finished")
-    assert json.loads(call("job", "list", *db, "--json")[1])["jobs"][0]["state"] == "finished"
+    done = ("--at", (BEGIN + 3 * STEP).isoformat())
+    call("job", "report", "demo", *db, *done, "--finished")
+    assert json.loads(call("job", "list", *db, *done, "--json")[1])["jobs"][0]["state"] == "finished"
     code, _, err = call(*plan, (BEGIN + 4 * STEP).isoformat())
     assert code == 2
     assert "job 'demo' has done its work by" in err
@@ -380,7 +381,7 @@ def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(tmp_path, small
     db = ("--db", tmp_path / "w.duckdb")
     at = (BEGIN + 2 * STEP).isoformat()
     assert call("job", "report", "demo", *db, "--at", at, "--progress-share", "0.4", "--withdrawn")[0] == 0
-    (row,) = json.loads(call("job", "list", *db, "--json")[1])["jobs"]
+    (row,) = json.loads(call("job", "list", *db, "--at", at, "--json")[1])["jobs"]
     assert row["state"] == "withdrawn"
     assert row["ending"].startswith("withdrawn by its owner at ")
     assert row["ending"].endswith(" with 40 % done")

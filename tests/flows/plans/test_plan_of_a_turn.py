@@ -101,6 +101,16 @@ def test_plan_run_fleet_plan_and_ui_agree_before_and_after_the_turn(folder, wher
     assert "Not issued" in call("plan", "a", *where("before", AT)).said
 
 
+def test_an_issued_plan_says_that_the_terms_have_changed_since(folder, tmp_path):
+    db = ("--db", shutil.copy(folder / "after.duckdb", tmp_path / "w.duckdb"))
+    own = (*db, "--settings", folder / "slackwater.toml", "--at", AT.isoformat())
+    assert "have changed since" not in call("plan", "a", *own).said
+    assert call("job", "change", "a", "--deadline-in", "9h", *own).code == 0
+    assert "the terms of the job have changed since this decision" in " ".join(
+        call("plan", "a", *own).said.split()
+    )
+
+
 def test_alone_answers_the_other_question_and_says_so(where):
     plans = {name: call("plan", name, *where(at=AT), "--json").value for name in NAMES}
     name = min(NAMES, key=lambda name: plans[name]["spot"])

@@ -133,6 +133,11 @@ def test_nothing_after_the_time_is_read(tmp_path):
         "--at", "2025-03-08T00:00Z", "--model", "last_value", "--gpus-per-instance", 1,
     )  # fmt: skip
     before = answer(*words)
+    stale = [
+        [note for note in found["notes"] if note.startswith("STALE DATA")]
+        for found in (before, answer(*words[:7], *words[9:]))  # without --at: at the end of the record
+    ]
+    assert [len(notes) for notes in stale] == [0, 1]
     for name, column in (("availability", "available"), ("prices", "spot_price_usd_per_hour")):
         table = pd.read_parquet(folder / f"{name}.parquet")
         late = table["timestamp"] > pd.Timestamp("2025-03-08T00:00Z")

@@ -75,6 +75,8 @@ def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path, monke
     done = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", *words)
     assert "on 3 markets" in done.out
     assert "cost of moves" in done.out
+    alone = call("replay", "--job", plain, "--markets", "simulated/west/*/h100", *words)
+    assert "on simulated/west/west-a/h100 from" in alone.out
     nowhere = call("replay", "--job", plain, *words)
     assert "names no market: it may move among" in nowhere.said
     unknown = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", "--policy", "UP", *words)
@@ -99,5 +101,5 @@ def test_markets_ranked_for_a_job(words, tmp_path):
     at_home = job_file(tmp_path, markets=None, market="simulated/west/west-a/h100")
     alone = json.loads(call("markets", "--for", at_home, "--json", *db).out)["markets"]
     assert [row["market"] for row in alone] == ["simulated/west/west-a/h100"]
-    assert "names one market" in call("markets", "--for", at_home, *db).out
+    assert "One market fits its job file" in call("markets", "--for", at_home, *db).out
     assert "names no market" in call("markets", "--for", job_file(tmp_path, markets=None), *db).said

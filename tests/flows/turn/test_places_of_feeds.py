@@ -99,6 +99,23 @@ def test_stale_counts_make_no_place(hourly):
     assert (found.code, "no market fits" in found.err) == (2, True)
 
 
+@pytest.mark.parametrize(("counts", "left_out"), [(("3", ""), True), (("", ""), False)])
+def test_a_market_left_out_for_its_unknown_availability_is_named(tmp_path, counts, left_out):
+    times = [f"2026-03-05T{hour:02}:00Z" for hour in range(10)]
+    rows = [
+        f"vast.ai,{country},all,L40S_48GB_x1,{at},0.4,1.2,{count},{3600 if count else ''}"
+        for at in times
+        for country, count in zip(COUNTRIES, counts, strict=True)
+    ]
+    (tmp_path / "offers.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    (tmp_path / "job.toml").write_text(JOB.format(name="job", where=PATTERN))
+    db = ("--db", tmp_path / "w.duckdb")
+    assert call("ingest", "tabular", tmp_path / "offers.csv", *db).code == 0
+    found = call("job", "add", tmp_path / "job.toml", *db, "--at", "2026-03-05T09:10Z")
+    text = " ".join(found.out.split())
+    assert ("in other markets of the job only: vast.ai/US/all/L40S_48GB_x1." in text) == left_out
+
+
 @pytest.mark.parametrize(
     ("where", "expected"),
     quick_first(

@@ -24,8 +24,9 @@ from test_turn import AT, one_turn
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.jobs.bill import cost_rows, totals
 from slackwater.flows.ledger.decisions import decisions_of, placements_of
-from slackwater.flows.ledger.headline import headline
+from slackwater.flows.ledger.headline import compared_words, headline
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.ledger.reports import Report, save_report
@@ -308,7 +309,7 @@ def test_the_front_page_says_when_the_turns_have_stopped(made, settings):
 
 
 def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
-    """Progress and cost so far equal the state from which the allocate stage starts (M2.4)."""
+    """Progress equals the state from which the allocate stage starts (M2.4); the cost is that of the bill."""
     with open_reader(made) as store:
         job = find_job(store, HOSTILE)
         rows = decisions_of(store, HOSTILE)
@@ -316,10 +317,12 @@ def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
         history = read_history(store, followed, settings=settings, start=job.start)
         running = open_job(job.request, [history], decided=placements_of(rows)).live
         progress = running.progress()
+        (bill,) = totals(cost_rows(store, HOSTILE))
     data = client.get("/api/job", params={"name": HOSTILE}).json()
     assert len(rows) == len(data["decisions"]) == 2
     assert progress.done > 0
-    assert data["job"]["cost_usd"] == pytest.approx(progress.cost_usd)
+    assert data["job"]["cost_usd"] == pytest.approx(bill["paid_usd"])
+    assert bill["paid_usd"] >= progress.cost_usd > 0
     assert data["job"]["share_done"] == pytest.approx(progress.done / running.run.workload)
     assert data["job"]["share_expected"] == pytest.approx(1 / 12)
     assert [slot["held_spot"] is None for slot in data["slots"]] == [False, True]
@@ -345,8 +348,8 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     assert "utilit" not in page.lower()
     best = data["outcomes"][0]
     assert (
-        f"The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD"
-        in page
+        f"The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, "
+        f"{compared_words(best['saved_share'], best['saved_usd'])}" in page
     )
     assert best["saved_usd"] == pytest.approx(best["on_demand_only_usd"] - best["cost_usd"])
     listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
@@ -388,6 +391,7 @@ def test_ended_jobs_are_grouped_by_outcome(db, settings):
         )
         data = jobs_data(reading, state="ended")
     found = {row["job"]: row["outcome"] for row in data["jobs"]}
+    assert next(row["share_done"] for row in data["jobs"] if row["job"] == HOSTILE) == 1.0
     assert (found[HOSTILE], found["hopeless"], found["past-1"]) == ("on time", "missed", "replayed only")
     assert data["endings"] == {"on time": 1, "missed": 1, "replayed only": 2}
     assert list(found.values()) == ["on time", "missed", "replayed only", "replayed only"]

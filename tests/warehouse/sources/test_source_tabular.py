@@ -357,6 +357,9 @@ SPOT_LINES = "aws,us-east-1,us-east-1{zone},p3.2xlarge,2026-03-0{day} 00:00:00,{
         ("ccy", "USD", "EUR", "currency"),
         ("image", "Ubuntu 22.04", "Windows Server 2022", "product"),
         ("software", "Linux", "RHEL8", "product"),
+        ("skuName", "ND96isr H100 v5 Spot", "ND96isr H100 v5 Low Priority", "mode"),
+        ("meter", "ND96isr H100 v5 Spot", "ND96isr H100 v5", "mode"),
+        ("productName", "NDsr v5 Series", "NDsr v5 Series Windows", "product"),
     ],
 )
 def test_an_unread_column_is_known_by_its_values(tmp_path, suffix, name, spot, other, column):
@@ -381,6 +384,7 @@ def test_an_unread_column_is_known_by_its_values(tmp_path, suffix, name, spot, o
         ("interval", ["day", "day"]),
         ("model", ["L4", "A100"]),
         ("notes", ["spot is cheaper than on-demand", ""]),
+        ("pool", ["blue spot", "green"]),
         ("uptime", ["12 hours", "30 days"]),
         ("period", ["2026-03", "2026-03"]),
         ("on_demand", ["3.06", "3.06"]),
