@@ -938,18 +938,15 @@ class MovingReader(Reader):
         super().__init__(store)
         self._span = span
         self._times = {moment(at, "time") for at in span.times()}
-        self._late = {
-            int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
+        self._bounds = {
+            "first_us": microseconds(span.first, "first"),
+            "last_us": microseconds(span.last, "last"),
+            "step_us": microseconds(span.step, "step"),
         }
+        late = store.execute(read_sql(__package__, "late_series"), self._bounds)
+        self._late = {int(sid) for (sid,) in late}
         self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
         self._long: dict[_PathKey, tuple[int, GridPath]] = {}
-
-    def _grid(self) -> dict[str, int]:
-        return {
-            "first_us": microseconds(self._span.first, "first"),
-            "last_us": microseconds(self._span.last, "last"),
-            "step_us": microseconds(self._span.step, "step"),
-        }
 
     def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, for all times of the span at once."""
@@ -975,15 +972,14 @@ class MovingReader(Reader):
     def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
         if not markets:
             return
-        times = [microseconds(at, "time") for at in self._span.times()]
         rows = self.store.execute(
             *_of_series(
                 "series_known_at",
                 markets,
-                last_us=[times[-1]] * len(markets),
+                last_us=[self._bounds["last_us"]] * len(markets),
                 known_at=moment(self._span.last, "last"),
                 repeat_us=age_us,
-                times_us=times,
+                times_us=[microseconds(at, "time") for at in self._span.times()],
             )
         )
         for market in markets:
@@ -1028,11 +1024,9 @@ class MovingReader(Reader):
             early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
             if key in wanted:
                 early = min(early, _first_us(wanted[key]))
-            last_us = microseconds(self._span.last, "last")
+            last_us, known_at = self._bounds["last_us"], moment(self._span.last, "last")
             end = last_us - (last_us - first) % step
-            grid = replace(
-                request.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last")
-            )
+            grid = replace(request.grid, first_us=early, last_us=end, known_at=known_at)
             wanted[key] = replace(request, grid=grid)
         for group in _group_requests(
             wanted.values(), lambda request: (request.series.kind, request.grid.step_us)
