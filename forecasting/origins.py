@@ -288,9 +288,7 @@ def forecasts_from(
     slots = history.slots
     at = pd.DatetimeIndex(list(batch.origins))
     series = both_series(history) if series is None else series
-    first = series["price"].first_slot
-    places = np.asarray(slots.searchsorted(at, side="right")) - 1
-    slot_numbers = first + places if len(slots) else np.array([slot_at(own, history.step) for own in at])
+    places, slot_numbers = _places_of(history, at)
     outlooks = {
         variable: outlook_from(batch.basis[variable], own, slot_numbers, horizon)
         for variable, own in series.items()
@@ -320,6 +318,14 @@ def forecasts_from(
             )
         )
     return out
+
+
+def _places_of(history: History, origins: pd.DatetimeIndex) -> tuple[np.ndarray, np.ndarray]:
+    """Return the last slot begun at each origin: its index in the history (-1: none), and its number since the epoch."""
+    places = np.asarray(history.slots.searchsorted(origins, side="right")) - 1
+    if len(history.slots):
+        return places, slot_at(history.slots[0], history.step) + places
+    return places, np.array([slot_at(origin, history.step) for origin in origins])
 
 
 def _newest(series: Series, start: int, slot: int) -> int:
@@ -408,12 +414,7 @@ def estimations(
     if not len(origins):
         return []
     at = pd.DatetimeIndex(list(origins))
-    slots = history.slots
-    if len(slots):
-        first = slot_at(slots[0], history.step)
-        numbers = first + np.asarray(slots.searchsorted(at, side="right")) - 1
-    else:
-        numbers = np.array([slot_at(origin, history.step) for origin in at])
+    _, numbers = _places_of(history, at)
     price, count = (cohorts[variable].fit_slots(numbers) for variable in VARIABLES)
     by_fit: dict[tuple[int, int], list[pd.Timestamp]] = {}
     for origin, price_fit, count_fit in zip(at, price, count, strict=True):

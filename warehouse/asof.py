@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -95,6 +96,10 @@ class KnownSeries:
         if self.kind == "price":
             return grid.price_age()
         return max(int(GAPS_UNTIL_STALE * (self.nominal_us or 0)), grid.step_us)
+
+    def fresh(self, grid: SlotGrid) -> bool:
+        """Return whether the newest value is no gap at the grid's last slot."""
+        return self.latest_us is not None and grid.last_us - self.latest_us <= self.age(grid)
 
     def reaches(self, grid: SlotGrid) -> bool:
         """Return whether the series has a value in any slot of the grid."""
@@ -185,17 +190,17 @@ COUNTS_APART = 2
 
 def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> tuple[str, ...]:
     """Return a sentence for each source whose newest values contradict those of the source in use; stale values are ignored."""
-    used_series = {
-        kind: mine
-        for kind in ("price", "availability")
-        if (mine := pick_product(_current_series(known, kind, used, grid))) is not None
-    }
+    newest: dict[tuple[str, str], list[KnownSeries]] = {}
+    for series in known:
+        if series.fresh(grid):
+            newest.setdefault((series.source, series.kind), []).append(series)
+    planned = {place: pick_product(of_place) for place, of_place in newest.items()}
     sentences = []
     for source in sorted({series.source for series in known} - {used}):
         apart = []
-        for kind, mine in used_series.items():
-            other = pick_product(_current_series(known, kind, source, grid))
-            if other is not None and _contradict(mine, other):
+        for kind in ("price", "availability"):
+            mine, other = planned.get((used, kind)), planned.get((source, kind))
+            if mine is not None and other is not None and _contradict(mine, other):
                 apart.append((_value_words(mine), _value_words(other)))
         if apart:
             mine_told, other_told = (" and ".join(parts) for parts in zip(*apart, strict=True))
@@ -218,28 +223,11 @@ def contradicting_sources(
     for market, known in zip(
         markets, known_series(store, [(market, grid) for market in markets]), strict=True
     ):
-        fresh = {
-            series.source
-            for series in known
-            if series.latest_us is not None and last_us - series.latest_us <= series.age(grid)
-        }
+        fresh = {series.source for series in known if series.fresh(grid)}
         if fresh:
             used = min(fresh, key=lambda source: trust_rank(source, trust))
             sentences += [f"{market.key}: {text}" for text in contradictions(known, grid, used)]
     return sentences
-
-
-def _current_series(
-    known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid
-) -> list[KnownSeries]:
-    """Return the series of a source whose newest value is not stale at the grid's last slot."""
-    return [
-        series
-        for series in known
-        if (series.kind, series.source) == (kind, source)
-        and series.latest_us is not None
-        and grid.last_us - series.latest_us <= series.age(grid)
-    ]
 
 
 def _contradict(first: KnownSeries, other: KnownSeries) -> bool:
@@ -286,16 +274,7 @@ def require_source(
 
 def first_known_us(store: Store, market: Market, source: str | None) -> int | None:
     """Return when the first observation of a market (of a source) became known, in microseconds; None if there is none."""
-    ((first_us,),) = store.execute(
-        read_sql(__package__, "first_known"),
-        {
-            "provider": market.provider,
-            "region": market.region,
-            "zone": market.zone,
-            "instance_type": market.instance_type,
-            "source": source,
-        },
-    )
+    ((first_us,),) = store.execute(read_sql(__package__, "first_known"), {**asdict(market), "source": source})
     return None if first_us is None else int(first_us)
 
 
@@ -338,7 +317,6 @@ class GridPath:
     values: np.ndarray
     known_us: np.ndarray
     words: tuple[str, ...] = ()
-    series: KnownSeries | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,8 +351,7 @@ def grid_paths(store: Store, requests: Sequence[SeriesRequest]) -> list[GridPath
     columns = store.arrays(read_sql(__package__, "price_grid" if price else "count_grid"), parameters)
     ends = np.searchsorted(columns["place"], np.arange(len(requests) + 1))
     return [
-        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=request.series)
-        for request, a, b in zip(requests, ends[:-1], ends[1:], strict=True)
+        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b]) for a, b in pairwise(ends)
     ]
 
 
@@ -517,59 +494,50 @@ class OnDemand:
     assumed: tuple[str, ...] = ()
 
 
-def find_on_demand(
-    reader: Reader,
-    market: Market,
-    grid: SlotGrid,
-    *,
-    prices: KnownSeries | None,
-    assumptions: HistoryAssumptions,
-    trust: Sequence[str],
-    terms: Sequence[OnDemandTerms] = (),
-) -> OnDemand:
-    """Return the on-demand price of a market; ``prices`` is its series of spot prices.
+def _find_on_demand(reader: Reader, choice: _Choice) -> OnDemand:
+    """Return the on-demand price of the market.
 
-    The first available price is used, in this order (M1.1): the ``terms`` of the job and of the
+    The first available price is used, in this order (M1.1): the terms of the job and of the
     settings; the latest price stated in the market's series; elsewhere for the same provider and
     instance type; the assumed price; the catalogue. If there is none, or nothing is sold on demand,
     a stand-in is computed. Raises `MarketError` if there is no spot price to compute it from.
     """
-    stated = terms_for(market.key, terms)
+    request, market = choice.request, choice.request.market
+    stated = terms_for(market.key, request.on_demand)
     if stated is not None and stated.usd is not None:
         return OnDemand(usd=stated.usd, origin=OnDemandOrigin(kind=stated.stated_in))
     if stated is not None:
-        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
-    if prices is not None and prices.on_demand_usd is not None:
-        return OnDemand(usd=prices.on_demand_usd, origin=OBSERVED)
-    elsewhere = _price_elsewhere(reader, market, grid, trust)
+        return _stand_in(choice, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
+    if choice.price is not None and choice.price.series.on_demand_usd is not None:
+        return OnDemand(usd=choice.price.series.on_demand_usd, origin=OBSERVED)
+    elsewhere = _price_elsewhere(reader, choice)
     if elsewhere is not None:
         usd, place = elsewhere
         words = f"on-demand price {usd:g} USD taken from {place}"
         return OnDemand(usd=usd, origin=OnDemandOrigin(kind="elsewhere", words=place), assumed=(words,))
-    if assumptions.on_demand_usd is not None:
-        usd = assumptions.on_demand_usd
-        words = f"on-demand price assumed to be {usd:g} USD"
-        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="assumed"), assumed=(words,))
-    listed = list_price(market.provider, market.region, market.instance_type, grid.known_at)
+    given = request.assumptions.on_demand_usd
+    if given is not None:
+        words = f"on-demand price assumed to be {given:g} USD"
+        return OnDemand(usd=given, origin=OnDemandOrigin(kind="assumed"), assumed=(words,))
+    listed = list_price(market.provider, market.region, market.instance_type, choice.grid.known_at)
     if listed is None:
-        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=UNKNOWN))
+        return _stand_in(choice, OnDemandOrigin(kind=UNKNOWN))
     if listed.usd is None:
-        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=listed.words))
+        return _stand_in(choice, OnDemandOrigin(kind=NOT_SOLD, words=listed.words))
     assumed = (f"on-demand price {listed.usd:g} USD: {listed.words}",) if listed.elsewhere else ()
     return OnDemand(
         usd=listed.usd, origin=OnDemandOrigin(kind="catalogue", words=listed.words), assumed=assumed
     )
 
 
-def _stand_in(
-    market: Market, prices: KnownSeries | None, assumptions: HistoryAssumptions, origin: OnDemandOrigin
-) -> OnDemand:
+def _stand_in(choice: _Choice, origin: OnDemandOrigin) -> OnDemand:
     """Return a price to plan with if none is known: newest spot price / usual share, at least the highest spot price."""
-    share = assumptions.spot_share or USUAL_SPOT_SHARE
+    share = choice.request.assumptions.spot_share or USUAL_SPOT_SHARE
+    prices = None if choice.price is None else choice.price.series
     usd = 0.0 if prices is None else max((prices.newest or 0.0) / share, prices.highest)
     if not usd > 0:
         raise MarketError(
-            f"{market.key} has no on-demand price and no spot price: none observed, none in the catalogue",
+            f"{choice.request.market.key} has no on-demand price and no spot price: none observed, none in the catalogue",
             remedy="state on_demand_usd in the job, or an [[on_demand]] entry in the settings",
         )
     if not origin.sold:
@@ -580,30 +548,19 @@ def _stand_in(
     )
 
 
-def _price_elsewhere(
-    reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
-) -> tuple[float, str] | None:
+def _price_elsewhere(reader: Reader, choice: _Choice) -> tuple[float, str] | None:
     """Return the best on-demand price of the type elsewhere, and its place: same region, same zone, trust, newest."""
-    ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
-    rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
-    if not rows:
+    market, trust = choice.request.market, choice.request.trust
+    ranked = []
+    for _, region, zone, source, product, usd, at_us in reader.on_demand(market, choice.grid.known_at):
+        rank = product_rank(product)
+        if rank is not None:
+            near = region != market.region, zone != market.zone
+            newest = trust_rank(source, trust)[0], -at_us, source
+            ranked.append(((*near, *newest, region, zone, rank, product), usd))
+    if not ranked:
         return None
-
-    def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
-        sid, region, zone, source, product, _, at_us = row
-        return (
-            region != market.region,
-            zone != market.zone,
-            trust_rank(source, trust)[0],
-            -at_us,
-            source,
-            region,
-            zone,
-            ranks[sid],
-            product,
-        )
-
-    _, region, zone, source, _, usd, _ = min(rows, key=rank)
+    (_, _, _, _, source, region, zone, _, _), usd = min(ranked)
     return usd, f"{market.provider}/{region}/{zone} ({source})"
 
 
@@ -703,64 +660,87 @@ def load_histories(
     `load_history` for the first request that fails.
     """
     reader = Reader(store) if reader is None else reader
-    grids = [request.grid() for request in requests]
-    reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
-    chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
-    grids = [
-        _from_first(reader.store, grid, request.market, chosen_here)
-        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
-    ]
-    reader.fetch_paths(
-        path
-        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
-        for path in _needed_paths(reader, request, grid, chosen_here)
+    asked = [(request, request.grid()) for request in requests]
+    reader.fetch_known((request.market, grid) for request, grid in asked)
+    chosen = [_choose(reader, request, grid) for request, grid in asked]
+    reader.fetch_paths(path for choice in chosen for path in choice.paths())
+    return [_history(reader, choice) for choice in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """How a request is answered: its grid, all ``known`` series of the market, and the paths of the series in use.
+
+    ``read``: the counts that were read for their slots, None if all that hold were; ``within``: those
+    read between slots.
+    """
+
+    request: HistoryRequest
+    grid: SlotGrid
+    known: Sequence[KnownSeries]
+    counts: SeriesRequest | None
+    price: SeriesRequest | None
+    read: SeriesRequest | None
+    within: Sequence[SeriesRequest]
+
+    def paths(self) -> list[SeriesRequest]:
+        """Return all requests for paths."""
+        return [path for path in (self.counts, self.read, *self.within, self.price) if path is not None]
+
+    @property
+    def unplanned(self) -> list[str]:
+        """Products of a market that has prices, but none of a product used for planning."""
+        return _unplanned(self.known, self.price)
+
+
+def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Choice:
+    """Choose the series and the first slot of a history; raises `MarketError` if there are none."""
+    known = reader.series_of(request.market, grid)
+    require_source(reader.store, known, request.market, request.source, grid)
+    counts = pick_series(known, "availability", grid, preferred=request.source, trust=request.trust)
+    if counts is not None:
+        _require_counts(request.market, counts)
+        grid = _with_start(grid, counts)
+    preferred = request.source or (counts.source if counts is not None else None)
+    price = pick_series(known, "price", grid, preferred=preferred, trust=request.trust)
+    grid = _from_first(reader.store, grid, request.market, counts or price, _unplanned(known, price))
+    counts_path = None if counts is None else SeriesRequest(series=counts, grid=grid, age_us=counts.age(grid))
+    read_us = int(READ_SLOTS * grid.step_us)
+    return _Choice(
+        request=request,
+        grid=grid,
+        known=known,
+        counts=counts_path,
+        price=None if price is None else _price_request(reader.conventions, grid, price, known),
+        read=replace(counts_path, age_us=read_us) if counts_path and counts_path.age_us > read_us else None,
+        within=requests_within(grid, counts) if request.within else [],
     )
-    return [
-        _history(reader, request, grid, chosen_here)
-        for request, grid, chosen_here in zip(requests, grids, chosen, strict=True)
-    ]
 
 
-def _needed_paths(
-    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
-) -> list[SeriesRequest]:
-    """Return the requests for the paths of a history."""
-    requests: list[SeriesRequest] = []
-    if chosen.counts is not None:
-        requests.append(_count_request(grid, chosen.counts))
-        requests += _read_requests(grid, chosen.counts)
-        requests += requests_within(grid, chosen.counts) if request.within else []
-    if chosen.price is not None:
-        requests.append(_price_request(reader, grid, chosen.price, chosen.known))
-    return requests
+def _unplanned(known: Sequence[KnownSeries], price: object) -> list[str]:
+    return [] if price is not None else [series.product for series in known if series.kind == "price"]
 
 
-def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries) -> History:
-    market, assumptions = request.market, request.assumptions
-    counts, capacity, stated = _counts_of(reader, request, grid, chosen)
-    price = _measured_price(reader, request, grid, chosen)
-    on_demand = find_on_demand(
-        reader,
-        market,
-        grid,
-        prices=chosen.price,
-        assumptions=assumptions,
-        trust=request.trust,
-        terms=request.on_demand,
-    )
+def _history(reader: Reader, choice: _Choice) -> History:
+    request, grid = choice.request, choice.grid
+    counts, capacity, stated = _counts_of(reader, choice)
+    price = _measured_price(reader, choice)
+    on_demand = _find_on_demand(reader, choice)
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand.usd, unplanned=chosen.unplanned)
-    used = [
-        series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
+        price = _assumed_price(choice, on_demand.usd)
+    used = {
+        name: path.series
+        for name, path in (("counts", choice.counts), ("price", choice.price))
+        if path is not None
+    }
+    source = request.source or next(iter(used.values())).source
+    joined = [
+        f"{name} from another source: {series.source}"
+        for name, series in used.items()
+        if series.source != source
     ]
-    between = requests_within(grid, chosen.counts) if request.within else []
-    read = (
-        []
-        if chosen.counts is None
-        else [reader.path(read_request) for read_request in _read_requests(grid, chosen.counts)]
-    )
     return History(
-        market=market,
+        market=request.market,
         step=request.step,
         known_at=pd.Timestamp(request.known_at).tz_convert("UTC"),
         frame=_frame(grid, price, counts),
@@ -768,21 +748,17 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         on_demand=on_demand.origin,
         capacity=capacity,
         capacity_stated=stated,
-        real_clock=all(reader.conventions.real_clock(series.source) for series in used),
-        source=request.source or used[0].source,
-        assumptions=_join_words(chosen, request.source, counts, price)
-        + counts.words
-        + price.words
-        + on_demand.assumed,
-        within=readings_within(grid, [reader.path(path) for path in between]),
-        count_is_read=~np.isnan(read[0].values) if read else None,
-        newest_count=_newest(counts.series),
-        newest_price=_newest(price.series),
-        count_max_age=_max_age(counts.series, grid),
-        price_max_age=_max_age(price.series, grid),
+        real_clock=all(reader.conventions.real_clock(series.source) for series in used.values()),
+        source=source,
+        assumptions=(*joined, *counts.words, *price.words, *on_demand.assumed),
+        within=readings_within(grid, [reader.path(path) for path in choice.within]),
+        count_is_read=None if choice.read is None else ~np.isnan(reader.path(choice.read).values),
+        newest_count=_newest(used.get("counts")),
+        newest_price=_newest(used.get("price")),
+        count_max_age=_max_age(used.get("counts"), grid),
+        price_max_age=_max_age(used.get("price"), grid),
         contradicted=tuple(
-            f"{market.key}: {text}"
-            for text in contradictions(chosen.known, grid, request.source or used[0].source)
+            f"{request.market.key}: {text}" for text in contradictions(choice.known, grid, source)
         ),
     )
 
@@ -796,24 +772,9 @@ def _max_age(series: KnownSeries | None, grid: SlotGrid) -> pd.Timedelta | None:
 
 def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
     """Return the time of the last known observation of a series."""
-    return (
-        None
-        if series is None or series.latest_us is None
-        else pd.Timestamp(series.latest_us, unit="us", tz="UTC")
-    )
-
-
-def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _ChosenSeries:
-    known = reader.series_of(request.market, grid)
-    require_source(reader.store, known, request.market, request.source, grid)
-    trust = request.trust
-    counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
-    if counts is not None:
-        _require_counts(request.market, counts)
-        grid = _with_start(grid, counts)
-    required_source = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=required_source, trust=trust)
-    return _ChosenSeries(known=known, counts=counts, price=price)
+    if series is None or series.latest_us is None:
+        return None
+    return pd.Timestamp(series.latest_us, unit="us", tz="UTC")
 
 
 def _require_counts(market: Market, series: KnownSeries) -> None:
@@ -834,11 +795,13 @@ def _with_start(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _ChosenSeries) -> SlotGrid:
-    first = chosen.counts or chosen.price
-    if first is None and chosen.unplanned:
+def _from_first(
+    store: Store, grid: SlotGrid, market: Market, first: KnownSeries | None, unplanned: Sequence[str]
+) -> SlotGrid:
+    """Return the grid from the requested start, else from the first value of the series; raises `MarketError` without slots."""
+    if first is None and unplanned:
         raise MarketError(
-            f"{market.key} has no price that a job can be planned on ({unplanned_words(chosen.unplanned)}; jobs run on Linux)",
+            f"{market.key} has no price that a job can be planned on ({unplanned_words(unplanned)}; jobs run on Linux)",
             expected="prices of Linux/UNIX",
             remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
         )
@@ -859,21 +822,6 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _ChosenSer
     return grid
 
 
-def _join_words(
-    chosen: _ChosenSeries, source: str | None, counts: GridPath, price: GridPath
-) -> tuple[str, ...]:
-    """Return an assumption for each variable from another source than the requested: it was measured separately."""
-    primary = source or (counts.series.source if counts.series is not None else None)
-    words = []
-    for name, series, own in (
-        ("counts", counts.series, chosen.counts),
-        ("price", price.series, chosen.price),
-    ):
-        if primary is not None and series is not None and series is own and series.source != primary:
-            words.append(f"{name} from another source: {series.source}")
-    return tuple(words)
-
-
 def _frame(grid: SlotGrid, price: GridPath, counts: GridPath) -> pd.DataFrame:
     known = utc_index(np.maximum(price.known_us, counts.known_us))
     return pd.DataFrame(
@@ -888,53 +836,13 @@ def _slots(grid: SlotGrid) -> pd.DatetimeIndex:
     return utc_index(grid_slots(grid))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChosenSeries:
-    """Series used for a history, and all known series of the market."""
-
-    known: list[KnownSeries]
-    counts: KnownSeries | None
-    price: KnownSeries | None
-
-    @property
-    def unplanned(self) -> list[str]:
-        """Products of a market that has prices, but none of a product used for planning."""
-        return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
-
-
-def _count_request(grid: SlotGrid, series: KnownSeries) -> SeriesRequest:
-    """Return the request for counts on the grid."""
-    return SeriesRequest(series=series, grid=grid, age_us=series.age(grid))
-
-
-def _read_requests(grid: SlotGrid, series: KnownSeries) -> list[SeriesRequest]:
-    """Return the request for the counts that were read for their slots; none if all that hold were."""
-    request = _count_request(grid, series)
-    age_us = int(READ_SLOTS * grid.step_us)
-    return [replace(request, age_us=age_us)] if request.age_us > age_us else []
-
-
 def _price_request(
-    reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
+    conventions: Conventions, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
 ) -> SeriesRequest:
     """Return the request for a price on the grid; a price read at every probe holds while the probes continue."""
     probes = (s for s in known if s.kind == "availability" and s.source == series.source)
-    probe = next(probes, None) if reader.conventions.probed_price(series.source) else None
+    probe = next(probes, None) if conventions.probed_price(series.source) else None
     return SeriesRequest(series=series, grid=grid, age_us=series.age(grid), probe=probe)
-
-
-def _price_path(
-    reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
-) -> GridPath:
-    """Return an observed price; a price that never changed and was never repeated is assumed constant."""
-    request = _price_request(reader, grid, series, known)
-    path = reader.path(request)
-    if reader.conventions.probed_price(series.source) or not series.single:
-        return path
-    held = reader.path(replace(request, age_us=_FOREVER))
-    if np.array_equal(held.values, path.values, equal_nan=True):
-        return path
-    return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
 
 
 def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
@@ -942,52 +850,52 @@ def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
     return GridPath(values=np.full(size, value), known_us=np.full(size, NEVER), words=(words,))
 
 
-def _counts_of(
-    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
-) -> tuple[GridPath, int, bool]:
+def _counts_of(reader: Reader, choice: _Choice) -> tuple[GridPath, int, bool]:
     """Return counts, capacity and whether a probe stated it; raises `MarketError` if there are none to use."""
-    series, count = chosen.counts, request.assumptions.always_available
-    if series is not None:
-        path = reader.path(_count_request(grid, series))
+    if choice.counts is not None:
+        series, path = choice.counts.series, reader.path(choice.counts)
         if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
             return path, series.capacity, True
         return path, max(1, int(series.highest)), False
+    count = choice.request.assumptions.always_available
     if count is not None:
-        return _constant(grid, count, f"{UNOBSERVED}: up to {count} instances assumed"), count, True
+        assumed = _constant(choice.grid, count, f"{UNOBSERVED}: up to {count} instances assumed")
+        return assumed, count, True
     raise MarketError(
-        f"{request.market.key} has a price but no counts",
+        f"{choice.request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there)",
     )
 
 
-def _measured_price(
-    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _ChosenSeries
-) -> GridPath | None:
-    """Return the price of the market; None if it may be assumed, else raises `MarketError`."""
-    if chosen.price is not None:
-        return _price_path(reader, grid, chosen.price, chosen.known)
-    if request.assumptions.spot_share is None:
-        lack = f"no price ({unplanned_words(chosen.unplanned)})" if chosen.unplanned else "no price"
+def _measured_price(reader: Reader, choice: _Choice) -> GridPath | None:
+    """Return the price of the market; None if it may be assumed, else raises `MarketError`.
+
+    A price that never changed and was never repeated is assumed constant.
+    """
+    if choice.price is None:
+        if choice.request.assumptions.spot_share is not None:
+            return None
+        lack = f"no price ({unplanned_words(choice.unplanned)})" if choice.unplanned else "no price"
         raise MarketError(
-            f"{request.market.key} has counts but {lack}",
+            f"{choice.request.market.key} has counts but {lack}",
             remedy="allow an assumption: spot_share (of the on-demand price)",
         )
-    return None
+    series, path = choice.price.series, reader.path(choice.price)
+    if reader.conventions.probed_price(series.source) or not series.single:
+        return path
+    held = reader.path(replace(choice.price, age_us=_FOREVER))
+    if np.array_equal(held.values, path.values, equal_nan=True):
+        return path
+    return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
 
 
-def _assumed_price(
-    market: Market,
-    grid: SlotGrid,
-    assumptions: HistoryAssumptions,
-    on_demand: float,
-    *,
-    unplanned: Sequence[str],
-) -> GridPath:
-    """Return a constant price and its description; ``unplanned``: products with prices that are not used for planning."""
-    lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
-    share = assumptions.spot_share or 0.0
+def _assumed_price(choice: _Choice, on_demand: float) -> GridPath:
+    """Return a constant price and its description."""
+    products = choice.unplanned
+    lack = f"Linux price not observed ({unplanned_words(products)})" if products else "price not observed"
+    share = choice.request.assumptions.spot_share or 0.0
     usd = share * on_demand
-    return _constant(grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
+    return _constant(choice.grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
 
 
 # ---
@@ -1030,18 +938,15 @@ class MovingReader(Reader):
         super().__init__(store)
         self._span = span
         self._times = {moment(at, "time") for at in span.times()}
-        self._late = {
-            int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
+        self._bounds = {
+            "first_us": microseconds(span.first, "first"),
+            "last_us": microseconds(span.last, "last"),
+            "step_us": microseconds(span.step, "step"),
         }
+        late = store.execute(read_sql(__package__, "late_series"), self._bounds)
+        self._late = {int(sid) for (sid,) in late}
         self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
         self._long: dict[_PathKey, tuple[int, GridPath]] = {}
-
-    def _grid(self) -> dict[str, int]:
-        return {
-            "first_us": microseconds(self._span.first, "first"),
-            "last_us": microseconds(self._span.last, "last"),
-            "step_us": microseconds(self._span.step, "step"),
-        }
 
     def fetch_known(self, markets: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Read the known series of several markets, for all times of the span at once."""
@@ -1067,15 +972,14 @@ class MovingReader(Reader):
     def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
         if not markets:
             return
-        times = [microseconds(at, "time") for at in self._span.times()]
         rows = self.store.execute(
             *_of_series(
                 "series_known_at",
                 markets,
-                last_us=[times[-1]] * len(markets),
+                last_us=[self._bounds["last_us"]] * len(markets),
                 known_at=moment(self._span.last, "last"),
                 repeat_us=age_us,
-                times_us=times,
+                times_us=[microseconds(at, "time") for at in self._span.times()],
             )
         )
         for market in markets:
@@ -1096,9 +1000,7 @@ class MovingReader(Reader):
                 (slot - begin) // request.grid.step_us
                 for slot in (first, request.grid.last_us + request.grid.step_us)
             )
-            self._paths[request] = GridPath(
-                values=path.values[a:b], known_us=path.known_us[a:b], series=request.series
-            )
+            self._paths[request] = GridPath(values=path.values[a:b], known_us=path.known_us[a:b])
         super().fetch_paths(request for request in unread if request not in self._paths)
 
     def _may_cut(self, request: SeriesRequest) -> bool:
@@ -1122,11 +1024,9 @@ class MovingReader(Reader):
             early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
             if key in wanted:
                 early = min(early, _first_us(wanted[key]))
-            last_us = microseconds(self._span.last, "last")
+            last_us, known_at = self._bounds["last_us"], moment(self._span.last, "last")
             end = last_us - (last_us - first) % step
-            grid = replace(
-                request.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last")
-            )
+            grid = replace(request.grid, first_us=early, last_us=end, known_at=known_at)
             wanted[key] = replace(request, grid=grid)
         for group in _group_requests(
             wanted.values(), lambda request: (request.series.kind, request.grid.step_us)
