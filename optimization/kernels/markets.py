@@ -39,7 +39,7 @@ from slackwater.optimization.kernels.holding import (
     until,
 )
 from slackwater.optimization.kernels.induction import NEVER, Choices
-from slackwater.optimization.kernels.rules import late_limit, usable_spot
+from slackwater.optimization.kernels.rules import late_limit, move_usd, usable_spot
 
 
 class Market(NamedTuple):
@@ -107,7 +107,7 @@ def induct_markets(
     The shapes are (keep, S, K, holdings, points), as of `induct_held`, and (keep, points). At the
     start of a later slot the other markets are in the states of ``draws`` (T, R, M, 2), each draw
     equally likely; without draws the job stays where it is. ``moves`` are the costs as of
-    `move_table`. Without a market the deadline is kept by on-demand in market ``fastest``.
+    `move_usd`. Without a market the deadline is kept by on-demand in market ``fastest``.
     """
     count, slots, draw_count = len(markets), draws.shape[0], draws.shape[1]
     first_game = markets[fastest].game
@@ -192,8 +192,8 @@ def induct_markets(
                 for k in range(count):
                     if k == m:
                         continue
-                    values = coming if m < count else starting
-                    raise_less(others, r, values, k, r, moves[m, k], begin, end)
+                    paid = move_usd(moves, first_game.slot + i, m, k)
+                    raise_less(others, r, coming if m < count else starting, k, r, paid, begin, end)
                 raise_row(upper, 0, others, r, begin, end)
             if m < count:
                 mean_of_better(flat(start[m]), others, upper, spare, begin, end)
@@ -317,15 +317,16 @@ def value_market(
     m: int,
     at: MarketPaths,
     moves: np.ndarray,
+    slot: int,
     best_in: np.ndarray,
     worths: np.ndarray,
 ) -> None:
     """Write the best target in market ``m`` on each path to ``best_in`` (paths, M, 2), and its value to ``worths``.
 
     Where the instances are in this market, the value of nothing goes to the last column of
-    ``worths`` (paths, M + 1). ``after`` are the values of the slot, ``moves`` the costs as of `move_table`.
+    ``worths`` (paths, M + 1). ``after`` are the values of ``slot``, ``moves`` the costs as of `move_usd`.
     """
-    count, largest = moves.shape[1], own.choices.sizes[-1]
+    count, largest = moves.shape[2], own.choices.sizes[-1]
     stays, comes = slot_terms(own.game, at.left), slot_terms(own.moved, at.left)
     starts, fresh, restart = no_starts(own.choices), own.game.fresh, own.game.restart
     filled, places, heres, rests = starts.targets, at.place, at.here, at.rest
@@ -349,7 +350,7 @@ def value_market(
                 fill_starts(stays, own.game, own.choices, state, moved, u, starts)
             usd, o, s = best_start(stays, rows, state, moved, u, starts)
         if o + s > 0:
-            worths[p, m] = usd - moves[place, m]
+            worths[p, m] = usd - move_usd(moves, slot, place, m)
             best_in[p, m, 0], best_in[p, m, 1] = o, s
 
 
@@ -381,7 +382,7 @@ def choose_market(
             worths[p, count] = nothing_value(terms, rows, nothing)
     # A market at a time: reading an entry of a list counts the references of its arrays.
     for m in range(count):
-        value_market(markets[m], afters[m][i], m, at, moves, best_in, worths)
+        value_market(markets[m], afters[m][i], m, at, moves, own.game.slot + i, best_in, worths)
     slack, wait_usd = TIE * abs(terms.usd), WAIT_GAIN * terms.on_demand
     for p in range(paths):
         market, best = at.here[p], worths[p, count] - wait_usd

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.kernels.compiling import kernel
-from slackwater.optimization.kernels.rules import Restart, Value, ending
+from slackwater.optimization.kernels.rules import Restart, Value, ending, move_usd
 
 
 class Ground(NamedTuple):
@@ -20,7 +20,7 @@ class Ground(NamedTuple):
     ``sizes`` (M, J) ascend from 0 in each market, where the first ``held`` (M,) are valid; ``gain``
     (M, J) is their work in a slot. ``on_demand`` (M,) are the on-demand prices. ``up``, ``down`` and
     ``moved`` (M, n_max + 1) are the efficiencies after a change to n instances (M2.4) and after a
-    move from another market (M11.2). ``moves`` (M + 1, M) are the costs as of `move_table`.
+    move from another market (M11.2). ``moves`` (S, M + 1, M) are the costs as of `move_usd`.
     """
 
     sizes: np.ndarray
@@ -57,7 +57,7 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
             rest,
             0 if moved else before,
         )
-        usd = end.usd - ground.moves[place, m]
+        usd = end.usd - move_usd(ground.moves, slot, place, m)
         if (end.size > 0 or rest <= 0.0) and usd > best:
             best, market, size, slots = usd, m, end.size, end.slots
     return best, market, size, slots

@@ -203,12 +203,22 @@ def slot_cost(n: Any, spot: Any, price: Any, on_demand: Any) -> Any:
 
 
 def move_table(usd: np.ndarray) -> np.ndarray:
-    """Return the costs in USD of running in the market of the column with the checkpoint in that of the row, (M + 1, M).
+    """Return costs (M, M) of all slots, or (S, M, M) by slot, as `move_usd` reads them: (S, M + 1, M).
 
-    ``usd`` (M, M) are those of moves. Staying costs nothing, and neither does the first start of a job without
-    a market: row M, or -1.
+    Staying costs nothing, and neither does the first start of a job without a market (row M).
     """
-    return np.append(np.where(np.eye(len(usd)), 0.0, usd), np.zeros((1, len(usd))), axis=0)
+    by_slot = np.array(usd, dtype=float, ndmin=3)
+    slots, markets, _ = by_slot.shape
+    by_slot[:, range(markets), range(markets)] = 0.0
+    return np.concatenate([by_slot, np.zeros((slots, 1, markets))], axis=1)
+
+
+def move_usd(table: np.ndarray, slot: int, place: int, market: int) -> float:
+    """Return the cost in USD of running in ``market`` in a slot with the checkpoint in ``place`` (M or -1: no market yet).
+
+    The last slot of the table stands for all later slots.
+    """
+    return float(table[min(slot, table.shape[0] - 1), place, market])
 
 
 #: Rules that kernels may call.
@@ -227,4 +237,5 @@ RULES = (
     spot_held,
     on_demand_stays,
     slot_cost,
+    move_usd,
 )

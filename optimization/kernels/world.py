@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.kernels.compiling import kernel, part
+from slackwater.optimization.kernels.rules import move_usd
 
 #: Indices of ``amounts``: the time, work done, work saved by the last checkpoint, working seconds
 #: since then, the time at which the group works again, the time it last formed, USD paid and
@@ -42,9 +43,10 @@ TIME, COUNT, USD = 0, 1, 2
 #: Indices of the ``terms`` of a market: seconds to boot, between checkpoints (0: every moment is one)
 #: and until on-demand is granted; whether a lost instance saves first; the on-demand price in USD per
 #: hour; the workload; whether on-demand is sold; the highest rate with the least number of instances
-#: that has it; n_max; and the seconds of a transfer to another market.
+#: that has it; n_max; the seconds of a transfer to another market; and those of a slot of
+#: `Markets.moves`.
 BOOT, CHECKPOINT, WAIT, NOTICE, ON_DEMAND_USD, WORKLOAD = 0, 1, 2, 3, 4, 5
-SOLD, FASTEST_RATE, FASTEST, N_MAX, TRANSFER = 6, 7, 8, 9, 10
+SOLD, FASTEST_RATE, FASTEST, N_MAX, TRANSFER, SLOT = 6, 7, 8, 9, 10, 11
 HOUR = 3600.0
 #: Seconds by which a checkpoint may be early: sums of seconds carry rounding errors.
 MOMENT = 1e-9
@@ -65,7 +67,7 @@ class Markets(NamedTuple):
     market m in columns ``first[m]`` to ``first[m + 1]``, ascending. ``rates`` (M, n) are H(0..n_max)
     in work units per hour, 0 below n_min and beyond n_max. ``terms`` (M, terms) are indexed by
     `BOOT` and below. ``restarts`` (M, n) are the seconds until a group of n that are up works,
-    ``moves`` the costs of moves as of `kernels.rules.move_table`.
+    ``moves`` the costs of moves as of `move_usd`.
     """
 
     readings: np.ndarray
@@ -152,6 +154,13 @@ def join(state: State) -> bool:
 
 
 @part
+def move_usd_now(state: State, markets: Markets, market: int) -> float:
+    """Return the cost in USD of a move of the checkpoint to a market that happens now."""
+    slot = int(state.amounts[NOW] / markets.terms[market, SLOT] + MOMENT)
+    return move_usd(markets.moves, slot, state.counts[PLACE], market)
+
+
+@part
 def form(state: State, markets: Markets, lost: bool) -> None:
     """Form the group anew: from the last checkpoint after a loss, else with the work saved (M12.4).
 
@@ -174,7 +183,7 @@ def form(state: State, markets: Markets, lost: bool) -> None:
         counts[FORMED] -= 1
     if exists and place != here:
         if place >= 0:
-            amounts[PAID_MOVES] += markets.moves[place, here]
+            amounts[PAID_MOVES] += move_usd_now(state, markets, here)
             amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, TRANSFER]
             counts[MOVES] += 1
         counts[PLACE] = here
@@ -436,8 +445,9 @@ def cheapest_safe(state: State, markets: Markets, next_at: float, deadline: floa
         if terms[SOLD] == 0.0:
             continue
         rest = (terms[WORKLOAD] - state.amounts[WORK]) * terms[ON_DEMAND_USD]
+        moved_usd = move_usd_now(state, markets, m)
         for o in range(1, len(rates)):
-            usd = markets.moves[place, m] + rest * o / rates[o] if rates[o] > 0.0 else math.inf
+            usd = moved_usd + rest * o / rates[o] if rates[o] > 0.0 else math.inf
             if usd < best and is_safe(state, markets, (m, o, 0), next_at, deadline):
                 best, market, size = usd, m, o
     return market, size

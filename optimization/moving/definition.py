@@ -27,7 +27,7 @@ from slackwater.optimization.job.definition import (
 )
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, ending_at
-from slackwater.optimization.kernels.rules import after_moving, efficiency_table, spot_held
+from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
 from slackwater.optimization.moving.terms import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.policies.pace import (
@@ -325,7 +325,7 @@ class MarketsView:
 
     def move_usd(self, market: int) -> float:
         """Return the cost of moving to ``market`` from the place of the job, USD."""
-        return float(self.job.moving.table[self.place, market])
+        return float(move_usd(self.job.moving.table, self.slot, self.place, market))
 
     def split(self, market: int, n: int) -> Placement:
         """Return the cheapest allocation of ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""

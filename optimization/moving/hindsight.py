@@ -10,7 +10,7 @@ import numpy as np
 
 from slackwater.optimization.job.definition import work_needed
 from slackwater.optimization.kernels.moving import Ground, ending_at
-from slackwater.optimization.kernels.rules import slot_cost, usable_spot, value_at
+from slackwater.optimization.kernels.rules import move_usd, slot_cost, usable_spot, value_at
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
 from slackwater.optimization.window.plan import Allocation
@@ -163,7 +163,8 @@ def _continued(ground: Ground, cost: np.ndarray, ways: Ways, slot: int) -> Ways:
         follow(own, m, sizes, shares, np.zeros(len(own)))
         is_move = ways.place[others, None] < markets
         shares = np.where(is_move, ground.moved[m, n[1:]], ground.up[m, n[1:]])
-        follow(others, m, sizes[1:], shares, ground.moves[ways.place[others], m])
+        usd = np.array([move_usd(ground.moves, slot, place, m) for place in ways.place[others].tolist()])
+        follow(others, m, sizes[1:], shares, usd)
     waiting = np.flatnonzero(ways.place == markets)
     found.append(ways.some(waiting)._replace(came=waiting))
     return Ways(*(np.concatenate(column) for column in zip(*found, strict=True)))

@@ -95,15 +95,16 @@ def runs_in_markets(request: JobRequest, histories: Sequence[History]) -> tuple[
 
 
 # ---
-# Time and cost of moves between the markets of a job: stated here, read as of `kernels.rules.move_table` (M11.2).
+# Time and cost of moves between the markets of a job: stated here, read by `kernels.rules.move_usd` (M11.2).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moving:
     """Time and cost of a move (M11.2).
 
-    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` (M, M) is the
-    cost from the market of the row to that of the column, ``table`` the same as of `move_table`.
+    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` is the cost from the
+    market of the row to that of the column: (S, M, M) for a move in each slot of the job, the last
+    row for all later slots, or (M, M) for all slots. ``table`` are the costs as of `move_usd`.
     """
 
     taken: float
@@ -111,13 +112,14 @@ class Moving:
     table: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        usd = np.array(self.usd, dtype=float)
+        usd = np.array(self.usd, dtype=float, ndmin=3)
         if not 0 <= self.taken < np.inf:
             raise JobError(f"a move takes {self.taken} slots", expected="a finite share of a slot >= 0")
-        if usd.shape != (len(usd),) * 2 or not (np.isfinite(usd).all() and (usd >= 0).all()):
+        square = usd.ndim == 3 and len(usd) > 0 and usd.shape[1] == usd.shape[2]
+        if not square or not (np.isfinite(usd).all() and (usd >= 0).all()):
             raise JobError(
                 f"costs of moves of shape {usd.shape}",
-                expected="finite USD >= 0, a row and a column for each market",
+                expected="finite USD >= 0, a row and a column for each market, for each slot or for all",
             )
         table = move_table(usd)
         for name, array in (("usd", usd), ("table", table)):
@@ -127,7 +129,7 @@ class Moving:
     @property
     def markets(self) -> int:
         """Number of markets."""
-        return len(self.usd)
+        return int(self.usd.shape[1])
 
     @property
     def most_usd(self) -> float:
@@ -135,9 +137,9 @@ class Moving:
         return float(self.usd.max())
 
 
-def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
-    """Return moves of equal cost between any two of ``markets``."""
-    return Moving(taken=taken, usd=usd * (1.0 - np.eye(markets)))
+def even_moving(markets: int, *, taken: float, usd: float | Sequence[float]) -> Moving:
+    """Return moves of equal cost between any two of ``markets``, in each slot or in all."""
+    return Moving(taken=taken, usd=np.reshape(usd, (-1, 1, 1)) * (1.0 - np.eye(markets)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from slackwater.optimization.job.definition import Job, rates, times_of, work_ne
 from slackwater.optimization.kernels.arrays import typed_list
 from slackwater.optimization.kernels.holding import TIE, WAIT_GAIN
 from slackwater.optimization.kernels.markets import Market, MarketPaths, Plan, choose_market, induct_markets
+from slackwater.optimization.kernels.rules import move_usd
 from slackwater.optimization.kernels.world import ON_DEMAND, SPOT
 from slackwater.optimization.market.belief import Belief, Forgetting, marginals
 from slackwater.optimization.market.window import Past
@@ -230,7 +231,7 @@ class WorldTables:
             low = np.clip(steps.astype(np.int64), 0, rows.shape[1] - 2)
             first, second = rows[paths, low], rows[paths, low + 1]
             found[:, m] = first + np.minimum(steps - low, 1.0) * (second - first)
-            found[:, m] -= self.plan.moves[at.place, m]
+            found[:, m] -= [move_usd(self.plan.moves, slot, place, m) for place in at.place.tolist()]
         return found
 
     def wait_usd(self, view: MarketsView) -> float:

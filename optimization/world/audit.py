@@ -27,7 +27,7 @@ def audit_in_world(case: WorldCase, outcome: WorldOutcome) -> None:
     _within(f"{name}: cost", outcome.total_cost_usd, paid, paid, scale=paid)
     on_demand = [window.on_demand_usd for window in windows]
     spot = [usd for readings in case.readings for usd in (readings.price.min(), readings.price.max())]
-    moves = case.job.moving.usd[~np.eye(len(windows), dtype=bool)].tolist() or [0.0]
+    moves = case.job.moving.usd[:, ~np.eye(len(windows), dtype=bool)].ravel().tolist() or [0.0]
     for what, amount_paid, amount, prices in (
         ("on demand", outcome.on_demand_usd, outcome.on_demand_hours, on_demand),
         ("on spot", outcome.spot_usd, outcome.spot_hours, spot),

@@ -74,14 +74,15 @@ class WorldMarkets:
     """A job in its M >= 1 markets, with the moves between them (M12.8).
 
     ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd`` (M, M) the
-    cost of a move from the market of the row. ``home`` is the market of the checkpoint at the start; None:
-    none, and the first start is free. A single market is its home. ``arrays`` are rates, terms, restarts and
-    costs of moves as the kernels read them.
+    cost of a move from the market of the row, or (S, M, M) by slots of ``slot_seconds``. ``home`` is the
+    market of the checkpoint at the start; None: none, and the first start is free. A single market is its
+    home. ``arrays`` are rates, terms, restarts and costs of moves as the kernels read them.
     """
 
     terms: tuple[WorldTerms, ...]
     transfer: float = 0.0
     move_usd: np.ndarray
+    slot_seconds: float = math.inf
     home: int | None = None
     arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = field(init=False, repr=False)
 
@@ -90,7 +91,7 @@ class WorldMarkets:
         if not count or len({job_terms.workload for job_terms in self.terms}) > 1:
             raise JobError(f"terms of {count} markets", expected="one or more markets, with one workload")
         usd = np.array(self.move_usd, dtype=float)
-        if usd.shape != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
+        if usd.shape[-2:] != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
             raise JobError(
                 f"moves of {self.transfer} seconds and USD of shape {usd.shape}",
                 expected=f"0 or more, {count} by {count}",
@@ -106,7 +107,7 @@ class WorldMarkets:
             restarts[m, : 1 + job_terms.n_max] = [
                 job_terms.restart_seconds(n) for n in range(1 + job_terms.n_max)
             ]
-        rows = [(*job_terms.numbers(), self.transfer) for job_terms in self.terms]
+        rows = [(*job_terms.numbers(), self.transfer, self.slot_seconds) for job_terms in self.terms]
         object.__setattr__(self, "arrays", (rates, np.array(rows), restarts, move_table(usd)))
 
 

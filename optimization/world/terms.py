@@ -25,6 +25,7 @@ def world_markets(
         ),
         transfer=job.moving.taken * slot_hours * HOUR,
         move_usd=job.moving.usd,
+        slot_seconds=slot_hours * HOUR,
         home=job.home,
     )
 

@@ -49,9 +49,14 @@ def make_job(**changes: Any) -> Job:
 
 
 def make_multi_job(
-    job: Job | None = None, markets: int = 3, *, taken: float = 0.3, usd: float = 0.5, home: int | None = None
+    job: Job | None = None,
+    markets: int = 3,
+    *,
+    taken: float = 0.3,
+    usd: float | Sequence[float] = 0.5,
+    home: int | None = None,
 ) -> MarketsJob:
-    """Return a job that runs alike in each of ``markets``; a move takes a share of a slot and costs USD."""
+    """Return a job that runs alike in each of ``markets``; a move takes a share of a slot and costs USD, perhaps by slot."""
     runs = (job or make_job(),) * markets
     return MarketsJob(runs=runs, moving=even_moving(markets, taken=taken, usd=usd), home=home)
 

@@ -31,7 +31,7 @@ def audit_moved(job: MarketsJob, windows: Sequence[MarketWindow], outcome: Outco
         gain = own.throughput.rate(held.total) * hours
         if place is not None and market != place:
             mu = max(0.0, own.mu_up - moving.taken) if own.mu_up >= 0 else own.mu_up
-            paid += float(moving.usd[place, market])
+            paid += float(moving.usd[min(t, len(moving.usd) - 1), place, market])
             moves += 1
         else:
             mu = own.mu_up if held.total > before else own.mu_down if held.total < before else 1.0
@@ -74,7 +74,9 @@ def _audited_ending(
                 continue
             worth = own.completion_value(own.deadline_slots + slots)
             usd = slots * n * window.on_demand_usd * hours + (
-                float(job.moving.usd[place, market]) if moved else 0.0
+                float(job.moving.usd[min(own.deadline_slots, len(job.moving.usd) - 1), place, market])
+                if moved
+                else 0.0
             )
             if worth - usd > best:
                 best, found = worth - usd, (worth, usd)

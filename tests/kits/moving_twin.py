@@ -73,7 +73,7 @@ class ExactProgram:
         m, n = choice
         usd, work = 0.0, 0.0
         if m is not None:
-            usd, work = self._slot(place, before, m, n, state[m])
+            usd, work = self._slot(slot, place, before, m, n, state[m])
             place = m
         done = min(self.job.job.workload, done + work)
         return -usd + sum(
@@ -83,7 +83,7 @@ class ExactProgram:
         )
 
     def _slot(
-        self, place: int | None, before: int, m: int, n: int, there: tuple[float, int]
+        self, slot: int, place: int | None, before: int, m: int, n: int, there: tuple[float, int]
     ) -> tuple[float, float]:
         run, (price, available) = self.job.runs[m], there
         spot = min(n, available) if price < self.on_demand[m] else 0
@@ -91,7 +91,8 @@ class ExactProgram:
         gain = run.throughput.rate(n) * self.hours
         if place is not None and place != m:
             moving = self.job.moving
-            return usd + float(moving.usd[place, m]), max(0.0, run.mu_up - moving.taken) * gain
+            moved_usd = float(moving.usd[min(slot, len(moving.usd) - 1), place, m])
+            return usd + moved_usd, max(0.0, run.mu_up - moving.taken) * gain
         return usd, (run.mu_up if n > before else run.mu_down if n < before else 1.0) * gain
 
     def ending(self, slot: int, done: float, place: int | None, before: int) -> float:
@@ -99,7 +100,7 @@ class ExactProgram:
         best = 0.0
         for m, run in enumerate(self.job.runs):
             for n in range(run.n_min, run.n_max + 1):
-                usd, work = self._slot(place, before, m, n, (self.on_demand[m], 0))
+                usd, work = self._slot(slot, place, before, m, n, (self.on_demand[m], 0))
                 slots, left = 1, run.workload * (1 - 1e-9) - done - work
                 while left > 0 and slots < 100:
                     left -= run.throughput.rate(n) * self.hours

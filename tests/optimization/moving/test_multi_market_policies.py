@@ -209,13 +209,20 @@ def up_or_down(rng):
     ]
 
 
-def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down():
+#: Cost of a move in each slot, the last for all later slots: cheap where it pays to wait for it.
+BY_SLOT = (0.6, 0.05, 0.6, 0.6, 0.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    "usd", [pytest.param(0.1, id="even", marks=pytest.mark.slow), pytest.param(BY_SLOT, id="by_slot")]
+)
+def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down(usd):
     """Where instances start, restart and move at once and the work fills slots, the world is the slot model."""
     rng = np.random.default_rng(4)
     gap, room = 0.0, 0.0
     for home in (None, 0, 1, 0):
         one = replace(a_job(d=7, n_max=1, load=4 / 7, mu=1.0), mu_down=1.0)
-        job = make_multi_job(one, 2, taken=0.0, usd=0.1, home=home)
+        job = make_multi_job(one, 2, taken=0.0, usd=usd, home=home)
         chains, prices = up_or_down(rng), rng.uniform(0.6, 1.4, 2)
         exact = ExactProgram(job, ON_DEMAND, 1.0, joint(chains, prices))
         start = tuple((float(price), int(rng.integers(2))) for price in prices)
@@ -227,8 +234,9 @@ def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_o
     assert gap <= 0.01 * room
 
 
-def test_the_exact_program_on_known_paths_is_hindsight():
-    job = make_multi_job(a_job(d=5, n_max=2, load=0.5), 2, home=1)
+@pytest.mark.parametrize("usd", [0.5, BY_SLOT], ids=["even", "by_slot"])
+def test_the_exact_program_on_known_paths_is_hindsight(usd):
+    job = make_multi_job(a_job(d=5, n_max=2, load=0.5), 2, home=1, usd=usd)
     windows, _ = random_markets(8, 5, 2, markets=2)
 
     def shown(slot):

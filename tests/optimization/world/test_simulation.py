@@ -153,6 +153,16 @@ def test_a_move_is_paid_when_the_first_group_forms_there_and_its_transfer_comes_
     assert run.paid_usd == pytest.approx(4.05 + 2.0)
 
 
+@pytest.mark.parametrize(("decided", "usd"), [(0.0, 1.0), (499.0, 1.0), (500.0, 4.0), (900.0, 4.0)])
+def test_a_move_costs_what_its_slot_states_and_the_last_slot_stands_for_later_ones(decided, usd):
+    by_slot = np.array([np.full((2, 2), 1.0), np.full((2, 2), 4.0)])
+    run = world_run(far_apart(move_usd=by_slot, slot_seconds=600.0), (NONE, NONE))
+    run.advance(decided)
+    run.decide(Allocation(1, 0), 1)  # its group forms after a boot of 100 s
+    run.advance(decided + 100.0)
+    assert run.moving_usd == usd
+
+
 def test_the_restart_is_that_of_the_group_that_forms():
     terms = RestartByGroup(
         rates=(0.0, 1.0, 2.0, 3.0), workload=50.0, on_demand_usd=1.0, boot=100.0, restart=50.0, checkpoint=0.0

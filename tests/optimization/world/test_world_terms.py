@@ -49,7 +49,7 @@ def test_several_markets_have_a_transfer_in_seconds_and_their_moves():
         world_terms(job, on_demand_usd=2.0, slot_hours=0.5, sold=False),
     )
     assert (found.transfer, found.home) == (pytest.approx(540.0), 1)
-    assert found.move_usd.tolist() == [[0.0, 0.5], [0.5, 0.0]]
+    assert found.move_usd.tolist() == [[[0.0, 0.5], [0.5, 0.0]]]
 
 
 def test_a_job_without_times_restarts_in_the_share_of_a_slot_that_the_slot_model_takes():
