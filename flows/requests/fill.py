@@ -398,7 +398,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
         "high_share": width.high / width.tokens_per_second,
         "p_valid": width.p_valid,
         "rounds": width.rounds,
-        "round_samples": width.configuration.batch_size if width.configuration else 0,
+        "round_samples": width.round_samples,
     }
 
 

@@ -437,13 +437,11 @@ def need_of(entry: Entry) -> Need:
     view = live.view(live.progress(), live.slot)
     found = []
     for market, own, run in zip(entry.markets, view.views, live.job.runs, strict=True):
-        at_full_speed = (
-            own.price * run.n_max * view.work_left / float(rates(run.throughput, run.n_max)[run.n_max])
-        )
+        rate = rates(run.throughput, run.n_max)
+        at_full_speed = own.price * run.n_max * view.work_left / float(rate[run.n_max])
         pays = run.must_finish or at_full_speed < run.value
         ends = not never_finishes(run, view.progress, slot=live.slot, slot_hours=own.slot_hours)
         if pays and ends and spot_is_cheaper(own.price, own.on_demand_usd):
-            rate = rates(run.throughput, run.n_max)
             enough = np.flatnonzero(rate[run.n_min :] * view.slots_left * own.slot_hours >= view.work_left)
             n = run.n_min + int(enough[0]) if len(enough) else run.n_max
             found.append((own.price * run.n_max / float(rate[run.n_max]), market, n))
@@ -571,28 +569,25 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
             for entry, taken in zip(competing, later, strict=True)
         ],
     )
-    contenders = [contender for _, contender in result if contender is not None]
-    shares = share_out(contenders, there)
-    given = iter(zip(contenders, shares.claims, strict=True))
-    again: list[tuple[int, dict[str, Any], str]] = []
-    for i, (_, own) in enumerate(result):
-        if own is None:
-            continue
-        wished, claim = next(given)
+    decided: list[SlotResult] = [decision for decision, _ in result]
+    contenders = {i: contender for i, (_, contender) in enumerate(result) if contender is not None}
+    shares = share_out(list(contenders.values()), there)
+    again: dict[int, dict[str, Any]] = {}
+    reasons = []
+    for (i, wished), claim in zip(contenders.items(), shares.claims, strict=True):
         if claim != wished.wish:
             entry = competing[i]
             left = tuple(claim.spot if name == claim.market else 0 for name in entry.markets)
-            count = there[wished.wish.market or ""]
-            why = _sharing_reason(wished, claim, count, shares.prices, hours)
-            again.append((i, {"entry": entry, "effort": effort, "left": left, "taken": later[i]}, why))
-    decided: dict[int, SlotResult] = {i: decision for i, (decision, _) in enumerate(result)}
-    for (i, _, why), decision in zip(
-        again, fan(decide_one, [call for _, call, _ in again]) if again else [], strict=True
-    ):
+            again[i] = {"entry": entry, "effort": effort, "left": left, "taken": later[i]}
+            reasons.append(
+                _sharing_reason(wished, claim, there[wished.wish.market or ""], shares.prices, hours)
+            )
+    anew = fan(decide_one, list(again.values())) if again else []
+    for i, decision, why in zip(again, anew, reasons, strict=True):
         if isinstance(decision, Decision):
             decision = replace(decision, reason=f"{decision.reason}; {why}")
         decided[i] = decision
-    results = iter(decided[i] for i in range(len(competing)))
+    results = iter(decided)
     for run, candidate in zip(runs, entries, strict=True):
         run.add(None if candidate is None else next(results))
 

@@ -170,6 +170,11 @@ class Width:
         """Whether the job can run on it."""
         return self.tokens_per_second > 0
 
+    @property
+    def round_samples(self) -> int:
+        """Samples of a round over all GPUs; 0 if it cannot run."""
+        return self.configuration.batch_size if self.configuration else 0
+
 
 class Predictions(Protocol):
     """Predictions for configurations, implemented by `slackwater.forecasting.configurations.model.ConfigurationModel`."""
@@ -298,6 +303,11 @@ class Candidate:
     request: JobRequest
 
     @property
+    def kind(self) -> tuple[str, int]:
+        """GPU model and GPUs per instance."""
+        return self.terms.gpu_model, self.terms.gpus_per_instance
+
+    @property
     def gpus(self) -> int:
         """Maximal number of GPUs at a time."""
         return self.widths[-1].instances * self.terms.gpus_per_instance
@@ -376,21 +386,15 @@ def candidates_of(
     completed: CompletedRequest, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
 ) -> list[Candidate]:
     """Return every candidate, reasons against others in ``rejected``; raises `JobError` if none, with the nearest limit."""
-    most = completed.request.number_gpus or MOST_GPUS
+    requested = completed.request.number_gpus
     terms = {offer: _terms(completed, offer, rejected) for offer in offers}
     every = list(dict.fromkeys(term for terms_of_kind in terms.values() for term in terms_of_kind))
-    tables = widths_of(knowledge, every, most)
+    tables = widths_of(knowledge, every, requested or MOST_GPUS)
     found = []
     for offer, terms_of_kind in terms.items():
         for term in terms_of_kind:
             run = usable(tables[term])
-            if (
-                completed.request.number_gpus is not None
-                and run
-                and run[-1].instances * term.gpus_per_instance != most
-            ):
-                run = ()
-            if not run:
+            if not run or requested not in (None, run[-1].instances * term.gpus_per_instance):
                 rejected.append(_refusal(offer, term, tables[term]))
                 continue
             found += [
@@ -401,7 +405,7 @@ def candidates_of(
     if not found:
         raise JobError(
             f"no valid configuration for {completed.request.model!r} ({completed.method}, "
-            f"{completed.tokens_per_sample} tokens a sample): {_least_missed(knowledge, every, completed.request.number_gpus)}",
+            f"{completed.tokens_per_sample} tokens a sample): {_least_missed(knowledge, every, requested)}",
             expected="a configuration that divides and fits into memory",
             remedy="ask for another number of GPUs or another batch, shorter samples or another method",
         )
@@ -472,16 +476,14 @@ def _candidate(
 
 
 def _filled_configuration(terms: Terms, n_min: int, table: Sequence[Width]) -> FilledConfiguration:
-    widths = [width if width.instances >= n_min else None for width in table]
+    widths = [width if width.instances >= n_min else Width(instances=width.instances) for width in table]
     return FilledConfiguration(
         **asdict(terms),
-        tokens_per_second=tuple(width.tokens_per_second if width else 0.0 for width in widths),
-        low=tuple(width.low if width else 0.0 for width in widths),
-        high=tuple(width.high if width else 0.0 for width in widths),
-        round_samples=tuple(
-            width.configuration.batch_size if width and width.configuration else 0 for width in widths
-        ),
-        rounds=tuple(width.rounds if width else 0 for width in widths),
+        tokens_per_second=tuple(width.tokens_per_second for width in widths),
+        low=tuple(width.low for width in widths),
+        high=tuple(width.high for width in widths),
+        round_samples=tuple(width.round_samples for width in widths),
+        rounds=tuple(width.rounds for width in widths),
     )
 
 
@@ -568,7 +570,5 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
             )
     if near:
         return min(near)[2]
-    reasons: Mapping[str, None] = dict.fromkeys(
-        knowledge.validity(configuration).reason for configuration in asked
-    )
-    return "; ".join(list(reasons)[:3]) or "no requested number of GPUs is a whole number of instances"
+    reasons = list(dict.fromkeys(knowledge.validity(configuration).reason for configuration in asked))
+    return "; ".join(reasons[:3]) or "no requested number of GPUs is a whole number of instances"

@@ -155,8 +155,7 @@ def _best_of(screened: Sequence[ScreenedCandidate], *, most: int, objective: str
     seen: set[tuple[str, int]] = set()
     chosen: list[ScreenedCandidate] = []
     for candidate in ranked:
-        terms = candidate.candidate.terms
-        kind = (terms.gpu_model, terms.gpus_per_instance)
+        kind = candidate.candidate.kind
         same = (candidate.candidate.offer.key, candidate.candidate.gpus)
         if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
             kinds[kind] = kinds.get(kind, 0) + 1
@@ -350,14 +349,13 @@ def runners_up_of(
         RunnerUp(screened=plan.screened, planned=plan, why=_why_not_chosen(completed, winner, plan, step))
         for plan in rest
     ]
-    reported = {(plan.candidate.terms.gpu_model, plan.candidate.terms.gpus_per_instance) for plan in planned}
+    reported = {plan.candidate.kind for plan in planned}
     for candidate in sorted(
         screened,
         key=lambda candidate: (not candidate.in_time, candidate.alone_low.late_by, candidate.cost_usd),
     ):
-        kind = (candidate.candidate.terms.gpu_model, candidate.candidate.terms.gpus_per_instance)
-        if kind not in reported:
-            reported.add(kind)
+        if candidate.candidate.kind not in reported:
+            reported.add(candidate.candidate.kind)
             runners_up.append(
                 RunnerUp(screened=candidate, planned=None, why=_why_not_planned(winner, candidate, step))
             )
@@ -487,9 +485,7 @@ def _run_assumptions(winner: Candidate, completed: CompletedRequest) -> list[str
             f"batch_size = {terms.batch_size}: chosen for cost among those tried; that it trains as well is for you to judge"
         )
     uneven = [
-        width.instances
-        for width in winner.widths
-        if width.rounds * (width.configuration.batch_size if width.configuration else 0) != terms.batch_size
+        width.instances for width in winner.widths if width.rounds * width.round_samples != terms.batch_size
     ]
     if uneven:
         found.append(
