@@ -107,11 +107,8 @@ def paid_by_job(store: Store, jobs: Sequence[str]) -> dict[str, float | None]:
     """Return the cost of jobs by the view `job_costs`, without slots whose price is not known; none without that view."""
     if not store.execute(_HAS_COSTS):
         return {}
-    rows = store.execute(
-        "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job",
-        {"jobs": list(jobs)},
-    )
-    return dict(rows)
+    query = "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job"
+    return dict(store.execute(query, {"jobs": list(jobs)}))
 
 
 def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> Any:
