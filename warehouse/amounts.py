@@ -156,10 +156,12 @@ def price(value: Any) -> str:
 def usd(value: Any) -> str:
     """Format an amount of money in cents, or with three significant digits below a tenth of a dollar.
 
-    >>> usd(1234.5), usd(0.01234), usd(0), usd(-12.345)
+    >>> usd(1234.5), usd(0.01234), usd(-1e-12), usd(-12.345)
     ('1,234.50', '0.0123', '0.00', '−12.35')
     """
     found = as_number(value)
+    if found is not None and abs(found) <= ROUNDING:
+        return number(0)
     return significant(value) if found and abs(found) < 0.1 else number(value)
 
 

@@ -134,12 +134,11 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
 def gpus_of(instance_type: str) -> frozenset[int]:
     """Return the numbers of GPUs of an instance type by the catalogue, ignoring case; empty for an unlisted type.
 
-    Types of the simulated market, such as h100, are names of GPUs elsewhere.
-
     >>> sorted(gpus_of("P4d.24xlarge")), sorted(gpus_of("box"))
     ([8], [])
     """
     name = instance_type.lower()
+    # names of the simulated market, such as h100, are names of GPUs elsewhere
     rows = (row for row in catalogue() if row.instance_type.lower() == name and row.provider != "simulated")
     return frozenset(row.gpus for row in rows if row.gpus)
 

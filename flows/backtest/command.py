@@ -148,8 +148,7 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     if own.given_up:
         late += f", given up {own.given_up} of {own.starts} times"
     if own.mean_utility_usd is not None:
-        sign = "−" if own.mean_utility_usd < 0 else ""
-        late += f"; value less cost {sign}${usd(abs(own.mean_utility_usd))} on average"
+        late += f"; value less cost {usd(own.mean_utility_usd)} USD on average"
     gpus = found.gpus_per_instance
     return [
         f"{own.policy}: {cost}, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",

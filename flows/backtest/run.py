@@ -12,7 +12,7 @@ import pandas as pd
 
 from slackwater.flows.following import FollowedMarket, step_of
 from slackwater.flows.ledger.rounds import outcome_values
-from slackwater.flows.show.formats import plural
+from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn, read_all
 from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
 from slackwater.flows.turn.opening import read_records
@@ -137,9 +137,10 @@ def backtest(
     ]
     if not starts:
         raise MarketError(
-            f"none of the {len(wanted)} starts from {wanted[0]} to {wanted[-1]} has all its {slots} slots in the record",
+            f"none of the {len(wanted)} starts from {utc(wanted[0])} to {utc(wanted[-1])} has all its {slots} slots "
+            "in the record",
             expected=", ".join(
-                f"{place.key}: {f'{span[0]} to {span[1]}' if (span := spans[place]) else 'nothing observed'}"
+                f"{place.key}: {f'{utc(span[0])} to {utc(span[1])}' if (span := spans[place]) else 'nothing observed'}"
                 for place in places[:3]
             ),
             remedy="choose another --from, or a shorter deadline",

@@ -108,11 +108,8 @@ def paid_by_job(store: Store, jobs: Sequence[str]) -> dict[str, float | None]:
     """Return the cost of jobs by the view `job_costs`, without slots whose price is not known; none without that view."""
     if not store.execute(_HAS_COSTS):
         return {}
-    rows = store.execute(
-        "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job",
-        {"jobs": list(jobs)},
-    )
-    return dict(rows)
+    query = "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job"
+    return dict(store.execute(query, {"jobs": list(jobs)}))
 
 
 def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> Any:
@@ -141,6 +138,8 @@ def _note_on_unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
 def _saving_notes(slots: Sequence[Mapping[str, Any]], unfinished: Collection[str]) -> list[str]:
     """Return notes on the jobs whose saving is not that of the work in their file (M12.16)."""
     found = []
+    if any(row["saved_usd"] is None and row["paid_usd"] for row in slots if row["job"] not in unfinished):
+        found.append("Savings leave out slots whose work is not known; these are in what was paid.")
     if lost := sorted({row["job"] for row in slots if row["job"] in unfinished}):
         usd_lost = sum(row["paid_usd"] or 0.0 for row in slots if row["job"] in lost)
         found.append(f"Not compared: {join_words(lost)} ended unfinished; ${usd(usd_lost)} paid.")
@@ -203,14 +202,7 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     paid = sum(row["paid_usd"] for row in jobs)
     counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
     text = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
-    compared = [row for row in jobs if row["saved_usd"] is not None]
-    if compared:
-        alone, saved = (sum(row[key] for row in compared) for key in ("on_demand_only_usd", "saved_usd"))
-        text += (
-            f" On-demand only would have cost ${usd(alone)} for the work done: {percent(saved / alone)} saved."
-            if alone
-            else ""
-        )
+    text += _compared(jobs, paid)
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:
@@ -220,6 +212,19 @@ def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
         if decided
         else ""
     )
+
+
+def _compared(jobs: Sequence[Mapping[str, Any]], paid: float) -> str:
+    """Return the comparison with on-demand only as a sentence, of the part of what was ``paid`` that can be compared."""
+    rows = [row for row in jobs if row["saved_usd"] is not None]
+    alone, saved = (sum(row[key] for row in rows) for key in ("on_demand_only_usd", "saved_usd"))
+    if not alone:
+        return ""
+    less = f"{percent(abs(saved / alone))} {'saved' if saved >= 0 else 'more paid'}"
+    part = usd(alone - saved)
+    if part == usd(paid):
+        return f" On-demand only would have cost ${usd(alone)} for the work done: {less}."
+    return f" Of this ${part} can be compared: on-demand only would have cost ${usd(alone)}, {less}."
 
 
 #: Columns of sums of money, compared with on-demand only.

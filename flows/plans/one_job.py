@@ -109,15 +109,10 @@ def plan_job(turn: Turn, named: NamedJob, query: PlanQuery) -> PlannedJob:
     if issued is not None and query.is_of_turn and not named.is_elsewhere:
         others = turn.read(_decided_beside, issued, named.job.origin)
         row = issued | {"issued_at": turn.read(_issued_at, issued), "alone": False, "decided_with": others}
-        return PlannedJob(
-            row=row,
-            is_of_turn=True,
-            notes=(
-                *sharing_note(named, others),
-                *_changed_terms(named.job, issued),
-                *_since(named, issued, own),
-            ),
-        )
+        notes = (
+            *sharing_note(named, others), *_changed_terms(named.job, issued), *_since(named, issued, own)
+        )  # fmt: skip
+        return PlannedJob(row=row, is_of_turn=True, notes=notes)
     from slackwater.flows.plans.decisions import computed_plan  # loads the forecasters and the optimizer
 
     return computed_plan(turn, named, query, own)
@@ -184,9 +179,7 @@ def _changed_terms(job: StoredJob, issued: Row) -> list[str]:
     is_same_work = math.isclose(job.request.workload.amount, float(issued["workload"]), rel_tol=1e-6)
     if last == pd.Timestamp(issued["deadline"]) and is_same_work:
         return []
-    return [
-        "the terms of the job have changed since this decision: the next turn, `slackwater run`, decides by them"
-    ]
+    return ["its deadline or its work has changed since: `slackwater run` decides by the new terms"]
 
 
 def _since(named: NamedJob, issued: Row, ledger: JobLedger) -> list[str]:

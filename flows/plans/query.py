@@ -131,15 +131,6 @@ def fleet_moment(
     return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
 
 
-def request_moment(
-    store: Store, settings: Settings, *, given: pd.Timestamp | None, clock: pd.Timestamp, folder: bool = False
-) -> TurnMoment:
-    """Return the time at which a request without markets is planned: ``given``, else as `usual_moment`."""
-    if given is not None:
-        return TurnMoment(at=given, slot=given.floor(step_of(settings)))
-    return usual_moment(store, settings, [], newest_turn(store), clock=clock, folder=folder)
-
-
 def job_moment(
     store: Store,
     settings: Settings,

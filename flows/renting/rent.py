@@ -513,11 +513,10 @@ def rental_answer(file: Path, request: RentalRequest, session: Session) -> dict[
         answer = answer_of(_question(request, types, price.paid_usd, price.lost), say)
         market |= market_row(price, restart_hours)
         market["at_list_price"] = _at_list_price(_question(request, types, price.on_demand_usd, 0.0))
-        notes += [
-            *old,
-            "response times include restarts; the frontier holds the price of a GPU at this budget's: "
-            "a larger fleet gets less spot",
-        ]
+        notes += old
+        notes.append(
+            "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
+        )
     else:
         answer = answer_of(_question(request, types, request.price or 1.0, 0.0), say)
     return answer | {"types_file": str(file), "market": market, "notes": notes}

@@ -40,7 +40,7 @@ def fill(
 
     from slackwater.flows.clock import now
     from slackwater.flows.following import step_of
-    from slackwater.flows.plans.query import request_moment
+    from slackwater.flows.plans.query import fleet_moment
     from slackwater.flows.requests.fill import (
         answer_of,
         configuration_model,
@@ -66,10 +66,8 @@ def fill(
     step, completed_request = step_of(config), complete_request(read_tuning_request(request))
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
-        moment = request_moment(
-            store, config, given=session.time, clock=now(), folder=session.data is not None
-        )
-        turn = query_turn(session, store, moment.at.floor(step), "fill", own_end=moment.own_end)
+        at = fleet_moment(store, config, [], given=session.time, clock=now(), folder=session.data is not None)
+        turn = query_turn(session, store, at, "fill")
         filled = fill_request(turn, completed_request, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)
         if run:

@@ -187,10 +187,7 @@ def uncounted_note(turn: Turn, request: JobRequest, places: Sequence[FollowedMar
     if not apart or not used & counted:
         return ""
     named = ", ".join(apart[:3]) + (f" and {len(apart) - 3} more" if len(apart) > 3 else "")
-    return (
-        f"Left out, as availability was observed in other markets of the job only: {named}. "
-        "`markets` that name only them plan there."
-    )
+    return f"Left out, as availability was observed in other markets of the job only: {named}."
 
 
 def _without_wholes(

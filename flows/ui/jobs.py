@@ -167,10 +167,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
 def job_row(
     reading: Reading, listed: ListedJob, standing: Standing | str | None, paid_usd: float | None
 ) -> dict[str, Any]:
-    """Return the row of a job in ``job list``; ``problem`` is why its progress could not be computed.
-
-    Of a reported ending its share of the work counts, which the newest turn may not have known.
-    """
+    """Return the row of a job in ``job list``; ``problem`` is why its progress could not be computed."""
     job, decisions, ending = listed.job, listed.decisions, listed.ending
     request = job.request
     shown, outcome = listed.row(), _outcome(listed)
@@ -186,6 +183,7 @@ def job_row(
     }  # fmt: skip
     if isinstance(standing, Mapping):
         row |= {key: standing[key] for key in (*PROGRESS, "must_finish")}
+        # a report of the end counts, which the newest turn may not have known
         if ending is not None and ending.measured and ending.share is not None:
             row["share_done"] = ending.share
             if ending.state in ("finished", "late"):
