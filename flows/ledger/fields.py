@@ -689,8 +689,8 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 #: How outcomes were simulated, by model.
 SIMULATED: Final = {
-    "world": "Simulated by the second (model: world): spot is lost between slots too, and instances take their boot and "
-    "restart times.",
+    "world": "Simulated by the second (model: world): spot is lost where the record shows fewer instances, between slots too, and "
+    "instances take their boot and restart times.",
     "slot": "Simulated in slots (model: slot): spot that is available at the start of a slot stays for all of it.",
 }
 #: Fields of a leaderboard row: a policy over the jobs that ended.
