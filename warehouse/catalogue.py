@@ -19,10 +19,12 @@ from slackwater.warehouse.errors import SettingsError
 _NAMES = read_data(__package__, "products")
 NOT_SOLD = "not sold"  # Text in the price column for types not sold on demand
 ANYWHERE = "*"  # Region of a row that applies everywhere
-#: Names of machines of N GPUs: of marketplaces (RTX_4090_24GB_x8), of Google Cloud's N1 (+v100x4), and of SkyPilot's catalogue
-#: and accelerators (8x-H200, 8x_H100-SXM_SECURE, gpu_8x_h100_sxm5, gpu-h200-sxm_8gpu-128vcpu, H100:8).
+#: Names of machines of N GPUs: of marketplaces (RTX_4090_24GB_x8), of Google Cloud's N1 (+v100x4), of models (H100x8, A100-80Gx8,
+#: 8xH100), and of SkyPilot's catalogue and accelerators (8x-H200, 8x_H100-SXM_SECURE, gpu_8x_h100_sxm5, gpu-h200-sxm_8gpu-128vcpu,
+#: H100:8).
 _NAMED_GPUS = re.compile(
-    r"(?:_|\+[a-z]+\d+)x(\d{1,4})$|^(?:gpu_)?(\d{1,4})x[-_](?=[A-Za-z])|_(\d{1,4})gpu(?=[-_]|$)|^[A-Za-z][^:]*:(\d{1,4})$",
+    r"(?:_|\+[a-z]+\d+|^[a-z]+\d+|\dg)x(\d{1,4})$|^(?:gpu_)?(\d{1,4})x(?:[-_ ]+(?=[a-z])|(?=[a-z]+\d))|_(\d{1,4})gpu(?=[-_]|$)"
+    r"|^[a-z][^:]*:(\d{1,4})$",
     re.ASCII | re.IGNORECASE,
 )
 SIZES = "_x*"  # Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``
@@ -163,7 +165,11 @@ def is_named(wanted: str, name: str) -> bool:
 
 
 def named_gpus(instance_type: str) -> int | None:
-    """Return the GPUs of a machine by its name; None if the name has no number of GPUs."""
+    """Return the GPUs of a machine by its name; None if the name has no number of GPUs.
+
+    >>> [named_gpus(name) for name in ("8xH100", "8x H100", "H100x8", "A100-80Gx2", "gpu_8x_h100_sxm5", "2xlarge", "p5.48xlarge")]
+    [8, 8, 8, 2, 8, None, None]
+    """
     named = _NAMED_GPUS.search(instance_type)
     return int(named[named.lastindex or 0]) or None if named else None
 
@@ -171,10 +177,11 @@ def named_gpus(instance_type: str) -> int | None:
 def _models_in(name: str) -> set[str]:
     """Return the parts of a name that are written like models of GPUs.
 
-    >>> sorted(_models_in("NVIDIA-H100-SXM5-80GB") | _models_in("gpu_8x_a10g"))
-    ['a10g', 'h100']
+    >>> sorted(_models_in("NVIDIA-H100-SXM5-80GB") | _models_in("gpu_8x_a10g") | _models_in("4xL40S") | _models_in("V100x2"))
+    ['a10g', 'h100', 'l40s', 'v100']
     """
-    return set(re.findall(r"(?<![a-z0-9])g?[a-z]\d{1,4}[a-z]?(?![a-z0-9])", name.casefold()))
+    model = re.sub(r"^(?:gpu_)?\d{1,4}x|x\d{1,4}$", " ", name.casefold())
+    return set(re.findall(r"(?<![a-z0-9])g?[a-z]\d{1,4}[a-z]?(?![a-z0-9])", model))
 
 
 @cache

@@ -40,7 +40,8 @@ def test_a_heading_without_another_unit_is_taken(tmp_path, heading):
 
 
 @pytest.mark.parametrize(
-    ("kind", "usable"), [("H100_x1", 1), ("p5.4xlarge", 1), ("H100_x8", 0), ("p4d.24xlarge", 0)]
+    ("kind", "usable"),
+    [("H100_x1", 1), ("p5.4xlarge", 1), ("H100_x8", 0), ("8xH100", 0), ("p4d.24xlarge", 0)],
 )
 def test_a_price_per_gpu_is_that_of_an_instance_with_one(tmp_path, kind, usable):
     assert added(tmp_path, "usd_per_gpu_hour", kind)[0] == usable
