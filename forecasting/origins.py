@@ -321,7 +321,7 @@ def forecasts_from(
 
 
 def _places_of(history: History, origins: pd.DatetimeIndex) -> tuple[np.ndarray, np.ndarray]:
-    """Return the last slot begun at each origin: its index in the history (-1: none), and its number since the epoch."""
+    """Return the last slot that has begun at each origin: its index in the history (-1: none), and its number since the epoch."""
     places = np.asarray(history.slots.searchsorted(origins, side="right")) - 1
     if len(history.slots):
         return places, slot_at(history.slots[0], history.step) + places

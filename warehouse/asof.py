@@ -669,7 +669,7 @@ def load_histories(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """How a request is answered: its grid, all ``known`` series of the market, and the paths of the series in use.
+    """Answer of a request: its grid, all ``known`` series of the market, and the paths of the series in use.
 
     ``read``: the counts that were read for their slots, None if all that hold were; ``within``: those
     read between slots.

@@ -107,7 +107,7 @@ class Driver(Protocol):
     retry_seconds: float
 
     def fitted(self, on_demand: int, spot: int) -> tuple[int, int]:
-        """Return the on-demand and spot instances to run for a decision, other ones if the driver cannot run it exactly.
+        """Return the on-demand and spot instances that the driver runs for a decision, which may differ from the decided numbers.
 
         The total is the same, with no fewer on-demand instances, so that the deadline is still met.
         """

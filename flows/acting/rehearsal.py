@@ -189,7 +189,7 @@ class _PastWarehouse(ActedWarehouse):
 
 
 def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) -> list[str]:
-    """Act on a job to its end; return the events, and the bill compared with on-demand only, as lines."""
+    """Act on a job to its end; return lines with the events and with the bill, compared with on-demand only."""
     step = step_of(settings)
     world = _PastWarehouse(db, settings, examples=True)
     cloud = simulated_cloud(db, world)

@@ -37,7 +37,7 @@ class Reading:
 
     @property
     def present(self) -> pd.Timestamp:
-        """Time at which jobs and slots have a state: the server's, or of an archive that of its newest turn."""
+        """Time at which states of jobs and slots are shown: the present, or in an archive the newest turn."""
         return present_of(self.store, self.settings, clock=self.now)
 
     @property
