@@ -31,7 +31,7 @@ from slackwater.warehouse.sources.files.reading import (
     csv_chunks,
     head,
     numbered_lines,
-    read_json_values,
+    read_json,
     region_of,
 )
 
@@ -108,7 +108,7 @@ class SkyNomad(FileSource[SkyNomadOptions]):
                 yield batch_of("availability", len(chunk), {**constants, **found, "line": chunk.lines})
 
     def _read_round(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
-        content = next(read_json_values(path, expected=self.expected, remedy=self.remedy))
+        content = read_json(path, expected=self.expected, remedy=self.remedy)
         results = content.get("zone_results") if isinstance(content, dict) else None
         if not isinstance(results, dict) or not isinstance(content.get("scheduled_at"), str):
             raise self.wrong(path, 1, "JSON without zone_results and scheduled_at")

@@ -23,7 +23,7 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.files.reading import FileSource, head, read_json_values
+from slackwater.warehouse.sources.files.reading import FileSource, head, read_json
 
 _HUGE = 1e300
 _LONGEST_GAP_SECONDS = 31 * 86_400
@@ -98,7 +98,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
 
     def _load(self, path: Path) -> dict[str, Any]:
         """Return gap (seconds), data and prices (None if absent) of a trace, after checking its form."""
-        content = next(read_json_values(path, expected=self.expected, remedy=self.remedy))
+        content = read_json(path, expected=self.expected, remedy=self.remedy)
         metadata = content.get("metadata") if isinstance(content, dict) else None
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         if not _is_number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:

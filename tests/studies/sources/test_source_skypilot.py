@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from source_files import options, raw, read, tidy, write
 
+from slackwater.studies.sources.skynomad import SkyNomad
 from slackwater.studies.sources.skypilot import SkyPilot
 from slackwater.warehouse.errors import SettingsError, SourceFileError
 
@@ -127,3 +128,12 @@ def test_json_of_another_form_is_refused(tmp_path, content, found):
     path = write(tmp_path / "us-west-2a_v100_1.json", json.dumps(content))
     with pytest.raises(SourceFileError, match=found):
         read(SkyPilot(), path)
+
+
+@pytest.mark.parametrize("source", [SkyPilot(), SkyNomad()], ids=lambda source: source.name)
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_a_file_of_two_documents_is_refused_as_a_whole(tmp_path, source, between):
+    name = next(name for name in source.examples if name.endswith(".json"))
+    path = write(tmp_path / name, between.join([source.examples[name].replace("\n", "")] * 2))
+    with pytest.raises(SourceFileError, match="2 JSON values"):
+        read(source, path)

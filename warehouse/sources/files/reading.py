@@ -298,6 +298,14 @@ def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]
         raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
 
 
+def read_json(path: Path, *, expected: str, remedy: str) -> Any:
+    """Return the JSON value of a file with a single one; raises `SourceFileError` for a file with several."""
+    values = list(read_json_values(path, expected=expected, remedy=remedy))
+    if len(values) != 1:
+        raise SourceFileError(path, 1, f"{len(values)} JSON values", expected=expected, remedy=remedy)
+    return values[0]
+
+
 def _whole_text(path: Path, expected: str, remedy: str) -> str:
     try:
         with open_bytes(path) as stream:
