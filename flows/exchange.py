@@ -120,7 +120,7 @@ def market_rows(
 ) -> list[dict[str, Any]]:
     """Return the listing of markets with on-demand prices, for ``markets`` and the pages of the UI."""
     from slackwater.flows.show.formats import rows_of
-    from slackwater.warehouse.observations import list_markets, with_on_demand
+    from slackwater.warehouse.listing import list_markets, with_on_demand
 
     listed = list_markets(store, known_at=known_at)
     rows = rows_of(with_on_demand(listed, terms=settings.on_demand_terms, known_at=known_at))

@@ -19,7 +19,7 @@ from slackwater.flows.turn.markets import find_market
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.warehouse.history import AVAILABLE
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta("30min")
