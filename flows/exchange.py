@@ -145,7 +145,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.plans.query import named_job, named_moment
+    from slackwater.flows.query import named_job, named_moment
     from slackwater.flows.turn.context import query_turn
 
     with session.market_data() as store:

@@ -107,7 +107,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.following import Freshness, step_of
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.plans.query import job_moment, named_job, start_note
+    from slackwater.flows.query import job_moment, named_job, start_note
     from slackwater.flows.turn.context import Turn, read_all
     from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
     from slackwater.optimization.job.definition import infeasible_by

@@ -12,7 +12,7 @@ from make import checkpoint, job_text, make_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.plans.one_job import PlanQuery, plan_job
-from slackwater.flows.plans.query import named_job
+from slackwater.flows.query import named_job
 from slackwater.warehouse.store.connection import open_store
 
 AT = "2026-03-10T12:00Z"
@@ -28,8 +28,8 @@ flows.show.terminal
 """
 INGEST = f"""
 {WAREHOUSE} {COMMANDS}
-flows.ingest warehouse.observations warehouse.sources warehouse.sources.contract warehouse.sources.files
-warehouse.sources.files.reading warehouse.sources.files.tabular warehouse.sources.headings warehouse.sources.unread
+flows.ingest warehouse.observations warehouse.sources warehouse.sources.column_facts warehouse.sources.contract
+warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.tabular
 """
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
@@ -42,13 +42,13 @@ warehouse.asof warehouse.history warehouse.issued warehouse.listing
 """
 ADD = f"""
 {JOBS}
-flows.jobs flows.jobs.command flows.plans flows.plans.query
+flows.jobs flows.jobs.command flows.query
 """
 #: A plan that a turn has issued is read with the reports of its job.
 PLAN = f"""
 {JOBS}
 flows.ledger.decisions flows.ledger.endings flows.ledger.fields flows.ledger.headline flows.ledger.reports
-flows.plans flows.plans.command flows.plans.one_job flows.plans.query
+flows.plans flows.plans.command flows.plans.one_job flows.query
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

@@ -13,7 +13,7 @@ from test_turn import AT, one_turn, small_settings
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.headline import headline, over_since
-from slackwater.flows.plans.query import TurnMoment, newest_turn, usual_moment
+from slackwater.flows.query import TurnMoment, newest_turn, usual_moment
 from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.markets import find_market
 from slackwater.flows.ui.jobs import jobs_data
