@@ -19,10 +19,10 @@ from benchmarks.world import world_case
 from slackwater.optimization.belief.archetypes import ALL, archetypes
 from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.window import market_window
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, decide
 from slackwater.optimization.replay.run import see

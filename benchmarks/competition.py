@@ -23,11 +23,11 @@ import pandas as pd
 
 from slackwater.optimization.fleet.competition import Entry, SlotResult, Trajectory, decide_all, decide_one
 from slackwater.optimization.job.definition import Allocation, Job, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, placement
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see

@@ -26,7 +26,8 @@ from slackwater.flows.turn.stages import forecast_turns
 from slackwater.flows.turn.work import Work
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import ingest, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.store.connection import Store, open_store
 
 MARKETS = 50

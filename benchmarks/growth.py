@@ -106,7 +106,8 @@ def fill(folder: Path, scale: float) -> None:
     """Write the warehouse: observations, two turns, and the copies of their rows over a year."""
     from slackwater.flows.turn.context import Turn, run_id_of
     from slackwater.flows.turn.stages import whole_turn
-    from slackwater.warehouse.observations import ingest, list_markets
+    from slackwater.warehouse.listing import list_markets
+    from slackwater.warehouse.observations import ingest
     from slackwater.warehouse.store.connection import open_store
 
     tidy_markets(folder, AT + 4 * STEP, markets=round(MARKETS * scale), days=OBSERVED_DAYS)

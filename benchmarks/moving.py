@@ -13,13 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
 from slackwater.optimization.moving.decision import MarketsPlan
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.moving.hindsight import hindsight_over_markets
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.sight import Grounds
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.moving.world_tables import world_tables_in_force
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
 from slackwater.optimization.replay.ahead import PresentJob, look_ahead

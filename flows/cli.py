@@ -14,7 +14,6 @@ from slackwater.flows.command import COMPLETION, HELP, Command, Program, open_st
 from slackwater.warehouse.documents import names_file, read_toml
 from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
 from slackwater.warehouse.plugins import list_plugins, list_studies
-from slackwater.warehouse.sources import SOURCES, check_source
 
 _MARKET: Final = "gcp/us-central1/us-central1-a/a3-highgpu-1g"  # The market in examples
 
@@ -123,8 +122,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
         if name in TOML_FILES and isinstance(text, Path):
             read_toml(text, TOML_FILES[name])
     if command == "ingest" and arguments.get("source") and not arguments["list_sources"]:
-        check_source(arguments["source"])
-        _check_files(arguments["source"], arguments["paths"])
+        _check_source(arguments["source"], arguments["paths"])
     if models := [*filter(None, [arguments.get("model")]), *(arguments.get("models") or ())]:
         _check_predictors(models)
     if arguments.get("policy"):
@@ -149,8 +147,11 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     _check_forms(command, arguments)
 
 
-def _check_files(source: str, paths: Sequence[Path]) -> None:
-    """Raise `InputError` if a source that reads files gets none."""
+def _check_source(source: str, paths: Sequence[Path]) -> None:
+    """Raise `InputError` for an unknown source, and for a source that reads files if none is given."""
+    from slackwater.warehouse.sources import SOURCES, check_source
+
+    check_source(source)
     if not paths and SOURCES[source].has_files:
         raise InputError(
             f"no file of the source {source!r} given",

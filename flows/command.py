@@ -414,7 +414,7 @@ class QueryAt(Query):
         without observations.
         """
         from slackwater.warehouse.errors import no_observations
-        from slackwater.warehouse.observations import observed_span
+        from slackwater.warehouse.listing import observed_span
 
         if self.time is not None:
             return self.time, False

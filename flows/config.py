@@ -25,7 +25,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from slackwater.forecasting.predictors import DEFAULT, PREDICTORS
 from slackwater.warehouse.amounts import LARGEST_COUNT
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.documents import EXAMPLES, read_toml
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"[A-Za-z0-9-]+")  # Names of HTTP headers
 #: Pattern of the names of feeds and drivers, and of those of sinks and alerts.
 SECTION_NAME, RECIPIENT_NAME = r"^[a-z0-9][a-z0-9._-]{0,59}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+#: Forecasters of this package (`slackwater.forecasting.predictors`), all measured by default.
+MODELS = ("last_value", "seasonal_naive", "arima", "lightgbm", "markov", "smoothing", "combined")
 
 
 def setting(default: Any, words: str, **limits: Any) -> Any:
@@ -399,8 +400,8 @@ class Settings(Section):
 
     step_minutes: int = setting(30, "slot length, minutes (M1.3)", ge=3, le=1440)
     horizon: int = setting(12, "largest lead time at which forecasts are measured, slots", ge=1, le=48)
-    models: tuple[str, ...] = setting(tuple(PREDICTORS), "forecasters to measure")
-    planner: str = setting(DEFAULT, "forecaster used for plans")
+    models: tuple[str, ...] = setting(MODELS, "forecasters to measure")
+    planner: str = setting("combined", "forecaster used for plans")
     planning_horizon: int = setting(48, "planning horizon of plans and risks, slots", ge=1, le=96)
     history_days: float = setting(14.0, "days of history used by a forecaster", ge=0.125, le=3660)
     refit_hours: float = setting(

@@ -120,7 +120,7 @@ def market_rows(
 ) -> list[dict[str, Any]]:
     """Return the listing of markets with on-demand prices, for ``markets`` and the pages of the UI."""
     from slackwater.flows.show.formats import rows_of
-    from slackwater.warehouse.observations import list_markets, with_on_demand
+    from slackwater.warehouse.listing import list_markets, with_on_demand
 
     listed = list_markets(store, known_at=known_at)
     rows = rows_of(with_on_demand(listed, terms=settings.on_demand_terms, known_at=known_at))
@@ -145,7 +145,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
     from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.plans.query import named_job, named_moment
+    from slackwater.flows.query import named_job, named_moment
     from slackwater.flows.turn.context import query_turn
 
     with session.market_data() as store:

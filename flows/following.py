@@ -13,7 +13,7 @@ from slackwater.flows.show.formats import age, rows_of, utc
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:

@@ -214,11 +214,11 @@ def open_snapshots():
     """
     import duckdb
 
-    from slackwater.warehouse import observations
+    from slackwater.warehouse import listing
     from slackwater.warehouse.store.connection import Opening
 
     plain, held = Opening.unlocked, OrderedDict()
-    list_at, listings = observations._list_at_times, {}
+    list_at, listings = listing._list_at_times, {}
 
     def unlocked(opening, file, *, read_only):
         connection = plain(opening, file, read_only=read_only)
@@ -238,7 +238,7 @@ def open_snapshots():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Opening, "unlocked", unlocked)
-        patch.setattr(observations, "_list_at_times", list_once)
+        patch.setattr(listing, "_list_at_times", list_once)
         yield
     for connection in held.values():
         connection.close()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         StoreError,
     )
     from slackwater.warehouse.history import History, Market
-    from slackwater.warehouse.observations import Appended, ingest, list_markets
+    from slackwater.warehouse.listing import list_markets
+    from slackwater.warehouse.observations import Appended, ingest
     from slackwater.warehouse.store.connection import Store, open_reader, open_store
 
 #: Module of each public name; loaded on first use, so that importing `slackwater.warehouse.errors` does not
@@ -39,7 +40,7 @@ _PLACES = {
     "Store": "store.connection",
     "StoreError": "errors",
     "ingest": "observations",
-    "list_markets": "observations",
+    "list_markets": "listing",
     "load_history": "asof",
     "open_reader": "store.connection",
     "open_store": "store.connection",

@@ -15,7 +15,9 @@ import pandas as pd
 
 from slackwater.warehouse.amounts import LARGEST_COUNT, plural
 from slackwater.warehouse.catalogue import (
+    Conventions,
     OnDemandTerms,
+    known_conventions,
     list_price,
     planning_item,
     product_rank,
@@ -38,7 +40,6 @@ from slackwater.warehouse.history import (
     Market,
     OnDemandOrigin,
 )
-from slackwater.warehouse.sources.contract import Conventions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
 

@@ -390,3 +390,43 @@ def unplanned_words(products: Iterable[str]) -> str:
     names = sorted(set(products))
     unknown = [name for name in names if product_rank(name) is not None]
     return f"{' or '.join(unknown)}, nothing says which" if unknown else f"only {', '.join(names)}"
+
+
+# ---
+# Facts about sources that their files do not state: patterns on the source label, with the reason.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conventions:
+    """Glob patterns on the source label (case-sensitive; ``*`` also matches ``/``).
+
+    ``no_clock``: the time of day is unknown, so hour and weekday have no meaning.
+    ``price_of_every_probe``: the price was read at every probe and stored when it changed, so it
+    remains valid as long as the probes of the source continue.
+    """
+
+    no_clock: tuple[str, ...] = ()
+    price_of_every_probe: tuple[str, ...] = ()
+
+    def real_clock(self, source: str) -> bool:
+        """Return whether hour of day and weekday have a meaning for this source."""
+        return not matches(source, self.no_clock)
+
+    def probed_price(self, source: str) -> bool:
+        """Return whether the prices of this source were read at each probe."""
+        return matches(source, self.price_of_every_probe)
+
+
+def matches(source: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether any pattern matches the source label."""
+    return any(fnmatchcase(source, pattern) for pattern in patterns)
+
+
+@cache
+def known_conventions() -> Conventions:
+    """Return the content of ``warehouse/data/conventions.toml``, which gives a reason for each pattern."""
+    content = read_data(__package__, "conventions")
+    return Conventions(
+        no_clock=tuple(str(entry["source"]) for entry in content["no_clock"]),
+        price_of_every_probe=tuple(str(entry["source"]) for entry in content["price_of_every_probe"]),
+    )

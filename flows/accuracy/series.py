@@ -23,7 +23,7 @@ from slackwater.warehouse.asof import HELD_CONSTANT
 from slackwater.warehouse.errors import MarketError, no_observations
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from slackwater.warehouse.issued import VintageQuery, read_vintages, vintage_times
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 
 VARIABLES: tuple[Variable, ...] = ("count", "price")

@@ -19,7 +19,6 @@ from slackwater.flows.command import (
     parsed_time,
     shared,
 )
-from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table, zone_of
 from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, columns_by_key
 from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
@@ -108,13 +107,13 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.following import Freshness, step_of
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.plans.query import job_moment, named_job, start_note
+    from slackwater.flows.query import job_moment, named_job, start_note
     from slackwater.flows.turn.context import Turn, read_all
     from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
     from slackwater.optimization.job.definition import infeasible_by
+    from slackwater.optimization.job.markets import moves, runs_in_markets
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
     from slackwater.optimization.job.times import times_rows
-    from slackwater.optimization.moving.terms import moves, runs_in_markets
 
     if name:
         request = request.model_copy(update={"name": name})
@@ -421,6 +420,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     from slackwater.flows.clock import now
     from slackwater.flows.following import present_note, present_of
     from slackwater.flows.jobs.listing import list_jobs
+    from slackwater.flows.ledger.fields import zone_of
     from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
     from slackwater.warehouse.errors import JobError
 
@@ -496,6 +496,7 @@ def show(
     from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.jobs.predicted import reports_shown
     from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
+    from slackwater.flows.ledger.fields import fold_equal_outcomes, outcome_table
     from slackwater.flows.ledger.headline import headline, unless_over
     from slackwater.flows.ledger.jobs import find_job, terms_of
     from slackwater.flows.ledger.reports import measured_times, reports_by_job

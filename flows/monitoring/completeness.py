@@ -18,12 +18,12 @@ from slackwater.flows.show.formats import first_of, rows_of
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.markets import find_market, places_of
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
+from slackwater.warehouse.catalogue import known_conventions
 from slackwater.warehouse.documents import read_list, read_sql
 from slackwater.warehouse.errors import InputError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import list_markets
-from slackwater.warehouse.sources.contract import known_conventions
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 

@@ -14,7 +14,7 @@ from slackwater.flows.following import FollowedMarket, choose_markets, step_of, 
 from slackwater.flows.ledger.fields import chance, saving
 from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.plans.decisions import opened_to_decide
-from slackwater.flows.plans.query import NamedJob
+from slackwater.flows.query import NamedJob
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import first_of, price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn

@@ -122,7 +122,7 @@ def plan(
     from slackwater.flows.ledger.decisions import document
     from slackwater.flows.ledger.headline import data_end_note, issued_note, late_start_note, over_since
     from slackwater.flows.plans.one_job import PlanQuery, plan_job
-    from slackwater.flows.plans.query import named_job, named_moment, newest_of, start_note
+    from slackwater.flows.query import named_job, named_moment, newest_of, start_note
     from slackwater.flows.turn.context import query_turn
     from slackwater.optimization.job.definition import Allocation
     from slackwater.optimization.job.request import slot_note
@@ -212,7 +212,7 @@ def fleet_plan(
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.headline import over_since
     from slackwater.flows.plans.decisions import fleet_answer
-    from slackwater.flows.plans.query import fleet_moment
+    from slackwater.flows.query import fleet_moment
     from slackwater.flows.turn.context import query_turn
     from slackwater.flows.turn.report.command import decided_blocks
     from slackwater.optimization.job.request import read_request

@@ -22,7 +22,7 @@ from slackwater.flows.plans.one_job import (
     require_running,
     sharing_note,
 )
-from slackwater.flows.plans.query import NamedJob
+from slackwater.flows.query import NamedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import TurnDecisions, decide_together, effort_of, message_without_decision

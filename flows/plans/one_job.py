@@ -13,7 +13,7 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger, store
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.reports import Report, counting
-from slackwater.flows.plans.query import NamedJob
+from slackwater.flows.query import NamedJob
 from slackwater.flows.show.formats import first_of, join_words, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.optimization.job.definition import Allocation

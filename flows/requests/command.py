@@ -40,7 +40,7 @@ def fill(
 
     from slackwater.flows.clock import now
     from slackwater.flows.following import step_of
-    from slackwater.flows.plans.query import fleet_moment
+    from slackwater.flows.query import fleet_moment
     from slackwater.flows.requests.fill import (
         answer_of,
         configuration_model,

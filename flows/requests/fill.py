@@ -67,7 +67,7 @@ from slackwater.optimization.requests.request import CompletedRequest
 from slackwater.optimization.window.plan import Outcome
 from slackwater.warehouse.errors import InputError, MarketError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 
 

@@ -27,7 +27,7 @@ from slackwater.warehouse.asof import (
 )
 from slackwater.warehouse.errors import HistoryError, MarketError, why_raised
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.observations import list_markets, list_markets_at
+from slackwater.warehouse.listing import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 
 P = ParamSpec("P")

@@ -15,7 +15,8 @@ from slackwater.flows.show.formats import first_of
 from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.observations import Appended, append, find_source, observed_sources, observed_span
+from slackwater.warehouse.listing import observed_sources, observed_span
+from slackwater.warehouse.observations import Appended, append, find_source
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
 from slackwater.warehouse.sources.simulated import generate, simulation_note

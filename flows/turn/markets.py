@@ -24,6 +24,7 @@ from slackwater.flows.following import (
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import first_of, join_words, plural, rows_of, utc
 from slackwater.flows.turn.context import try_histories
+from slackwater.optimization.job.markets import check_types, fits, may_run_in
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
     can_run_on,
@@ -32,13 +33,12 @@ from slackwater.optimization.job.units import (
     types_without_room,
     work_amount,
 )
-from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.asof import first_known_us, not_known_yet, trust_rank
 from slackwater.warehouse.catalogue import list_price
 from slackwater.warehouse.errors import JobError, MarketError, unknown_market
 from slackwater.warehouse.history import WHOLE, History, Market
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:

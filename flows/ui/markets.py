@@ -23,7 +23,7 @@ from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.errors import InputError, SlackwaterError
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 
 #: Slots drawn before a forecast, and the number of forecasts to select from.
 PAST_SLOTS: Final = 72

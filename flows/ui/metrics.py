@@ -16,7 +16,7 @@ from slackwater.flows.ui.record import accuracy_table
 from slackwater.flows.ui.runs import alarm_rows, run_rows
 from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS, TOO_FEW
 from slackwater.forecasting.predictors import FLOOR
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

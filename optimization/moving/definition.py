@@ -25,10 +25,10 @@ from slackwater.optimization.job.definition import (
     rates,
     work_needed,
 )
+from slackwater.optimization.job.markets import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, ending_at
 from slackwater.optimization.kernels.rules import after_moving, efficiency_table, move_usd, spot_held
-from slackwater.optimization.moving.terms import Moving, even_moving, moves, runs_in_markets
 from slackwater.optimization.policies.contract import Policy, Running, View
 from slackwater.optimization.policies.pace import (
     WORK_TOLERANCE,

@@ -18,6 +18,7 @@ from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, 
 from slackwater.flows.show.charts import Axis, dots, lines
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.optimization.job.definition import InstanceTimes, Job, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.window import (
     PointForecast,
     Quantiles,
@@ -29,7 +30,6 @@ from slackwater.optimization.moving.adapter import InOneMarket, best_alone
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.sight import Grounds
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic

@@ -40,9 +40,9 @@ from slackwater.studies.trials.scenarios import (
     scenario_of,
 )
 from slackwater.warehouse.asof import PRICE_MAX_AGE
+from slackwater.warehouse.catalogue import known_conventions
 from slackwater.warehouse.errors import MarketError, SettingsError, SourceFileError
 from slackwater.warehouse.history import AVAILABLE, GAPS_UNTIL_STALE, PRICE, ROW_KNOWN_AT, History, Market
-from slackwater.warehouse.sources.contract import known_conventions
 
 # ---
 # Read the two tidy tables of a folder and put their series on the slot grid (M1.3).

@@ -12,11 +12,11 @@ import pandas as pd
 
 from slackwater.flows.executor import fan_out
 from slackwater.flows.show.blocks import Section, numbers
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import GreedySpot, MeanField
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.reserve import Reserve
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import Case

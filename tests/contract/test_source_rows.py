@@ -10,7 +10,8 @@ import pytest
 
 from slackwater.studies.sources.vastai import COLUMNS as VAST_COLUMNS
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.observations import ingest, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.store.connection import open_store
 

@@ -17,7 +17,8 @@ from forms_kit import quick_first
 
 from slackwater.warehouse.errors import InputError, SlackwaterError, SourceFileError
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import ingest, ingest_file, list_markets, rejected_rows
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import ingest, ingest_file, rejected_rows
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.sources.contract import SourceOptions
 from slackwater.warehouse.store.connection import open_store

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from slackwater.optimization.job.definition import Job, Linear, Progress
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView, in_one_market, placement
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.contract import Policy, View, belief_of, plans_in_world
 from slackwater.optimization.replay.ahead import PolicyPlan, PresentJob
 from slackwater.optimization.replay.guard import Guard

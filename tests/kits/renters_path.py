@@ -90,17 +90,15 @@ class Step:
         return "\n".join(lines[: cut[0]]).rstrip() + "\n..." if cut else "\n".join(lines)
 
 
-#: Start of the notes that a later turn repeats.
-NOTES = "* On-demand price of"
-INGEST = "Three zones of one instance type. AWS lists prices only, so the availability of spot is unknown."
+#: Start of the notes of a turn, and of the notes and the reason that the answer to `plan` has too.
+NOTES, REPEATED = "* On-demand price of", "* AVAILABILITY ASSUMED"
+INGEST = (
+    "Three zones of one instance type, followed once a job names them. AWS lists prices only, so the availability "
+    "of spot is unknown."
+)
 STEPS = (
-    Step(name="ingest", minute=5, words="ingest aws prices.json", text=INGEST),
-    Step(
-        name="markets",
-        minute=5,
-        words="markets --for job.toml",
-        text="us-east-1b is the cheapest zone. *Extra cost* is that of starting in another zone.",
-    ),
+    Step(name="ingest", minute=5, words="ingest aws prices.json", text=INGEST, until="* Not followed"),
+    Step(name="markets", minute=5, words="markets --for job.toml", text="us-east-1b is the cheapest zone."),
     Step(
         name="plan",
         minute=5,
@@ -129,10 +127,14 @@ STEPS = (
         minute=5,
         words="run",
         text="The turn issues the decision and stores it. Start the 4 instances.",
-        until=NOTES,
+        until=REPEATED,
     ),
     Step(
-        name="half", minute=35, words="run", text="In the next slot the job keeps its instances.", until=NOTES
+        name="half",
+        minute=35,
+        words="run",
+        text="In the next slot the job keeps its instances.",
+        until=REPEATED,
     ),
     Step(
         name="later",
@@ -152,6 +154,7 @@ STEPS = (
         minute=65,
         words="plan llama-sft",
         text="The plan starts from 3 running instances and the work of the first hour.",
+        until="cost  ",
     ),
     Step(
         name="early",

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
@@ -25,7 +23,6 @@ from pydantic_core import ErrorDetails
 
 from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, StatedReason, because, columns_of
-from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.inputs import InputModel
 
@@ -371,43 +368,3 @@ Table = Annotated[dict[str, str], BeforeValidator(_table)]
 Moment = Annotated[datetime | None, BeforeValidator(_moment)]
 #: An http(s) URL without user and password, since URLs are printed; a trailing slash is dropped.
 Address = Annotated[str, AfterValidator(_address)]
-
-
-# ---
-# Facts about sources that their files do not state: patterns on the source label, with the reason.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conventions:
-    """Glob patterns on the source label (case-sensitive; ``*`` also matches ``/``).
-
-    ``no_clock``: the time of day is unknown, so hour and weekday have no meaning.
-    ``price_of_every_probe``: the price was read at every probe and stored when it changed, so it
-    remains valid as long as the probes of the source continue.
-    """
-
-    no_clock: tuple[str, ...] = ()
-    price_of_every_probe: tuple[str, ...] = ()
-
-    def real_clock(self, source: str) -> bool:
-        """Return whether hour of day and weekday have a meaning for this source."""
-        return not matches(source, self.no_clock)
-
-    def probed_price(self, source: str) -> bool:
-        """Return whether the prices of this source were read at each probe."""
-        return matches(source, self.price_of_every_probe)
-
-
-def matches(source: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether any pattern matches the source label."""
-    return any(fnmatchcase(source, pattern) for pattern in patterns)
-
-
-@cache
-def known_conventions() -> Conventions:
-    """Return the content of ``warehouse/sources/data/conventions.toml``, which gives a reason for each pattern."""
-    content = read_data(__package__, "conventions")
-    return Conventions(
-        no_clock=tuple(str(entry["source"]) for entry in content["no_clock"]),
-        price_of_every_probe=tuple(str(entry["source"]) for entry in content["price_of_every_probe"]),
-    )

@@ -40,7 +40,7 @@ from slackwater.flows.turn.report.panels import (
 )
 from slackwater.flows.turn.report.recent_errors import RECENT, measured_window, recent_rows, recent_scores
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.moving.terms import fits
+from slackwater.optimization.job.markets import fits
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market

@@ -36,7 +36,8 @@ from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import InputError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.sources import LIVE_SOURCES
 from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
 from slackwater.warehouse.store.connection import open_store

@@ -28,7 +28,8 @@ from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
-from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.sources.contract import Batch
 from slackwater.warehouse.store.connection import open_store
 

@@ -10,6 +10,7 @@ from command_kit import call
 from slackwater.flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
 from slackwater.flows.renting.rent import read_types
 from slackwater.flows.schemas.command import AUTOMATIONS_FILE, DEPLOYMENTS_FILE
+from slackwater.forecasting.predictors import DEFAULT, PREDICTORS
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.requests.request import read_tuning_request
 
@@ -48,6 +49,11 @@ def test_every_setting_stands_there_with_what_it_means():
                 or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
             )
     assert not re.search(r"\bM\d", text), "no rule numbers where there is no page of rules"
+
+
+def test_every_forecaster_of_the_package_is_measured_by_default():
+    assert Settings().models == tuple(PREDICTORS)
+    assert Settings().planner == DEFAULT
 
 
 def test_one_setting_is_changed_by_its_line(tmp_path):

@@ -30,7 +30,7 @@ from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
 from slackwater.warehouse.history import GAPS_UNTIL_STALE, Market
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.schema import INTERNAL
 

@@ -24,7 +24,8 @@ from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import ingest, observed_sources
+from slackwater.warehouse.listing import observed_sources
+from slackwater.warehouse.observations import ingest
 from slackwater.warehouse.sources.simulated import generate
 from slackwater.warehouse.store.connection import open_store
 

@@ -5,6 +5,7 @@ import pytest
 from make import make_history
 
 from slackwater.optimization.job.definition import rates
+from slackwater.optimization.job.markets import fits
 from slackwater.optimization.job.request import check_change, parse_request, shortfall_words, slot_job
 from slackwater.optimization.job.units import (
     can_run_on,
@@ -16,7 +17,6 @@ from slackwater.optimization.job.units import (
     works_words,
 )
 from slackwater.optimization.moving.definition import job_in_markets
-from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 

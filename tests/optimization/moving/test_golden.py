@@ -10,9 +10,9 @@ from moving_walk import walk
 from open_data import DATA
 
 from slackwater.optimization.job.definition import Allocation, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
 from slackwater.optimization.moving.hindsight import hindsight_over_markets
-from slackwater.optimization.moving.terms import even_moving
 
 CASES = DATA.parent / "golden" / "markets.json"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="no golden cases of many markets here")

@@ -12,13 +12,13 @@ from moving_twin import ExactProgram
 from moving_walk import walk
 
 from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress, is_finished
+from slackwater.optimization.job.markets import Moving, even_moving
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, Placement, step
 from slackwater.optimization.moving.hindsight import hindsight_over_markets
 from slackwater.optimization.moving.policies import GreedySpot, MeanField
 from slackwater.optimization.moving.sight import Grounds
-from slackwater.optimization.moving.terms import Moving, even_moving
 from slackwater.optimization.moving.world_tables import make_world_tables
 from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from slackwater.optimization.policies.contract import Running

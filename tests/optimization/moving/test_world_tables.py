@@ -10,11 +10,11 @@ from make import make_job, make_multi_job, make_record, make_window
 from moving_markets import a_job, case_of, grounds, made, random_markets
 
 from slackwater.optimization.job.definition import Allocation, InstanceTimes, Linear, Progress
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.market.window import Past
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.moving.world_tables import (
     STANDS_WHOLE,
     in_time_somewhere,

@@ -12,9 +12,9 @@ from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Job, Progress, View
 from slackwater.optimization.job.definition import Amdahl, Linear
+from slackwater.optimization.job.markets import even_moving
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.moving.definition import MarketsJob
-from slackwater.optimization.moving.terms import even_moving
 from slackwater.optimization.policies.pace import (
     LETS_GO,
     always_worth_finishing,

@@ -11,7 +11,8 @@ from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Span, load_histories
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import append, list_markets, list_markets_at
+from slackwater.warehouse.listing import list_markets, list_markets_at
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.store.connection import open_store
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")

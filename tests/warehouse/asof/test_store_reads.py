@@ -12,12 +12,12 @@ from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random
 from storekit import batch as make_batch
 
 from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, Reader, load_histories, load_history
-from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.catalogue import Conventions, OnDemandTerms, known_conventions
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, record_assumptions
-from slackwater.warehouse.observations import append, list_markets
-from slackwater.warehouse.sources.contract import Conventions, known_conventions
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)

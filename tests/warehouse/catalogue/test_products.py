@@ -11,7 +11,8 @@ from slackwater.warehouse.asof import HistoryAssumptions, load_history
 from slackwater.warehouse.catalogue import planning_item, product_rank, rank_sql
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.store.connection import open_store
 
 MARKET = Market.parse("aws/us-west-2/us-west-2a/p3.2xlarge")

@@ -11,7 +11,8 @@ from slackwater.warehouse.errors import DamagedStoreError, StoreError, StoreLock
 from slackwater.warehouse.exchange import publish_generation, publishing
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
-from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.files import POINTER
 from slackwater.warehouse.store.folders import current_generation, generations

@@ -19,7 +19,8 @@ from slackwater.warehouse.errors import (
     StoreError,
     StoreLockedError,
 )
-from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.listing import list_markets
+from slackwater.warehouse.observations import append
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 

@@ -17,6 +17,7 @@ from slackwater.warehouse.catalogue import UNSPECIFIED, highest_likely_price
 from slackwater.warehouse.columns import COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.column_facts import other_columns, other_fields, other_zones, plain_name
 from slackwater.warehouse.sources.contract import (
     MILLISECONDS,
     NOT_UTF8,
@@ -43,7 +44,6 @@ from slackwater.warehouse.sources.files.reading import (
     read_json_values,
     region_of,
 )
-from slackwater.warehouse.sources.unread import other_columns, other_fields, other_zones, plain_name
 
 _EXPECTED = (
     "the output of `aws ec2 describe-spot-price-history` as JSON, JSON lines or --output text, a CSV with the columns "

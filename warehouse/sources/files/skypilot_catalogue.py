@@ -14,6 +14,7 @@ from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.catalogue import sellers_of
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.column_facts import other_columns, plain_name
 from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
@@ -31,7 +32,6 @@ from slackwater.warehouse.sources.files.reading import (
     head,
     region_of,
 )
-from slackwater.warehouse.sources.unread import other_columns, plain_name
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 #: Columns of ours that a line may state without a name that is known.

@@ -20,6 +20,21 @@ from slackwater.warehouse.catalogue import gpus_of, named_gpus, provider_names
 from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.column_facts import (
+    PER_GPU,
+    counts_gpus,
+    currency_of,
+    distinct_texts,
+    is_flag,
+    is_text_type,
+    other_columns,
+    other_zones,
+    plain_name,
+    price_unit,
+    time_of,
+    usage_column,
+    zone_of,
+)
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
@@ -39,23 +54,6 @@ from slackwater.warehouse.sources.files.reading import (
     head,
     header_of,
     region_of,
-)
-from slackwater.warehouse.sources.headings import (
-    PER_GPU,
-    counts_gpus,
-    currency_of,
-    price_unit,
-    time_of,
-    usage_column,
-    zone_of,
-)
-from slackwater.warehouse.sources.unread import (
-    distinct_texts,
-    is_flag,
-    is_text_type,
-    other_columns,
-    other_zones,
-    plain_name,
 )
 
 _KEY = ("provider", "region", "zone", "instance_type")

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from slackwater.warehouse.amounts import parsed_decimal
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.column_facts import currency_of, other_values, plain_name, price_unit
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     PER_SECOND,
@@ -33,7 +34,6 @@ from slackwater.warehouse.sources.contract import (
     pack,
     rejection,
 )
-from slackwater.warehouse.sources.headings import currency_of, price_unit
 from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
@@ -47,7 +47,6 @@ from slackwater.warehouse.sources.live.contract import (
     price_of,
 )
 from slackwater.warehouse.sources.live.transport import Response, Transport
-from slackwater.warehouse.sources.unread import other_values, plain_name
 
 #: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")

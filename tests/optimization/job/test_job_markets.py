@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from make import make_history
 
+from slackwater.optimization.job import markets as job_markets
+from slackwater.optimization.job.markets import check_types, egress_prices, egress_usd_per_gb, fits, moves
 from slackwater.optimization.job.request import JobRequest, MovingTerms, parse_request
-from slackwater.optimization.moving import terms
 from slackwater.optimization.moving.definition import job_in_markets
-from slackwater.optimization.moving.terms import check_types, egress_prices, egress_usd_per_gb, fits, moves
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
@@ -129,7 +129,7 @@ def test_every_price_of_the_egress_table_is_read():
 
 def test_an_unknown_key_of_a_provider_is_refused(monkeypatch):
     table = {"in_region": 0.0, "between_regions": 0.0, "leaving": 0.0, "at_night": 0.0}
-    monkeypatch.setattr(terms, "read_data", lambda *place: {"aws": table})
+    monkeypatch.setattr(job_markets, "read_data", lambda *place: {"aws": table})
     with pytest.raises(TypeError, match="at_night"):
         egress_prices("aws")
 

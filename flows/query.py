@@ -23,12 +23,12 @@ from slackwater.flows.turn.markets import (
     propose_markets,
     uncounted_note,
 )
+from slackwater.optimization.job.markets import fits
 from slackwater.optimization.job.request import JobRequest, read_request
-from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import names_file
 from slackwater.warehouse.errors import SlackwaterError, no_observations
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.observations import list_markets, observed_sources
+from slackwater.warehouse.listing import list_markets, observed_sources
 from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
