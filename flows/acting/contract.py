@@ -53,7 +53,9 @@ class Order(FrozenModel):
 
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
     end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
-    other markets in which the job may have instances.
+    other markets in which the job may have instances. ``missing`` are the instances to launch by kind, as
+    the ledger knew them when the order was first given: a repeated order states the same, whatever the
+    provider lists by then. None: those that the provider does not list.
     """
 
     job: str
@@ -64,6 +66,7 @@ class Order(FrozenModel):
     spot: int
     valid_until: datetime | None = None
     elsewhere: tuple[str, ...] = ()
+    missing: dict[Kind, int] | None = None
 
     @property
     def total(self) -> int:
@@ -86,10 +89,15 @@ class Order(FrozenModel):
 
 
 class Brought(FrozenModel):
-    """Outcome of a call: the instances that it launched, and why others were not granted ("": all were)."""
+    """Outcome of a call: the instances that it launched, and why others were not granted ("": all were).
+
+    ``error``: a reason other than capacity, such as a missing permission. The outcome is stored, and the
+    pass of the job fails.
+    """
 
     launched: tuple[Instance, ...] = ()
     refused: str = ""
+    error: str = ""
 
 
 class Driver(Protocol):

@@ -375,6 +375,8 @@ class Acting:
                 InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
             )
         self.ledger.add(ReturnEntry(at=now, job=order.job, token=order.token, refused=brought.refused))
+        if brought.error:
+            raise DriverError(brought.error)
 
     def _needs_order(self, launches: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
         """Return whether the driver must be called for an order.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from slackwater.flows.acting.contract import Kind, Order, count_by_kind
+from slackwater.flows.acting.contract import Kind, Order, count_by_kind, lacking
 from slackwater.flows.acting.ledger import JobLaunches, RevisionEntry
 
 #: Part of the key of orders for a job without a decision.
@@ -215,4 +215,4 @@ def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetim
         and same_target(last.order, order)
     ):
         return last.order
-    return order
+    return order.model_copy(update={"missing": lacking(order, launches.held)})

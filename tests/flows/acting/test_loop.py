@@ -316,6 +316,38 @@ def test_a_driver_that_fails_is_told_and_tried_again(setting):
     assert setting.held(1) == (0, 1)
 
 
+def test_an_error_of_an_answered_call_is_told_after_its_outcome_is_stored(setting):
+    class Partly:
+        name, settle_seconds, retry_seconds = "partly", 0.0, 120.0
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
+
+        def bring(self, order, now):
+            brought = setting.cloud.bring(order.model_copy(update={"spot": 0}), now)
+            return brought.model_copy(update={"refused": "2 spot: no", "error": "no permission for spot"})
+
+    setting.driver = Partly()
+    setting.decide(on_demand=1, spot=2)
+    assert setting.act(0).error == "no permission for spot"
+    launches = setting.ledger.job("job")
+    assert (launches.answered, launches.refused) == (True, "2 spot: no")
+    result = setting.act(1)  # nothing is requested again before `retry_seconds`
+    assert (result.order, result.refused, len(result.held)) == (None, "2 spot: no", 1)
+    assert setting.act(2).error == "no permission for spot"
+    assert launches.last.order.token == "key-0-2"
+
+
+def test_an_order_states_what_was_missing_when_it_was_first_given(setting):
+    setting.decide(on_demand=1, spot=1)
+    assert setting.act(0).order.missing == {"on_demand": 1, "spot": 1}
+    setting.driver = Interrupting(setting.cloud, before=False)
+    setting.decide(on_demand=1, spot=3, key="other")
+    with pytest.raises(Interrupted):
+        setting.act(1)
+    setting.again()
+    assert setting.act(2).order.missing == {"on_demand": 0, "spot": 2}
+    assert setting.held(2) == (1, 3)
+
+
 def test_a_lost_ledger_is_made_again_from_the_tags(setting):
     setting.decide(on_demand=1, spot=2)
     setting.act(0)
