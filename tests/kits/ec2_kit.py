@@ -41,13 +41,20 @@ class Ec2Double:
         self.instances: dict[str, dict[str, Any]] = {}
         self.fleets: dict[str, tuple[Any, Any]] = {}
         self.listed_from: dict[str, datetime] = {}
+        self.notices: dict[str, datetime] = {}
+        self.ends: dict[str, datetime] = {}
         self.repeated = self.changed = 0
 
-    def running(self, kind: str) -> int:
-        return sum(
-            found["State"]["Name"] == "running" and found.get("InstanceLifecycle", "on_demand") == kind
+    def _running(self, kind: str) -> list[dict[str, Any]]:
+        return [
+            found
             for found in self.instances.values()
-        )
+            if found["State"]["Name"] == "running" and found.get("InstanceLifecycle", "on_demand") == kind
+        ]
+
+    def running(self, kind: str) -> int:
+        """Return the number of running instances of a kind without a notice."""
+        return sum(found["InstanceId"] not in self.notices for found in self._running(kind))
 
     def create_fleet(self, **request: Any) -> Any:
         assert request_errors(request) == ""
@@ -97,13 +104,32 @@ class Ec2Double:
                 "StateTransitionReason": f"User initiated ({self.now:%Y-%m-%d %H:%M:%S} GMT)",
             }
 
+    def give_notice(self, count: int = 100) -> None:
+        """Give notice to the oldest running spot instances."""
+        spot = [
+            found["InstanceId"] for found in self._running("spot") if found["InstanceId"] not in self.notices
+        ]
+        self.notices |= dict.fromkeys(spot[:count], self.now)
+
     def reclaim(self) -> None:
-        """Take all spot instances away."""
-        for found in self.instances.values():
-            if found.get("InstanceLifecycle") == "spot" and found["State"]["Name"] == "running":
+        """Take the spot instances away that got notice two minutes ago."""
+        for found in self._running("spot"):
+            if self.now - self.notices.get(found["InstanceId"], self.now) >= timedelta(minutes=2):
                 found["State"] = {"Name": "terminated"}
                 found["StateReason"] = {"Code": "Server.SpotInstanceTermination"}
-                found["StateTransitionReason"] = f"Server ({self.now:%Y-%m-%d %H:%M:%S} GMT)"
+                self.ends[found["InstanceId"]] = self.now
+
+    def describe_spot_instance_requests(self, Filters: Any) -> Any:
+        (asked,) = Filters
+        statuses = {name: ("marked-for-termination", at) for name, at in self.notices.items()}
+        statuses |= {name: ("instance-terminated-no-capacity", at) for name, at in self.ends.items()}
+        return {
+            "SpotInstanceRequests": [
+                {"InstanceId": name, "Status": {"Code": code, "UpdateTime": at}}
+                for name, (code, at) in statuses.items()
+                if name in asked["Values"]
+            ]
+        }
 
     def get_paginator(self, name: str) -> Ec2Double:
         assert name == "describe_instances"

@@ -66,8 +66,8 @@ PAID = ("pending", "running")
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
 #: Error of a call that the account may not make.
 NOT_PERMITTED = "UnauthorizedOperation"
-#: Begin of the status codes of spot requests whose instance EC2 ended.
-TERMINATED = "instance-terminated"
+#: Begin of the status codes of spot requests whose instance EC2 ended, and the code of those that it ends in two minutes.
+TERMINATED, NOTICED = "instance-terminated", "marked-for-termination"
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
 #: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
 _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \w+\)")
@@ -102,6 +102,7 @@ class Ec2Driver(Driver):
         self._session = import_module("boto3").Session(profile_name=options.profile)
         self._clients: dict[str, Any] = {}
         self._ended: dict[str, datetime] = {}  # times of interruptions, by instance
+        self._noticed: dict[str, datetime] = {}  # times of notices, by instance
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the tagged instances of a job in the regions of ``markets``."""
@@ -117,19 +118,23 @@ class Ec2Driver(Driver):
                     for described in reservation["Instances"]
                 ]
             self._read_interruptions(region, instances)
-            found += [
-                _instance(instance, job, now, self._ended.get(instance["InstanceId"]))
-                for instance in instances
-            ]
+            for instance in instances:
+                name = instance["InstanceId"]
+                found.append(_instance(instance, job, now, self._ended.get(name), self._noticed.get(name)))
         return found
 
     def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
-        """Read when EC2 ended spot instances from their requests; the instances themselves do not state it.
+        """Read from spot requests when EC2 ends spot instances or gave notice; the instances themselves do not state it.
 
         Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
         """
-        ids = [instance["InstanceId"] for instance in instances if _is_interrupted(instance)]
-        new = [name for name in ids if name not in self._ended]
+        spot = [found for found in instances if found.get("InstanceLifecycle") == "spot"]
+        new = [
+            found["InstanceId"]
+            for found in spot
+            if _end_time(found) is None
+            and found["InstanceId"] not in (self._noticed if _is_held(found) else self._ended)
+        ]
         if not new:
             return
         with _driver_errors(region):
@@ -143,8 +148,12 @@ class Ec2Driver(Driver):
                 return
         for request in answer["SpotInstanceRequests"]:
             status = request.get("Status", {})
-            if str(status.get("Code")).startswith(TERMINATED) and "UpdateTime" in status:
-                self._ended[request["InstanceId"]] = status["UpdateTime"].astimezone(UTC)
+            if "UpdateTime" in status:
+                at, code = status["UpdateTime"].astimezone(UTC), str(status.get("Code"))
+                if code.startswith(TERMINATED):
+                    self._ended[request["InstanceId"]] = at
+                elif code == NOTICED:
+                    self._noticed[request["InstanceId"]] = at
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Terminate surplus instances, then launch missing instances."""
@@ -278,13 +287,13 @@ def _brought(order: Order, counts: Mapping[Kind, int], answer: Mapping[str, Any]
 
 
 def _instance(
-    found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None = None
+    found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None, noticed: datetime | None
 ) -> Instance:
     """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
     place = str(found["Placement"].get("AvailabilityZone", ""))
     market = tags.get(MARKET_TAG) or f"aws/{place.rstrip('abcdefghijk')}/{place}/{found['InstanceType']}"
-    held = found["State"]["Name"] in PAID
+    held = _is_held(found)
     since = found["LaunchTime"].astimezone(UTC)
     return Instance(
         id=found["InstanceId"],
@@ -295,6 +304,7 @@ def _instance(
         since=since,
         ended=None if held else max(since, min(now, _end_time(found) or interrupted or now)),
         end=None if held else _end(found),
+        leaving=noticed if held else None,
     )
 
 
@@ -304,10 +314,8 @@ def _end_time(found: Mapping[str, Any]) -> datetime | None:
     return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
 
 
-def _is_interrupted(found: Mapping[str, Any]) -> bool:
-    """Return whether a spot instance ended at a time that its own record does not state."""
-    ended = found["State"]["Name"] not in PAID and _end_time(found) is None
-    return ended and found.get("InstanceLifecycle") == "spot"
+def _is_held(found: Mapping[str, Any]) -> bool:
+    return found["State"]["Name"] in PAID
 
 
 def _end(found: Mapping[str, Any]) -> End | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -14,6 +15,7 @@ from moto_kit import forget_ended, moto_client, moto_url  # noqa: F401 - a fixtu
 
 from slackwater.flows.acting.contract import DriverError, Order
 from slackwater.flows.acting.drivers import DRIVERS, Place
+from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits
 
@@ -96,6 +98,43 @@ def test_a_repeated_order_returns_the_first_fleet_while_nothing_is_listed(tmp_pa
     double.now += timedelta(minutes=1)  # the granted instances are listed
     assert driver.bring(order, START) == first
     assert len(double.fleets) == 1
+
+
+def test_spot_is_replaced_at_its_notice_and_its_loss_is_stored_once_at_its_end(tmp_path):
+    """The instance is paid to its end, and nobody stops it before."""
+    world = Slots(np.random.default_rng(0), ["job"], minutes=60)
+    world.turn(START)
+    world.decisions["job"] = replace(world.decisions["job"], on_demand=0, spot=2)
+    driver = make_driver(tmp_path)
+    double = make_double(driver)
+    acting = Acting(
+        world=world,
+        ledger=LaunchLedger(tmp_path / "launches.jsonl"),
+        driver_of=lambda _: driver,
+        limits=Limits(idle_slots=3, every=timedelta(seconds=30)),
+    )
+    revised = []
+    world.revise = lambda job, launches, now: revised.append(launches.losses[job.decision.key]) or "no"
+
+    def act(minutes):
+        double.now = START + timedelta(minutes=minutes)
+        double.reclaim()
+        (result,) = acting.run_pass(double.now)
+        return {name.id for name in result.held}
+
+    assert act(0) == {"i-0", "i-1"}
+    double.now = START + timedelta(minutes=9.5)
+    double.give_notice(1)
+    assert act(10) == {"i-0", "i-1", "i-2"}
+    assert (revised[0].at, revised[0].left) == (START + timedelta(minutes=9.5), 1)
+    assert act(11) == {"i-0", "i-1", "i-2"}
+    assert act(11.5) == act(12) == {"i-1", "i-2"}
+    launches = acting.ledger.job("job")
+    (lost,) = [one for entry in world.evidence if isinstance(entry, InstancesChanged) for one in entry.lost]
+    assert (lost.id, lost.ended) == ("i-0", START + timedelta(minutes=11.5))
+    assert launches.losses[launches.last.order.key].at == START + timedelta(minutes=9.5)
+    assert launches.instances["i-0"] == lost
+    acting.ledger.close()
 
 
 def test_a_changed_request_of_an_interrupted_order_launches_nothing(tmp_path):
@@ -222,7 +261,7 @@ class Slots:
         return {}
 
     def record(self, found, now):
-        self.evidence += found
+        self.evidence += [entry for new in found for entry in new.entries]
         return {}
 
 
@@ -246,8 +285,9 @@ def test_kills_never_launch_more_than_ordered_while_instances_are_listed_late(tm
         if step % 30 == 0 or (not is_calm and rng.random() < 0.2):
             world.turn(double.now)
             double.spot = int(rng.integers(0, 4))
+        double.reclaim()
         if not is_calm and rng.random() < 0.05:
-            double.reclaim()
+            double.give_notice()
         try:
             if acting is None:
                 ledger = MortalLedger(tmp_path / "launches.jsonl")

@@ -12,7 +12,7 @@ import pytest
 from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
 from forms_kit import quick_first
 
-from slackwater.flows.acting.contract import DriverError, Instance, count_by_kind
+from slackwater.flows.acting.contract import DriverError, Instance, Order, count_by_kind, lacking, surplus
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import (
     InstancesChanged,
@@ -398,6 +398,21 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_line_is_named(setting):
         file.write(b"nonsense\n")
     with pytest.raises(StoreError, match=f"line {entries + 1}"):
         setting.open()
+
+
+def test_an_instance_with_a_notice_is_replaced_and_has_the_time_to_save():
+    def instance(name, **changes):
+        return Instance(id=name, job="job", key="key", market=MARKET, kind="spot", since=START, **changes)
+
+    held = [instance("i-1", leaving=START), instance("i-2"), instance("i-3")]
+    order = Order(job="job", token="key-1", key="key", market=MARKET, on_demand=0, spot=3)
+    assert (surplus(order, held), lacking(order, held)["spot"]) == ([], 1)
+    fewer = order.model_copy(update={"spot": 1})
+    assert [one.id for one in surplus(fewer, held)] == ["i-3"]
+    moved = order.model_copy(update={"market": "west"})
+    assert [one.id for one in surplus(moved, held)] == ["i-2", "i-3"]
+    nothing = order.model_copy(update={"spot": 0})
+    assert [one.id for one in surplus(nothing, held)] == ["i-1", "i-2", "i-3"]
 
 
 def in_west(count):
