@@ -35,7 +35,8 @@ class Instance(FrozenModel):
 
     ``key`` is the decision that it was launched for, "" where the provider has no tags. ``since`` is
     the time of its grant, from which it is paid. ``ended`` is the time of its end and ``end`` the
-    reason, as far as the provider states them; None while it is held.
+    reason, as far as the provider states them; None while it is held. ``leaving`` is the time of the
+    provider's notice that it takes the instance away, which is still held and paid.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Instance(FrozenModel):
     since: datetime
     ended: datetime | None = None
     end: End | None = None
+    leaving: datetime | None = None
 
 
 class Order(FrozenModel):
@@ -53,7 +55,9 @@ class Order(FrozenModel):
 
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
     end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
-    other markets in which the job may have instances.
+    other markets in which the job may have instances. ``missing`` are the instances to launch by kind, as
+    the ledger knew them when the order was first given: a repeated order states the same, whatever the
+    provider lists by then. None: those that the provider does not list.
     """
 
     job: str
@@ -64,6 +68,7 @@ class Order(FrozenModel):
     spot: int
     valid_until: datetime | None = None
     elsewhere: tuple[str, ...] = ()
+    missing: dict[Kind, int] | None = None
 
     @property
     def total(self) -> int:
@@ -86,10 +91,15 @@ class Order(FrozenModel):
 
 
 class Brought(FrozenModel):
-    """Outcome of a call: the instances that it launched, and why others were not granted ("": all were)."""
+    """Outcome of a call: the instances that it launched, and why others were not granted ("": all were).
+
+    ``error``: a reason other than capacity, such as a missing permission. The outcome is stored, and the
+    pass of the job fails.
+    """
 
     launched: tuple[Instance, ...] = ()
     refused: str = ""
+    error: str = ""
 
 
 class Driver(Protocol):
@@ -150,6 +160,11 @@ def alive(instances: Collection[Instance]) -> list[Instance]:
     )
 
 
+def staying(instances: Collection[Instance]) -> list[Instance]:
+    """Return the instances that are held without a notice of their end, oldest first."""
+    return [instance for instance in alive(instances) if instance.leaving is None]
+
+
 def alive_at(instances: Collection[Instance], at: datetime) -> list[Instance]:
     """Return the instances that were held at a time, as they were then, oldest first."""
     known = [instance for instance in instances if instance.since <= at]
@@ -173,9 +188,13 @@ def count_by_kind(instances: Collection[Instance], market: str | None = None) ->
 
 
 def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
-    """Return the instances to stop for an order: those of other markets, and the newest of each kind above its number."""
-    elsewhere = [instance for instance in alive(held) if instance.market != order.market]
-    here = [instance for instance in alive(held) if instance.market == order.market]
+    """Return the instances to stop for an order: those of other markets, and the newest of each kind above its number.
+
+    An instance with a notice is left the time to save its work, unless nothing is to run.
+    """
+    ours = staying(held) if order.total else alive(held)
+    elsewhere = [instance for instance in ours if instance.market != order.market]
+    here = [instance for instance in ours if instance.market == order.market]
     over = [
         instance for kind in KINDS for instance in [i for i in here if i.kind == kind][order.count(kind) :]
     ]
@@ -184,7 +203,7 @@ def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
 
 def lacking(order: Order, held: Collection[Instance]) -> dict[Kind, int]:
     """Return the number of instances to launch by kind for an order."""
-    here = count_by_kind(held, order.market)
+    here = count_by_kind(staying(held), order.market)
     return {kind: max(0, order.count(kind) - here[kind]) for kind in KINDS}
 
 

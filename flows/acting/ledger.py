@@ -49,7 +49,8 @@ class ReturnEntry(FrozenModel):
 class InstancesChanged(FrozenModel):
     """A change of the instances of a job: those that are new or ended since the last entry.
 
-    ``key`` is the decision in force, ``spot_left`` the number of spot instances that are still held.
+    An instance changes with its provider's notice and with its end. ``key`` is the decision in force,
+    ``spot_left`` the number of spot instances that are still held, without those that have a notice.
     """
 
     event: Literal["seen"] = "seen"
@@ -97,7 +98,7 @@ _ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discrimina
 
 @dataclass(frozen=True, slots=True)
 class SpotLoss:
-    """The newest loss of spot under a decision: its time and market, and the spot instances that are left."""
+    """The newest loss of spot under a decision, or notice of it: its time and market, and the spot instances that are left."""
 
     at: datetime
     market: str
@@ -166,11 +167,11 @@ class JobLaunches:
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
             self.refused = entry.refused
         elif isinstance(entry, InstancesChanged):
+            losses = self._new_losses(entry)
             self.instances |= {instance.id: instance for instance in entry.instances}
             self.markets |= {instance.market for instance in entry.instances}
-            if lost_spot := [earlier for earlier in entry.lost if earlier.kind == "spot"]:
-                newest = max(lost_spot, key=lambda earlier: earlier.ended or entry.at)
-                self.losses[entry.key] = SpotLoss(newest.ended or entry.at, newest.market, entry.spot_left)
+            if losses:
+                self.losses[entry.key] = max(losses, key=lambda loss: loss.at)
         elif isinstance(entry, RevisionEntry):
             self.revision = entry
         if isinstance(entry, EvidenceEntry):
@@ -182,6 +183,16 @@ class JobLaunches:
             self.left_out += [why for why in entry.refused if why not in self.left_out]
         else:
             self.unrecorded.append(entry)
+
+    def _new_losses(self, entry: InstancesChanged) -> list[SpotLoss]:
+        """Return the losses of spot in an entry; a loss counts at its notice, and not again at its end."""
+        noticed = {name for name, instance in self.instances.items() if instance.leaving is not None}
+        return [
+            SpotLoss(instance.leaving or instance.ended or entry.at, instance.market, entry.spot_left)
+            for instance in entry.instances
+            if instance.kind == "spot" and instance.id not in noticed
+            if instance.end == "lost" or (instance.leaving is not None and instance.ended is None)
+        ]
 
 
 def ledger_file(db: Path) -> Path:

@@ -15,6 +15,7 @@ from slackwater.flows.acting.contract import (
     Order,
     count_by_kind,
     lacking,
+    staying,
     surplus,
 )
 from slackwater.flows.acting.ledger import (
@@ -321,7 +322,7 @@ class Acting:
         if changed:
             key = _key_in_force(job, launches, changed)
             kept = launches.instances | {instance.id: instance for instance in changed}
-            left = count_by_kind(kept.values())["spot"]
+            left = count_by_kind(staying(kept.values()))["spot"]
             self.ledger.add(
                 InstancesChanged(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
             )
@@ -370,11 +371,13 @@ class Acting:
         now = self._later(now)
         launches = self.ledger.job(order.job)
         if new := tuple(instance for instance in brought.launched if instance.id not in launches.instances):
-            left = count_by_kind([*launches.held, *new])["spot"]
+            left = count_by_kind(staying([*launches.held, *new]))["spot"]
             self.ledger.add(
                 InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
             )
         self.ledger.add(ReturnEntry(at=now, job=order.job, token=order.token, refused=brought.refused))
+        if brought.error:
+            raise DriverError(brought.error)
 
     def _needs_order(self, launches: JobLaunches, driver: Driver, order: Order, now: datetime) -> bool:
         """Return whether the driver must be called for an order.
@@ -408,17 +411,22 @@ class Acting:
 def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:
     """Return the key of the decision under which instances changed: a loss before its slot belongs to the previous decision."""
     before = "" if launches.last is None else launches.last.order.key
-    if job.decision is None or any(
-        instance.ended is not None and instance.ended <= job.decision.slot for instance in changed
-    ):
+    times = [instance.ended or instance.leaving for instance in changed]
+    if job.decision is None or any(at is not None and at <= job.decision.slot for at in times):
         return before
     return job.decision.key
+
+
+def _has_changed(before: Instance, now: Instance) -> bool:
+    """Return whether a held instance ended or has a notice by now."""
+    ended, noticed = now.ended is not None, now.leaving is not None and before.leaving is None
+    return before.ended is None and (ended or noticed)
 
 
 def changes(
     launches: JobLaunches, listed: Sequence[Instance], now: datetime, settle_seconds: float
 ) -> list[Instance]:
-    """Return the instances that are new or ended since the last entry, with the reason of the end.
+    """Return the instances that are new, leaving or ended since the last entry, with the reason of the end.
 
     An instance that is no longer listed, or whose end has no stated reason, was stopped if the
     last order left no room for it, else it was lost. A new instance may not be listed yet.
@@ -428,7 +436,7 @@ def changes(
     changed = [
         instance
         for instance in listed
-        if instance.id not in known or (known[instance.id].ended is None and instance.ended is not None)
+        if instance.id not in known or _has_changed(known[instance.id], instance)
     ]
     changed += [
         before.model_copy(update={"ended": now})

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from slackwater.flows.acting.contract import count_by_kind
+from slackwater.flows.acting.contract import count_by_kind, staying
 from slackwater.flows.acting.ledger import JobLaunches
 from slackwater.flows.acting.targets import ActedJob
 from slackwater.flows.config import Settings
@@ -45,7 +45,7 @@ def revision_of(
     placed = (stored, markets_of(turn, stored.request))
     issued = forecasts_in_force(turn, [placed]) if before["forecaster"] else {}
     running = open_placed_job(turn, placed, forecasts=issued)
-    held = count_by_kind(launches.held)
+    held = count_by_kind(staying(launches.held))
     live = running.live.at_moment(
         Moment(
             seconds=(now - slot).total_seconds(),

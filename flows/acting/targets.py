@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from slackwater.flows.acting.contract import Kind, Order, count_by_kind
+from slackwater.flows.acting.contract import Kind, Order, count_by_kind, lacking, staying
 from slackwater.flows.acting.ledger import JobLaunches, RevisionEntry
 
 #: Part of the key of orders for a job without a decision.
@@ -170,7 +170,7 @@ def _by_decision(
         return Target(market=market, on_demand=0, spot=0, why=late)
     if launches.held:  # a standby plan or a revision may have moved them
         market = launches.held[-1].market
-    held = count_by_kind(launches.held, market)
+    held = count_by_kind(staying(launches.held), market)
     why = f"{late}: nothing new is launched"
     return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
@@ -215,4 +215,4 @@ def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetim
         and same_target(last.order, order)
     ):
         return last.order
-    return order
+    return order.model_copy(update={"missing": lacking(order, launches.held)})

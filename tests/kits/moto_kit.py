@@ -31,3 +31,19 @@ def moto_client(url, region="us-east-1"):
         image = client.describe_images()["Images"][0]["ImageId"]
         client.create_launch_template(LaunchTemplateName="training", LaunchTemplateData={"ImageId": image})
     return client
+
+
+def forget_ended(region="us-east-1"):
+    """Remove ended instances and the tags of fleets from moto, which searches all of them in every call.
+
+    EC2 forgets an ended instance after about an hour.
+    """
+    from moto.ec2 import ec2_backends
+
+    backend = ec2_backends["123456789012"][region]
+    for name, reservation in list(backend.reservations.items()):
+        if all(instance.state == "terminated" for instance in reservation.instances):
+            del backend.reservations[name]
+    held = {instance.id for group in backend.reservations.values() for instance in group.instances}
+    for name in [name for name in backend.tags if name.startswith(("i-", "fleet-")) and name not in held]:
+        del backend.tags[name]

@@ -1,8 +1,12 @@
-"""Driver of EC2 instances of a launch template (extra ``ec2``): a call with its client token for each instance.
+"""Driver of EC2 instances of a launch template (extra ``ec2``): a fleet of type ``instant`` for each order.
 
-``RunInstances`` with a token returns the instance of the first call when it is repeated, so that an
-interrupted order cannot launch twice even while EC2 does not list its instances yet. Separate calls
-also show which instances were granted. Instances carry their order, market and decision as tags.
+``CreateFleet`` launches the missing on-demand and spot instances together and states what was granted.
+Repeated with the same client token and parameters it returns the first fleet, so an interrupted order
+cannot launch twice even while EC2 does not list its instances yet. Therefore both depend on the stored
+order alone: an interrupted order is repeated as it is, and every other call is a new order with a new
+token (`Order.missing`). Killed before the call, the repetition launches; killed after it, the repetition
+finds all instances listed or gets the first answer again, also if only a part was granted. Instances
+carry their order, market and decision as tags.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from slackwater.flows.acting.contract import (
     Instance,
     Kind,
     Order,
+    count_by_kind,
     lacking,
     surplus,
 )
@@ -37,25 +42,32 @@ from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import WHOLE, Market
 from slackwater.warehouse.plugins import require_extra
 
-MARKET_TAG, INDEX_TAG = "slackwater:market", "slackwater:index"
-#: Errors that refuse an instance; another call may be granted later.
+MARKET_TAG = "slackwater:market"
+#: Errors that refuse instances; another call may be granted later.
 REFUSALS = (
-    "InsufficientInstanceCapacity",
+    "InsufficientCapacity",
+    "InsufficientFreeAddressesInSubnet",
     "InsufficientHostCapacity",
+    "InsufficientInstanceCapacity",
     "InstanceLimitExceeded",
+    "MaxFleetCountExceeded",
     "MaxSpotInstanceCountExceeded",
     "SpotMaxPriceTooLow",
+    "UnfulfillableCapacity",
     "Unsupported",
     "VcpuLimitExceeded",
 )
+#: Error of a repeated order whose request changed, as after a change of the driver's options: its first
+#: call took effect, so nothing more is launched for it, and what is missing is a later order.
+CHANGED_REQUEST = "IdempotentParameterMismatch"
 #: States of instances that are paid.
 PAID = ("pending", "running")
 #: EC2's reasons for reclaiming an instance.
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
 #: Error of a call that the account may not make.
 NOT_PERMITTED = "UnauthorizedOperation"
-#: Begin of the status codes of spot requests whose instance EC2 ended.
-TERMINATED = "instance-terminated"
+#: Begin of the status codes of spot requests whose instance EC2 ended, and the code of those that it ends in two minutes.
+TERMINATED, NOTICED = "instance-terminated", "marked-for-termination"
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
 #: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
 _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \w+\)")
@@ -85,11 +97,12 @@ class Ec2Driver(Driver):
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self.settle_seconds = options.settle_seconds
-        self.retry_seconds = options.retry_seconds
+        self.retry_seconds = max(options.retry_seconds, options.settle_seconds)
         self._options = options
         self._session = import_module("boto3").Session(profile_name=options.profile)
         self._clients: dict[str, Any] = {}
         self._ended: dict[str, datetime] = {}  # times of interruptions, by instance
+        self._noticed: dict[str, datetime] = {}  # times of notices, by instance
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the tagged instances of a job in the regions of ``markets``."""
@@ -105,19 +118,23 @@ class Ec2Driver(Driver):
                     for described in reservation["Instances"]
                 ]
             self._read_interruptions(region, instances)
-            found += [
-                _instance(instance, job, now, self._ended.get(instance["InstanceId"]))
-                for instance in instances
-            ]
+            for instance in instances:
+                name = instance["InstanceId"]
+                found.append(_instance(instance, job, now, self._ended.get(name), self._noticed.get(name)))
         return found
 
     def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
-        """Read when EC2 ended spot instances from their requests; the instances themselves do not state it.
+        """Read from spot requests when EC2 ends spot instances or gave notice; the instances themselves do not state it.
 
         Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
         """
-        ids = [instance["InstanceId"] for instance in instances if _is_interrupted(instance)]
-        new = [name for name in ids if name not in self._ended]
+        spot = [found for found in instances if found.get("InstanceLifecycle") == "spot"]
+        new = [
+            found["InstanceId"]
+            for found in spot
+            if _end_time(found) is None
+            and found["InstanceId"] not in (self._noticed if _is_held(found) else self._ended)
+        ]
         if not new:
             return
         with _driver_errors(region):
@@ -131,81 +148,74 @@ class Ec2Driver(Driver):
                 return
         for request in answer["SpotInstanceRequests"]:
             status = request.get("Status", {})
-            if str(status.get("Code")).startswith(TERMINATED) and "UpdateTime" in status:
-                self._ended[request["InstanceId"]] = status["UpdateTime"].astimezone(UTC)
+            if "UpdateTime" in status:
+                at, code = status["UpdateTime"].astimezone(UTC), str(status.get("Code"))
+                if code.startswith(TERMINATED):
+                    self._ended[request["InstanceId"]] = at
+                elif code == NOTICED:
+                    self._noticed[request["InstanceId"]] = at
 
     def bring(self, order: Order, now: datetime) -> Brought:
-        """Terminate surplus instances, then launch missing instances, on-demand first."""
+        """Terminate surplus instances, then launch missing instances."""
         held = [instance for instance in self.listed(order.job, order.markets, now) if instance.ended is None]
         self._terminate(surplus(order, held))
-        launched: list[Instance] = []
-        refused: list[str] = []
-        for kind in KINDS:
-            for index in _indices(order, held, kind):
-                answer = self._launch(order, kind, index, now)
-                if isinstance(answer, str):
-                    left = order.count(kind) - index
-                    refused.append(f"{left} {kind.replace('_', '-')}: {answer}")
-                    break
-                launched.append(answer)
-        return Brought(launched=tuple(launched), refused="; ".join(refused))
+        counts = _counts_to_launch(order, held)
+        return self._launch(order, counts, now) if any(counts.values()) else Brought()
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the equivalent calls of the AWS command line."""
-        region = Market.parse(order.market).region if order.market else ""
         calls = [
             f"aws ec2 terminate-instances --region {Market.parse(instance.market).region} --instance-ids {instance.id}"
             for instance in surplus(order, held)
         ]
-        for kind in KINDS:
-            for index in _indices(order, held, kind):
-                sent = json.dumps(self.request(order, kind, index))
-                calls.append(f"aws ec2 run-instances --region {region} --cli-input-json '{sent}'")
+        if any((counts := _counts_to_launch(order, held)).values()):
+            region, sent = Market.parse(order.market).region, json.dumps(self.request(order, counts))
+            calls.append(f"aws ec2 create-fleet --region {region} --cli-input-json '{sent}'")
         return calls
 
-    def request(self, order: Order, kind: Kind, index: int) -> dict[str, Any]:
-        """Return the ``RunInstances`` request of one instance of an order."""
+    def request(self, order: Order, counts: Mapping[Kind, int]) -> dict[str, Any]:
+        """Return the ``CreateFleet`` request of the instances to launch for an order."""
         market = Market.parse(order.market)
         named = "LaunchTemplateId" if self._options.template.startswith("lt-") else "LaunchTemplateName"
-        zone = "AvailabilityZoneId" if _ZONE_ID.fullmatch(market.zone) else "AvailabilityZone"
-        tags = order.tags | {MARKET_TAG: order.market, INDEX_TAG: str(index)}
+        template = {named: self._options.template, "Version": self._options.version}
+        override = {"InstanceType": market.instance_type}
+        if market.zone != WHOLE:
+            zone = "AvailabilityZoneId" if _ZONE_ID.fullmatch(market.zone) else "AvailabilityZone"
+            override[zone] = market.zone
+        if market.zone in self._options.subnets:
+            override["SubnetId"] = self._options.subnets[market.zone]
+        tags = order.tags | {MARKET_TAG: order.market}
         if order.valid_until is not None:
             tags["slackwater:valid-until"] = order.valid_until.isoformat()
-        found: dict[str, Any] = {
-            "ClientToken": f"{order.token}-{kind[0]}{index}"[-64:],
-            "MinCount": 1,
-            "MaxCount": 1,
-            "LaunchTemplate": {named: self._options.template, "Version": self._options.version},
-            "InstanceType": market.instance_type,
-            **({} if market.zone == WHOLE else {"Placement": {zone: market.zone}}),
-            "InstanceInitiatedShutdownBehavior": "terminate",
-            "TagSpecifications": [
-                {
-                    "ResourceType": "instance",
-                    "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
-                }
-            ],
+        pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+        return {
+            "ClientToken": order.token[-64:],
+            "Type": "instant",
+            "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": [override]}],
+            "TargetCapacitySpecification": {
+                "TotalTargetCapacity": sum(counts.values()),
+                "OnDemandTargetCapacity": counts["on_demand"],
+                "SpotTargetCapacity": counts["spot"],
+                "DefaultTargetCapacityType": "spot",
+            },
+            "SpotOptions": {
+                "AllocationStrategy": "price-capacity-optimized",
+                "InstanceInterruptionBehavior": "terminate",
+            },
+            "TagSpecifications": [{"ResourceType": kind, "Tags": pairs} for kind in ("fleet", "instance")],
         }
-        if market.zone in self._options.subnets:
-            found["SubnetId"] = self._options.subnets[market.zone]
-        if kind == "spot":
-            found["InstanceMarketOptions"] = {
-                "MarketType": "spot",
-                "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
-            }
-        return found
 
-    def _launch(self, order: Order, kind: Kind, index: int, now: datetime) -> Instance | str:
-        """Launch one instance; return it, or why it was refused."""
+    def _launch(self, order: Order, counts: Mapping[Kind, int], now: datetime) -> Brought:
+        """Launch a fleet, and return its instances and the refusals."""
         region = Market.parse(order.market).region
         with _driver_errors(region):
             try:
-                answer = self._client(region).run_instances(**self.request(order, kind, index))
+                answer = self._client(region).create_fleet(**self.request(order, counts))
             except import_module("botocore.exceptions").ClientError as error:
-                if (code := str(error.response["Error"]["Code"])) in REFUSALS:
-                    return code
-                raise
-        return _instance(answer["Instances"][0], order.job, now)
+                if (code := error.response["Error"]["Code"]) not in (*REFUSALS, CHANGED_REQUEST):
+                    raise
+                answer = {"Errors": [{"ErrorCode": code}]}
+        return _brought(order, counts, answer, now)
 
     def _terminate(self, instances: Sequence[Instance]) -> None:
         for region in sorted({Market.parse(instance.market).region for instance in instances}):
@@ -237,19 +247,53 @@ def _driver_errors(region: str) -> Iterator[None]:
         raise DriverError(f"EC2 in {region}: {error}") from error
 
 
-def _indices(order: Order, held: Collection[Instance], kind: Kind) -> range:
-    """Return the indices, within an order, of the instances to launch."""
-    return range(order.count(kind) - lacking(order, held)[kind], order.count(kind))
+def _counts_to_launch(order: Order, held: Collection[Instance]) -> Mapping[Kind, int]:
+    """Return the instances to launch by kind: none once all are listed, else those that the order states."""
+    counts = lacking(order, held)
+    return counts if order.missing is None or not any(counts.values()) else order.missing
+
+
+def _brought(order: Order, counts: Mapping[Kind, int], answer: Mapping[str, Any], now: datetime) -> Brought:
+    """Return the outcome of a fleet: errors of a kind count if it got fewer instances than requested."""
+    launched = tuple(
+        Instance(
+            id=name,
+            job=order.job,
+            key=order.key,
+            market=order.market,
+            kind="spot" if group.get("Lifecycle") == "spot" else "on_demand",
+            since=now,
+        )
+        for group in answer.get("Instances", ())
+        for name in group["InstanceIds"]
+    )
+    granted = count_by_kind(launched)
+    refused: list[str] = []
+    faults: list[str] = []
+    for kind in KINDS:
+        left, word = counts[kind] - granted[kind], kind.replace("_", "-")
+        if left > 0:
+            errors = [error for error in answer.get("Errors", ()) if error.get("Lifecycle", word) == word]
+            codes = dict.fromkeys(str(error["ErrorCode"]) for error in errors)
+            refused.append(f"{left} {word}: {', '.join(codes) or 'no reason stated'}")
+            faults += [
+                f"{error['ErrorCode']}: {error.get('ErrorMessage')}"
+                for error in errors
+                if error["ErrorCode"] not in (*REFUSALS, CHANGED_REQUEST)
+            ]
+    region = Market.parse(order.market).region
+    error = f"EC2 in {region}: {'; '.join(dict.fromkeys(faults))}" if faults else ""
+    return Brought(launched=launched, refused="; ".join(refused), error=error)
 
 
 def _instance(
-    found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None = None
+    found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None, noticed: datetime | None
 ) -> Instance:
     """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
     place = str(found["Placement"].get("AvailabilityZone", ""))
     market = tags.get(MARKET_TAG) or f"aws/{place.rstrip('abcdefghijk')}/{place}/{found['InstanceType']}"
-    held = found["State"]["Name"] in PAID
+    held = _is_held(found)
     since = found["LaunchTime"].astimezone(UTC)
     return Instance(
         id=found["InstanceId"],
@@ -260,6 +304,7 @@ def _instance(
         since=since,
         ended=None if held else max(since, min(now, _end_time(found) or interrupted or now)),
         end=None if held else _end(found),
+        leaving=noticed if held else None,
     )
 
 
@@ -269,10 +314,8 @@ def _end_time(found: Mapping[str, Any]) -> datetime | None:
     return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
 
 
-def _is_interrupted(found: Mapping[str, Any]) -> bool:
-    """Return whether a spot instance ended at a time that its own record does not state."""
-    ended = found["State"]["Name"] not in PAID and _end_time(found) is None
-    return ended and found.get("InstanceLifecycle") == "spot"
+def _is_held(found: Mapping[str, Any]) -> bool:
+    return found["State"]["Name"] in PAID
 
 
 def _end(found: Mapping[str, Any]) -> End | None:

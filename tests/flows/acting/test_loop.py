@@ -12,7 +12,7 @@ import pytest
 from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
 from forms_kit import quick_first
 
-from slackwater.flows.acting.contract import DriverError, Instance, count_by_kind
+from slackwater.flows.acting.contract import DriverError, Instance, Order, count_by_kind, lacking, surplus
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import (
     InstancesChanged,
@@ -316,6 +316,38 @@ def test_a_driver_that_fails_is_told_and_tried_again(setting):
     assert setting.held(1) == (0, 1)
 
 
+def test_an_error_of_an_answered_call_is_told_after_its_outcome_is_stored(setting):
+    class Partly:
+        name, settle_seconds, retry_seconds = "partly", 0.0, 120.0
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
+
+        def bring(self, order, now):
+            brought = setting.cloud.bring(order.model_copy(update={"spot": 0}), now)
+            return brought.model_copy(update={"refused": "2 spot: no", "error": "no permission for spot"})
+
+    setting.driver = Partly()
+    setting.decide(on_demand=1, spot=2)
+    assert setting.act(0).error == "no permission for spot"
+    launches = setting.ledger.job("job")
+    assert (launches.answered, launches.refused) == (True, "2 spot: no")
+    result = setting.act(1)  # nothing is requested again before `retry_seconds`
+    assert (result.order, result.refused, len(result.held)) == (None, "2 spot: no", 1)
+    assert setting.act(2).error == "no permission for spot"
+    assert launches.last.order.token == "key-0-2"
+
+
+def test_an_order_states_what_was_missing_when_it_was_first_given(setting):
+    setting.decide(on_demand=1, spot=1)
+    assert setting.act(0).order.missing == {"on_demand": 1, "spot": 1}
+    setting.driver = Interrupting(setting.cloud, before=False)
+    setting.decide(on_demand=1, spot=3, key="other")
+    with pytest.raises(Interrupted):
+        setting.act(1)
+    setting.again()
+    assert setting.act(2).order.missing == {"on_demand": 0, "spot": 2}
+    assert setting.held(2) == (1, 3)
+
+
 def test_a_lost_ledger_is_made_again_from_the_tags(setting):
     setting.decide(on_demand=1, spot=2)
     setting.act(0)
@@ -366,6 +398,21 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_line_is_named(setting):
         file.write(b"nonsense\n")
     with pytest.raises(StoreError, match=f"line {entries + 1}"):
         setting.open()
+
+
+def test_an_instance_with_a_notice_is_replaced_and_has_the_time_to_save():
+    def instance(name, **changes):
+        return Instance(id=name, job="job", key="key", market=MARKET, kind="spot", since=START, **changes)
+
+    held = [instance("i-1", leaving=START), instance("i-2"), instance("i-3")]
+    order = Order(job="job", token="key-1", key="key", market=MARKET, on_demand=0, spot=3)
+    assert (surplus(order, held), lacking(order, held)["spot"]) == ([], 1)
+    fewer = order.model_copy(update={"spot": 1})
+    assert [one.id for one in surplus(fewer, held)] == ["i-3"]
+    moved = order.model_copy(update={"market": "west"})
+    assert [one.id for one in surplus(moved, held)] == ["i-2", "i-3"]
+    nothing = order.model_copy(update={"spot": 0})
+    assert [one.id for one in surplus(nothing, held)] == ["i-1", "i-2", "i-3"]
 
 
 def in_west(count):
