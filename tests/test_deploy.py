@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 from command_kit import options_of
+from kueue_kit import check_queue
+
+from slackwater.flows.acting.drivers.quotas import QuotaOptions, check_closed, has_resource
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "examples" / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+KUEUE = list(yaml.safe_load_all((DEPLOY / "kueue.yaml").read_text(encoding="utf-8")))
 KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 SERVICE = (DEPLOY / "slackwater.service").read_text(encoding="utf-8")
@@ -55,6 +61,30 @@ def test_volumes_and_services_that_are_named_are_there():
     assert by_kind["Deployment"]["spec"]["replicas"] == 1  # one process writes
     for name in re.findall(r"requirements[\w.-]*", DOCKERFILE):
         assert (ROOT / name).is_file()
+
+
+def test_the_queue_of_the_example_is_closed_and_admits_its_pods():
+    """The settings in its first lines are those of the driver, and fit its objects."""
+    lines = (DEPLOY / "kueue.yaml").read_text(encoding="utf-8").splitlines()
+    start = lines.index("# slackwater.toml:") + 1
+    text = "\n".join(
+        line[4:] for line in itertools.takewhile(lambda line: line.startswith("#"), lines[start:])
+    )
+    settings = tomllib.loads(text)
+    options = QuotaOptions(**settings["drivers"][0]["options"]["quota"])
+    by_kind = {one["kind"]: one for one in KUEUE}
+    queue, pods = by_kind["ClusterQueue"], by_kind["Deployment"]
+    check_queue(queue)
+    check_closed(queue, options)
+    assert options.queue_of("llama-8b") == queue["metadata"]["name"]
+    assert {one["metadata"]["name"] for one in KUEUE if one["kind"] == "ResourceFlavor"} == set(
+        options.places
+    )
+    assert by_kind["LocalQueue"]["spec"]["clusterQueue"] == queue["metadata"]["name"]
+    assert (
+        pods["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == by_kind["LocalQueue"]["metadata"]["name"]
+    )
+    assert has_resource(pods["spec"]["template"], options.resource)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from acting_kit import MARKET, START, make_world
 from kubernetes_kit import TRAIN, Cluster, served
+from kueue_kit import PER_NODE, KueueCluster
 from moto_kit import moto_client, moto_url  # noqa: F401 - a fixture
 
 from slackwater.flows.acting.contract import Driver, DriverError, Order, alive, count_by_kind
@@ -136,8 +137,8 @@ def skypilot_case(tmp_path):
     return Case(driver, lose)
 
 
-def kubernetes_case(tmp_path, cluster, url):
-    (tmp_path / "train.yaml").write_text(TRAIN)
+def kubernetes_driver(tmp_path, url, options):
+    """Return the Kubernetes driver with a real `kubectl` on a server."""
     kubectl = [
         "kubectl",
         "--server",
@@ -148,7 +149,13 @@ def kubernetes_case(tmp_path, cluster, url):
         str(tmp_path / "cache"),
     ]
     place = Place(name="k8s", db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
-    driver = DRIVERS["kubernetes"]({"manifest": tmp_path / "train.yaml", "kubectl": kubectl}, place)
+    return DRIVERS["kubernetes"](options | {"kubectl": kubectl}, place)
+
+
+def kubernetes_case(tmp_path, serve):
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    cluster = Cluster()
+    driver = kubernetes_driver(tmp_path, serve(cluster), {"manifest": tmp_path / "train.yaml"})
 
     def lose():
         cluster.lose("spot")
@@ -157,9 +164,26 @@ def kubernetes_case(tmp_path, cluster, url):
     return Case(driver, lose)
 
 
+def kueue_case(tmp_path, serve):
+    flavors = {
+        MARKET: {"spot": "spot-east", "on_demand": "od-east"},
+        OTHER: {"spot": "spot-west", "on_demand": "od-west"},
+    }
+    cluster = KueueCluster(("job", "other"), [name for pair in flavors.values() for name in pair.values()])
+    quota = {"cluster_queue": "{job}", "per_node": PER_NODE, "flavors": flavors}
+    driver = kubernetes_driver(tmp_path, serve(cluster), {"quota": quota})
+
+    def lose():
+        cluster.lose("spot-east")
+        return START + timedelta(hours=1)
+
+    return Case(driver, lose)
+
+
 CASES = {
     "ec2": ec2_case,
     "kubernetes": kubernetes_case,
+    "kubernetes with quota": kueue_case,
     "skypilot": skypilot_case,
     "simulated": simulated_case,
     "command": command_case,
@@ -167,19 +191,17 @@ CASES = {
 
 
 #: The server of moto takes seconds to start, and kubectl a fifth of a second a call.
-SLOW = {"ec2", "kubernetes"}
+SLOW = {"ec2", "kubernetes", "kubernetes with quota"}
 
 
 @pytest.fixture(
     params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(CASES)]
 )
 def case(request, tmp_path, monkeypatch):
-    if request.param == "kubernetes":
+    if request.param.startswith("kubernetes"):
         if shutil.which("kubectl") is None:
             pytest.skip("needs kubectl")
-        cluster = Cluster()
-        url = request.getfixturevalue("kubernetes_url")(cluster)
-        return kubernetes_case(tmp_path, cluster, url)
+        return CASES[request.param](tmp_path, request.getfixturevalue("kubernetes_url"))
     if request.param != "ec2":
         return CASES[request.param](tmp_path)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -211,7 +233,7 @@ def fitted(case, on_demand, spot):
 
 
 def test_every_driver_has_a_case():
-    assert set(DRIVERS) == set(CASES)
+    assert set(DRIVERS) == {name.partition(" ")[0] for name in CASES}
 
 
 def test_an_order_is_brought_and_carries_job_and_key(case):

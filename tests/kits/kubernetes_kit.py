@@ -45,6 +45,8 @@ KINDS = {
 class Cluster:
     """The objects of a cluster with ``free`` nodes by kind (None: enough)."""
 
+    kinds = KINDS
+
     def __init__(self):
         self.objects: dict[tuple[str, str], dict] = {}
         self.free: dict[str, int | None] = {"spot": None, "on_demand": None}
@@ -111,23 +113,18 @@ class Cluster:
             if path == ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}
             if path == ["apis"]:
-                return 200, {
-                    "kind": "APIGroupList",
-                    "apiVersion": "v1",
-                    "groups": [_group("apps"), _group("batch")],
-                }
-            if "namespaces" not in path:
+                return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": self.groups()}
+            if "namespaces" in path:
+                path = path[path.index("namespaces") + 2 :]
+            elif len(path) <= (2 if path[0] == "api" else 3):
                 return self._resources("/".join(path[1:]))
-            plural, name = path[path.index("namespaces") + 2], "/".join(path[path.index("namespaces") + 3 :])
+            else:
+                path = path[3:]
+            plural, name = path[0], "/".join(path[1:])
             if not name:
                 return 200, self._list(plural, query.get("labelSelector", [""])[0])
             if method == "PATCH":
-                known = self.objects.get((plural, name), {"metadata": {"uid": f"uid-{name}"}})
-                new = json.loads(body)
-                new["metadata"] = {**known["metadata"], **new["metadata"]}
-                self.objects[plural, name] = new
-                self.reconcile()
-                return 200, new
+                return self.patched(plural, name, body)
             found = self.objects.get((plural, name))
             if found is None:
                 return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
@@ -137,9 +134,22 @@ class Cluster:
                 return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
             return 200, found
 
+    def groups(self):
+        """Return the groups of the API."""
+        return [group("apps"), group("batch")]
+
+    def patched(self, plural, name, body):
+        """Create or change an object by a server-side apply."""
+        known = self.objects.get((plural, name), {"metadata": {"uid": f"uid-{name}"}})
+        new = json.loads(body)
+        new["metadata"] = {**known["metadata"], **new["metadata"]}
+        self.objects[plural, name] = new
+        self.reconcile()
+        return 200, new
+
     def _list(self, plural, selector):
         wanted = dict(part.split("=") for part in selector.split(",") if part)
-        version, kind, _ = KINDS[plural]
+        version, kind, _ = self.kinds[plural]
         items = [
             one
             for (place, _), one in self.objects.items()
@@ -149,9 +159,9 @@ class Cluster:
 
     def _resources(self, version):
         found = [
-            {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind,
+            {"name": plural, "singularName": kind.lower(), "namespaced": plural != "clusterqueues", "kind": kind,
              "verbs": ["get", "list", "patch", "delete", "create"]}
-            for plural, (own, kind, _) in KINDS.items()
+            for plural, (own, kind, _) in self.kinds.items()
             if own == version
         ]  # fmt: skip
         code = 200 if found else 404
@@ -163,8 +173,9 @@ class Cluster:
         }
 
 
-def _group(name):
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+def group(name, version="v1"):
+    """Return a group of the API with a version."""
+    version = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 

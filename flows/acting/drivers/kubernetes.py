@@ -2,7 +2,8 @@
 
 The user's manifest is a Deployment or a Job. Node selectors put its pods on nodes of the market and
 the kind. A server-side apply of the same numbers changes nothing, so that an interrupted order can
-be repeated; pods that the cluster cannot place stay pending.
+be repeated; pods that the cluster cannot place stay pending. With the option ``quota`` the driver
+sets quotas of Kueue instead (`slackwater.flows.acting.drivers.kueue`).
 """
 
 from __future__ import annotations
@@ -17,21 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from slackwater.flows.acting.contract import (
-    KINDS,
-    Brought,
-    Driver,
-    DriverError,
-    End,
-    Instance,
-    Kind,
-    Order,
-    workload_name,
-)
+from slackwater.flows.acting.contract import KINDS, Brought, Driver, Instance, Kind, Order, workload_name
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
-from slackwater.flows.acting.drivers.calls import call_program
+from slackwater.flows.acting.drivers.kueue import QuotaDriver
+from slackwater.flows.acting.drivers.pods import Kubectl, pod_instance
+from slackwater.flows.acting.drivers.quotas import QuotaOptions
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import WHOLE, Market
 
@@ -45,13 +38,13 @@ REGION, ZONE, TYPE = (
 CAPACITY: Final = "karpenter.sh/capacity-type"
 #: Kinds of manifests, with the field that has the number of pods.
 SCALED: Final = {"Deployment": "replicas", "Job": "parallelism"}
-ENDED = ("Succeeded", "Failed")
 
 
 class Options(DriverOptions):
     """Options of the driver."""
 
-    manifest: Path = Field(description="file of a Deployment or a Job, one pod a node")
+    manifest: Path | None = Field(None, description="file of a Deployment or a Job, one pod a node")
+    quota: QuotaOptions | None = Field(None, description="quotas of Kueue to set, in place of a manifest")
     namespace: str = Field("default", description="namespace of the workloads")
     context: str | None = Field(None, description="context of the kubeconfig")
     spot: dict[str, str] = Field({CAPACITY: "spot"}, description="labels of spot nodes")
@@ -59,9 +52,15 @@ class Options(DriverOptions):
     kubectl: tuple[str, ...] = Field(("kubectl",), min_length=1, description="program and first arguments")
     timeout_seconds: float = Field(120.0, gt=0, le=3600, description="time limit of a call, seconds")
 
+    @model_validator(mode="after")
+    def _check_form(self) -> Options:
+        if (self.manifest is None) == (self.quota is None):
+            raise ValueError("expected manifest or quota, and not both")
+        return self
+
 
 class KubernetesDriver(Driver):
-    """Driver of a Kubernetes cluster."""
+    """Driver of a Kubernetes cluster that scales workloads."""
 
     settle_seconds = 0.0  # an order states numbers, and the API has them once it has answered
     retry_seconds = math.inf  # pods that have no node stay requested
@@ -69,29 +68,30 @@ class KubernetesDriver(Driver):
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self._options = options
+        self._kubectl = kubectl_of(options)
         self._manifest: dict[str, Any] | None = None
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the pods of a job that have a node, and those that ended as long as the cluster lists them."""
-        found = self._json("get", "pods", "-l", f"{JOB}={mark_of(job)}", "-o", "json")
+        found = self._kubectl.read_json("get", "pods", "-l", f"{JOB}={mark_of(job)}", "-o", "json")
         return [instance for pod in found["items"] if (instance := instance_of(pod, job, now)) is not None]
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Delete the workloads that the order leaves out, then apply those that it states."""
         deleted, kept = self._parts(order)
         if deleted:
-            self._call(*self._deletion(deleted))
+            self._kubectl.call(*self._deletion(deleted))
         if kept:
-            self._call(*APPLY, given=json.dumps({"apiVersion": "v1", "kind": "List", "items": kept}))
+            self._kubectl.call(*APPLY, given=json.dumps({"apiVersion": "v1", "kind": "List", "items": kept}))
         return Brought()
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the calls of ``kubectl``."""
         deleted, kept = self._parts(order)
         names = {workload_name(instance.job, instance.market, instance.kind) for instance in held}
-        calls = [shlex.join(self._words(*self._deletion([name]))) for name in deleted if name in names]
+        calls = [self._kubectl.command(*self._deletion([name])) for name in deleted if name in names]
         return calls + [
-            f"{shlex.join(self._words(*APPLY))} <<< {shlex.quote(json.dumps(workload))}" for workload in kept
+            f"{self._kubectl.command(*APPLY)} <<< {shlex.quote(json.dumps(workload))}" for workload in kept
         ]
 
     def _parts(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:
@@ -116,35 +116,16 @@ class KubernetesDriver(Driver):
         """Return the user's manifest; raises `SettingsError` unless it is a single Deployment or Job."""
         if self._manifest is None:
             file = str(self._options.manifest)
-            found = self._json("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", file)
+            found = self._kubectl.read_json(
+                "create", "--dry-run=client", "--validate=false", "-o", "json", "-f", file
+            )
             if found.get("kind") not in SCALED:
                 raise SettingsError(
                     f"driver {self.name!r}: {file} has a {found.get('kind')}",
-                    expected="one Deployment or one Job",
+                    expected="one Deployment or one Job; a JobSet runs with the option quota, on Kueue",
                 )
             self._manifest = found
         return self._manifest
-
-    def _json(self, *words: str) -> dict[str, Any]:
-        out = self._call(*words)
-        try:
-            found = json.loads(out)
-        except ValueError as error:
-            raise DriverError(f"the answer of `kubectl {words[0]}`: {error}", expected="JSON") from error
-        return dict(found)
-
-    def _words(self, *words: str) -> list[str]:
-        context = [] if self._options.context is None else ["--context", self._options.context]
-        return [*self._options.kubectl, *context, "--namespace", self._options.namespace, *words]
-
-    def _call(self, *words: str, given: str = "") -> str:
-        return call_program(
-            self._words(*words),
-            name=f"`kubectl {words[0]}`",
-            timeout_seconds=self._options.timeout_seconds,
-            given=given,
-            expected="kubectl",
-        )
 
 
 #: A server-side apply creates or changes an object to what is stated, in one call.
@@ -206,55 +187,24 @@ def workload(
 
 
 def instance_of(pod: Mapping[str, Any], job: str, now: datetime) -> Instance | None:
-    """Return a pod as an instance, None before it has a node."""
-    meta, status = pod["metadata"], pod.get("status", {})
-    if "startTime" not in status:
-        return None
-    since = datetime.fromisoformat(status["startTime"])
-    over = status.get("phase") in ENDED or "deletionTimestamp" in meta
-    at = _end_time(meta, status) or now
-    return Instance(
-        id=meta["uid"],
-        job=job,
-        key="",
-        market=meta["annotations"][MARKET],
-        kind=meta["labels"][KIND],
-        since=min(since, now),
-        ended=max(since, min(at, now)) if over else None,
-        end=_end(status) if over else None,
+    """Return a pod of a workload of this driver as an instance, None before it has a node."""
+    meta = pod["metadata"]
+    return pod_instance(pod, job=job, market=meta["annotations"][MARKET], kind=meta["labels"][KIND], now=now)
+
+
+def kubectl_of(options: Options) -> Kubectl:
+    """Return the calls of ``kubectl`` with the options of a driver."""
+    return Kubectl(
+        program=options.kubectl,
+        namespace=options.namespace,
+        context=options.context,
+        timeout_seconds=options.timeout_seconds,
     )
 
 
-def _end(status: Mapping[str, Any]) -> End | None:
-    """Return "lost" for a pod whose node was reclaimed, "finished" for a completed pod, else None: the ledger knows."""
-    if status.get("phase") == "Succeeded":
-        return "finished"
-    return "lost" if _disruptions(status) else None
-
-
-def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the conditions that state that the node of a pod was reclaimed."""
-    return [
-        condition
-        for condition in status.get("conditions", ())
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
-    ]
-
-
-def _end_time(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
-    """Return when the node of a pod was reclaimed, its last container ended, or it was deleted; None if not stated."""
-    stated = [disruption.get("lastTransitionTime") for disruption in _disruptions(status)]
-    if not any(stated) and status.get("phase") in ENDED:
-        ends = [
-            status_of_container.get("state", {}).get("terminated") or {}
-            for status_of_container in status.get("containerStatuses", ())
-        ]
-        stated = [status_of_container.get("finishedAt") for status_of_container in ends]
-    if not any(stated):
-        stated = [meta.get("deletionTimestamp")]
-    return max((datetime.fromisoformat(text) for text in stated if text), default=None)
-
-
-def create(options: Mapping[str, Any], place: Place) -> KubernetesDriver:
+def create(options: Mapping[str, Any], place: Place) -> Driver:
     """Create the driver from its options."""
-    return KubernetesDriver(place.name, read_options(Options, options, place))
+    read = read_options(Options, options, place)
+    if read.quota is not None:
+        return QuotaDriver(place.name, read.quota, kubectl_of(read))
+    return KubernetesDriver(place.name, read)
