@@ -63,8 +63,9 @@ class Check:
     The sentence is "COLUMN FOUND words", or ``sentence`` if given; ``more`` and ``parameter`` (SQL for its
     {1}) continue it with details that do not count as another kind of reason. ``column``: the column named in
     the sentence, by default the checked column. ``needs``: the check applies only with a clock, only to
-    sources that do not state a time zone, only where list prices are known, or only with the rows of its batch;
-    the last two kinds are not repeated for exported rows. ``by_value``: every value found counts as a separate kind of reason.
+    sources that do not state a time zone, only where list prices are known, only with the rows of its batch, or only for
+    texts of imports with decimal commas; the last three kinds are not repeated for exported rows.
+    ``by_value``: every value found counts as a separate kind of reason.
     """
 
     code: str
@@ -74,7 +75,7 @@ class Check:
     more: str = ""
     parameter: str = "''"
     column: str = ""
-    needs: Literal["", "clock", "no_zone", "list_price", "batch"] = ""
+    needs: Literal["", "clock", "no_zone", "list_price", "batch", "decimal_comma"] = ""
     by_value: bool = False
 
 

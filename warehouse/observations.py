@@ -63,6 +63,9 @@ _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
 MACHINE = tuple(column.name for column in COLUMNS if column.role == "machine")
 #: Columns that are checked but not stored.
 CHECKED_ONLY = tuple(column.name for column in COLUMNS if column.role == "judged")
+#: Numbers with a decimal comma (8,52 and 1.234,5), in SQL; 1,234 and 1,234.5 may have commas between thousands.
+_DECIMAL_COMMA = r"[+-]?([0-9]+|[0-9]{1,3}([.][0-9]{3})+),[0-9]+"
+_THOUSANDS = r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+"
 _MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
@@ -108,7 +111,8 @@ class Bounds:
     The highest spot price in measured histories is 10.4 times on-demand; a price per month is some 30
     times on-demand or more.
     ``time_zone``: "UTC" if times without a zone are in UTC, "" if the source does not specify it: then
-    rows with such times are rejected.
+    rows with such times are rejected. ``decimal_comma``: numbers of the import have a decimal comma, so 1.852
+    may be 1852; found while the import is read.
     """
 
     clock: pd.Timestamp | None = None
@@ -116,6 +120,7 @@ class Bounds:
     price_times_on_demand: float = 20.0
     price_share_of_on_demand: float = 0.001
     time_zone: str = "UTC"
+    decimal_comma: bool = False
 
     @property
     def latest(self) -> pd.Timestamp | None:
@@ -219,8 +224,9 @@ def _tests(found: _ColumnSql, columns: Iterable[Column], bounds: Bounds) -> list
     tests = []
     for column in columns:
         given = {**limits, **found.parts(column)}
+        has_commas = bounds.decimal_comma and found.is_text(column.name)
         for check in column.checks:
-            if check.needs in skipped:
+            if check.needs in skipped or (check.needs == "decimal_comma" and not has_commas):
                 continue
             code = code_of(column, check)
             shown = found.abridged_text(check.column or column.name)
@@ -318,7 +324,7 @@ class _ColumnSql:
         """Return SQL that is true if the column is null or an empty text."""
         if name not in self._types:
             return "TRUE"
-        if self._is_text(name):
+        if self.is_text(name):
             return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '') IS NULL"
         return f"raw_{name} IS NULL"
 
@@ -358,9 +364,10 @@ class _ColumnSql:
             case "text":
                 return self.text(column.name)
 
-    def _is_text(self, name: str) -> bool:
-        kind = self._types[name]
-        return not (
+    def is_text(self, name: str) -> bool:
+        """Return whether the column is there, with texts."""
+        kind = self._types.get(name)
+        return kind is not None and not (
             types.is_integer(kind)
             or types.is_floating(kind)
             or types.is_decimal(kind)
@@ -371,7 +378,7 @@ class _ColumnSql:
         """Return SQL for a DOUBLE, null when empty or not a number."""
         if name not in self._types:
             return "CAST(NULL AS DOUBLE)"
-        if not self._is_text(name):
+        if not self.is_text(name):
             return f"TRY_CAST(raw_{name} AS DOUBLE)"
         # DuckDB reads 1_0 as 10 (`is_number`).
         return (
@@ -486,6 +493,8 @@ class Stage:
         self._bounds = bounds
         self._rule = rule
         self._rows = self._places = 0
+        #: Whether a number of the import has a decimal comma.
+        self.has_decimal_comma = False
         #: Number of discarded values of usable rows, by kind of reason.
         self.set_aside: Counter[str] = Counter()
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
@@ -537,6 +546,7 @@ class Stage:
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
         table = table.append_column("n", numbers).append_column("pid", pid)
         with store.registered("found_places", places), store.registered("incoming", table):
+            self.has_decimal_comma = self.has_decimal_comma or self._finds_decimal_comma(variable, schema)
             self._place(variable, schema, with_reason=False)
             store.execute(
                 f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind, {', '.join(MACHINE)} "
@@ -560,6 +570,19 @@ class Stage:
                 if column.set_aside is not None and column.name in schema.names:
                     self._count_set_aside(schema, column, column.set_aside)
         self._places += places.num_rows
+
+    def _finds_decimal_comma(self, variable: Variable, schema: pa.Schema) -> bool:
+        """Return whether a number of the batch has a decimal comma."""
+        found = _ColumnSql(schema)
+        names = [c.name for c in stored_columns(variable.kind) if c.type in ("number", "whole")]
+        tests = [
+            f"(contains({text}, ',') AND regexp_full_match({text}, '{_DECIMAL_COMMA}') "
+            f"AND NOT regexp_full_match({text}, '{_THOUSANDS}'))"
+            for text in (f"trim(CAST({name} AS VARCHAR))" for name in names if found.is_text(name))
+        ]
+        if not tests:
+            return False
+        return bool(self._store.execute(f"SELECT 1 FROM incoming WHERE {' OR '.join(tests)} LIMIT 1"))
 
     def _place(self, variable: Variable, schema: pa.Schema, *, with_reason: bool) -> None:
         """Create ``places``: the series of a batch with their numbers, names, reasons (`places_sql`) and list prices."""
@@ -1158,8 +1181,11 @@ def ingest_file(
         return known
     assumed = tuple(source.assumptions(path, options))
     origin = replace(origin, assumptions=assumed)
-    batches = _count_rows(source.read(path, options), rows, name)
-    return _import(store, batches, origin, known_at=known_at, content=content, bounds=bounds)
+
+    def read() -> Iterator[Batch]:
+        return _count_rows(source.read(path, options), rows, name)
+
+    return _import(store, read, origin, known_at=known_at, content=content, bounds=bounds)
 
 
 def _count_rows(batches: Iterable[Batch], rows: Callable[[int], None], name: str | None) -> Iterator[Batch]:
@@ -1215,7 +1241,8 @@ def append(
         assumptions=assumptions,
         imported_at=imported_at,
     )
-    return _import(store, batches, origin, known_at=known_at, content=None, bounds=bounds)
+    found = tuple(batches)
+    return _import(store, lambda: found, origin, known_at=known_at, content=None, bounds=bounds)
 
 
 def rule_words(known_at: KnownAt) -> str:
@@ -1270,17 +1297,21 @@ def _known_import(store: Store, fingerprint: str) -> Appended | None:
 
 def _import(
     store: Store,
-    batches: Iterable[Batch],
+    read: Callable[[], Iterable[Batch]],
     origin: Origin,
     *,
     known_at: KnownAt,
     content: str | None,
     bounds: Bounds,
 ) -> Appended:
+    """Stage and keep the batches of ``read``, which is called again if their numbers turn out to have decimal commas."""
     with store.exclusive():
         stage = Stage(store, _rule_sql(known_at), bounds)
         try:
-            digest = stage.fill(batches, hashed=content is None)
+            digest = stage.fill(read(), hashed=content is None)
+            if stage.has_decimal_comma:
+                stage = Stage(store, _rule_sql(known_at), replace(bounds, decimal_comma=True))
+                stage.fill(read(), hashed=False)
             content = content or digest
             fingerprint = _fingerprint(content, origin, bounds)
             known = _known_import(store, fingerprint)

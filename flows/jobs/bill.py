@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
 from slackwater.flows.show.blocks import Block, Column, Table
-from slackwater.flows.show.formats import join_words, percent, plural, usd, utc
+from slackwater.flows.show.formats import join_words, number, percent, plural, usd, utc
 
 if TYPE_CHECKING:
     from slackwater.warehouse.store.connection import Store
 
 MOST_SLOTS = 48  # Most slots of a job shown on a terminal, newest first
 #: Query that returns a row if the warehouse has the view of costs of this version.
-_HAS_COSTS = (
-    "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'on_demand_only_from'"
-)
+_HAS_COSTS = "SELECT 1 FROM duckdb_columns() WHERE table_name = 'job_costs' AND column_name = 'spot_hours'"
 #: Note of a bill with lost instances.
 LOSSES = (
     "Lost spot is paid until the loss, where the driver of `slackwater act` states its time, "
@@ -88,8 +86,8 @@ def cost_rows(store: Store, job: str | None = None) -> list[dict[str, Any]]:
             remedy="the next writing command, such as `slackwater run`, brings it up to date",
         )
     names = (
-        "job", "slot", "slot_end", "market", "markets", "on_demand", "spot", "held_from", "paid_usd", "spot_price_from",
-        "on_demand_only_usd", "saved_usd", "work_share", "on_demand_only_from",
+        "job", "slot", "slot_end", "market", "markets", "on_demand", "spot", "held_from", "on_demand_hours",
+        "spot_hours", "paid_usd", "spot_price_from", "on_demand_only_usd", "saved_usd", "work_share", "on_demand_only_from",
     )  # fmt: skip
     rows = store.execute(
         f"SELECT * REPLACE (epoch_us(slot) AS slot, epoch_us(slot_end) AS slot_end) FROM (SELECT {', '.join(names)} FROM job_costs "
@@ -249,7 +247,11 @@ def _totals_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
 
 def _slots_table(slots: Sequence[Mapping[str, Any]]) -> Table:
     columns: dict[str, Column | str] = {
-        "slot": Column(heading="slot", format=utc), "on_demand": "on-demand", "spot": "spot", "held_from": "from", **MONEY,
+        "slot": Column(heading="slot", format=utc),
+        "on_demand_hours": Column(heading="on-demand", unit="h", format=number, words="On-demand instance-hours that are paid."),
+        "spot_hours": Column(heading="spot", unit="h", format=number, words="Spot instance-hours that are paid."),
+        "held_from": "from", **MONEY,
         "work_share": Column(heading="work done", format=percent), "markets": "market",
     }  # fmt: skip
-    return Table("Slot by slot, the newest first", slots[::-1], columns, most=MOST_SLOTS)
+    title = "Slot by slot, the newest first; on-demand and spot in instance-hours that are paid"
+    return Table(title, slots[::-1], columns, most=MOST_SLOTS)

@@ -472,3 +472,19 @@ def test_a_job_that_is_not_there_is_named(db):
     called = call("bill", "nobody", "--db", db)
     assert called.code == 2
     assert "no job 'nobody'" in called.err
+
+
+def test_a_slot_shows_the_instance_hours_that_are_paid_not_its_last_report(db):
+    """4 spot decided; in the second slot 3 spot from the report at 5 minutes, none from that at 25 minutes."""
+    with open_store(db) as store:
+        none = [reported("lora", START + STEP + pd.Timedelta(minutes=25), spot=0)]
+        write_rows(store, "reports", none)
+    answer = call("bill", "lora", "--db", db, "--json")
+    slots = answer.value["slots"]
+    assert slots[1]["spot"] == 0
+    assert [row["spot_hours"] for row in slots] == pytest.approx([2.0, 3 * 25 / 60, 0.5, 0.0])
+    assert [row["on_demand_hours"] for row in slots] == pytest.approx([0.0, 0.0, 0.5, 1.0])
+    for row, price in zip(slots, (1.0, 1.0, 2.0, 0.0), strict=True):
+        assert row["paid_usd"] == pytest.approx(row["spot_hours"] * price + row["on_demand_hours"] * 4)
+    shown = next(line for line in call("bill", "lora", "--db", db).out.splitlines() if "23:30" in line)
+    assert "1.25" in shown

@@ -55,6 +55,7 @@ from slackwater.warehouse.sources.files.reading import (
     header_of,
     region_of,
 )
+from slackwater.warehouse.sources.files.separators import with_points
 
 _KEY = ("provider", "region", "zone", "instance_type")
 #: Canonical column -> names recognised without a map, the tidy name first; compared after `plain_name`.
@@ -67,6 +68,7 @@ _BARE_PRICES = ("price", "cost", "rate", "hourly_price", "price_per_hour", "usd_
 _VALUE: dict[Form, str] = {form: columns_of(form, "value")[0].name for form in BOTH}
 _OF_FORM = {form: {column.name for column in columns_of(form)} for form in BOTH}
 _TIMES = [column.name for column in COLUMNS if column.type == "time"]
+_NUMBERS = [column.name for column in COLUMNS if column.type in ("number", "whole")]
 _EXPECTED = (
     "columns provider, region, zone, instance_type, timestamp and spot_price_usd_per_hour, available or both"
 )
@@ -97,6 +99,10 @@ class TabularOptions(Options):
     timestamp: Moment = Field(None, description="time of all rows, where no column has it")
     time: Literal["iso", "epoch_s", "epoch_ms"] = Field(
         "iso", description="how times are written: iso (default, UTC without an offset), epoch_s or epoch_ms"
+    )
+    decimal: Literal[".", ","] | None = Field(
+        None,
+        description="decimal separator of numbers; the other separates thousands (default: a point, without thousands)",
     )
     source: str | None = label_option(None, "the file's source column, else tabular")
 
@@ -135,6 +141,7 @@ class Layout:
     columns: Mapping[str, str]
     stated: Mapping[str, Any]
     time: str = "iso"
+    decimal: str = ""
     region_from_zone: str = ""
     names: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
@@ -194,7 +201,14 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layo
             path, lack, f"name it with --map {name}=COLUMN, or state it with --set {name}=..."
         )
     derived = from_zone if "region" not in columns and "region" not in stated else ""
-    return Layout(forms=forms, columns=columns, stated=stated, time=options.time, region_from_zone=derived)
+    return Layout(
+        forms=forms,
+        columns=columns,
+        stated=stated,
+        time=options.time,
+        decimal=options.decimal or "",
+        region_from_zone=derived,
+    )
 
 
 def _option_error(path: Path, found: str, remedy: str = _REMEDY) -> SourceFileError:
@@ -354,7 +368,8 @@ def _read_csv(path: Path, options: TabularOptions) -> Iterator[Batch]:
 
     if found_apart := _apart(names, path, options):
         chunks = csv_chunks(path, check_header=check, delimiter=delimiter)
-        kinds = _kinds((chunk.columns for chunk in chunks if len(chunk)), found_apart)
+        tables = (_with_plain_numbers(chunk.columns, found_apart)[0] for chunk in chunks if len(chunk))
+        kinds = _kinds(tables, found_apart)
         found_apart = replace(found_apart, names=kinds)
     for chunk in csv_chunks(path, check_header=check, delimiter=delimiter):
         if chunk.rejected:
@@ -424,8 +439,9 @@ def _whole(text: str) -> str:
 
 def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
     """Yield the rows, and rejected rows for ambiguous instance types, zones without a known region, and times of other zones."""
-    table, layout = _with_other_values(dict(table), layout)
-    reasons = _refused(table, layout)
+    table, unread = _with_plain_numbers(table, layout)
+    table, layout = _with_other_values(table, layout)
+    reasons = [reason or other for reason, other in zip(unread, _refused(table, layout), strict=True)]
     parts = _parts_of(table, layout) if layout.distinguishing and "instance_type" in layout.columns else []
     for ours, part_of in (("gpu_memory", 1), ("gpus", 2)):
         if parts and ours in layout.columns:
@@ -466,6 +482,21 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
             name: _repeat(value, len(at)) for name, value in columns.items() if isinstance(value, str)
         }
         yield batch_of(form, len(at), {**columns, **repeated})
+
+
+def _with_plain_numbers(table: Mapping[str, Any], layout: Layout) -> tuple[dict[str, Any], list[str | None]]:
+    """Return the table with numbers as the store reads them, and for every row why it has another number, else None."""
+    plain = dict(table)
+    reasons: list[str | None] = [None] * len(next(iter(table.values())))
+    for ours in _NUMBERS if layout.decimal else ():
+        column = layout.columns.get(ours, "")
+        if column not in table or not pa.types.is_string(table[column].type):
+            continue
+        plain[column], bad = with_points(table[column], layout.decimal)
+        for row in pc.indices_nonzero(bad).to_pylist():
+            found = table[column][row].as_py()
+            reasons[row] = reasons[row] or because("value.not_separated", f"{ours} {found}")
+    return plain, reasons
 
 
 def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str, Any], Layout]:
@@ -588,6 +619,7 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
                 apart = [layout.columns[name] for name in ("instance_type", *layout.distinguishing)]
                 records = file.iter_batches(batch_size=_PARQUET_ROWS, columns=apart)
                 tables = (dict(zip(batch.schema.names, batch.columns, strict=True)) for batch in records)
+                tables = (_with_plain_numbers(table, layout)[0] for table in tables)
                 layout = replace(layout, names=_kinds(tables, layout))
         with _open_parquet(path, coded) as file:
             first = 1

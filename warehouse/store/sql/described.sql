@@ -325,7 +325,8 @@ paid AS (
         CASE WHEN bool_and(is_observed) FILTER (WHERE spot > 0) THEN 'observed'
         WHEN max(spot) > 0 THEN 'decided' END AS spot_price_from,
         CASE WHEN count(cost) = count(*) THEN sum(cost) END AS usd,
-        CASE WHEN count(alone) = count(*) THEN sum(alone) END AS alone
+        CASE WHEN count(alone) = count(*) THEN sum(alone) END AS alone,
+        sum(hours * on_demand) AS on_demand_hours, sum(hours * spot) AS spot_hours
     FROM priced GROUP BY job, slot
 ),
 -- On-demand only for the work so far, at the throughput of the job's file, and for the same instances: the cheaper counts.
@@ -361,7 +362,8 @@ unfinished AS (
 SELECT job, slot, coalesce(last_market, market) AS market, coalesce(markets, c.market) AS markets,
     CASE WHEN is_reported THEN newest.on_demand ELSE c.on_demand END AS on_demand,
     CASE WHEN is_reported THEN newest.spot ELSE c.spot END AS spot,
-    CASE WHEN is_reported THEN 'reported' ELSE 'decided' END AS held_from, usd AS paid_usd, spot_price_from,
+    CASE WHEN is_reported THEN 'reported' ELSE 'decided' END AS held_from, on_demand_hours, spot_hours,
+    usd AS paid_usd, spot_price_from,
     CASE WHEN NOT is_unfinished
     THEN so_far - coalesce(lag(so_far IGNORE NULLS) OVER (PARTITION BY job ORDER BY slot), 0) END AS on_demand_only_usd,
     on_demand_only_usd - usd AS saved_usd, work_share,
@@ -375,6 +377,8 @@ COMMENT ON COLUMN job_costs.markets IS 'All markets in which the job had instanc
 COMMENT ON COLUMN job_costs.on_demand IS 'On-demand instances, by the last report of the slot.';
 COMMENT ON COLUMN job_costs.spot IS 'Spot instances, by the last report of the slot.';
 COMMENT ON COLUMN job_costs.held_from IS '`reported` if instances were reported in the slot, else `decided`.';
+COMMENT ON COLUMN job_costs.on_demand_hours IS 'On-demand instance-hours that are paid.';
+COMMENT ON COLUMN job_costs.spot_hours IS 'Spot instance-hours that are paid.';
 COMMENT ON COLUMN job_costs.paid_usd IS 'Cost of the instances, each report until the next, at the prices of each slot in their market, USD; null if a price is not known. Includes following slots without a decision, as far as reports go.';
 COMMENT ON COLUMN job_costs.spot_price_from IS '`observed` if all spot of the slot is paid at observed prices, `decided` if some at the price of the newest decision in its market; null without spot.';
 COMMENT ON COLUMN job_costs.on_demand_only_usd IS 'Cost of the work of the slot with on-demand only, USD: its share of the whole job, but over the slots so far never more than that of the same instances on demand; null if the work is not known yet, or the job ended unfinished.';
