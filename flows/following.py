@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.show.formats import age, rows_of, utc
+from slackwater.flows.show.formats import age, utc
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
@@ -47,20 +46,6 @@ class MarketListing(Protocol):
 
     def market_rows(self) -> list[dict[str, Any]]:
         """Return the markets known at ``at``, as rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredListing:
-    """Markets of a warehouse at a time, without a turn."""
-
-    store: Store
-    at: pd.Timestamp
-    settings: Settings
-    own_end: bool = False
-
-    def market_rows(self) -> list[dict[str, Any]]:
-        """Return the markets known at ``at``, as rows."""
-        return rows_of(list_markets(self.store, known_at=self.at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

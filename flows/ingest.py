@@ -259,11 +259,12 @@ def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: Quer
     """Return the reasons why markets are not followed, judged at the end of each market's record."""
     if not read:
         return {}
-    from slackwater.flows.following import StoredListing, why_not_followed
+    from slackwater.flows.following import why_not_followed
+    from slackwater.flows.histories import KnownMarkets
 
     config = session.config
     last = max(row["last"] for row in read)
-    listing = StoredListing(store=store, at=last, settings=config, own_end=True)
+    listing = KnownMarkets(store=store, at=last, settings=config, own_end=True)
     return why_not_followed(listing, most=config.max_markets)
 
 

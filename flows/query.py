@@ -12,9 +12,9 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, live_for, step_of
+from slackwater.flows.histories import MarketReader
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
-from slackwater.flows.show.formats import age, rows_of, utc
-from slackwater.flows.turn.markets import (
+from slackwater.flows.places import (
     PlacedJob,
     as_filed,
     market_of,
@@ -23,6 +23,7 @@ from slackwater.flows.turn.markets import (
     propose_markets,
     uncounted_note,
 )
+from slackwater.flows.show.formats import age, rows_of, utc
 from slackwater.optimization.job.markets import fits
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.warehouse.documents import names_file
@@ -157,7 +158,7 @@ def job_moment(
 
 
 def start_note(
-    known: Turn, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
+    known: MarketReader, placed: JobRequest, places: Sequence[FollowedMarket], *, clock: pd.Timestamp | None
 ) -> str:
     """Return when a job without a start begins, if its market was not observed in the last slot before ``clock``; else ""."""
     seen = newest_of(known, places)
@@ -174,7 +175,7 @@ def start_note(
     return f"{start}; `deadline_in` counts from there. --at TIME starts it at another time."
 
 
-def newest_of(known: Turn, places: Sequence[FollowedMarket]) -> pd.Timestamp | None:
+def newest_of(known: MarketReader, places: Sequence[FollowedMarket]) -> pd.Timestamp | None:
     """Return the newest observation of some markets, None without one."""
     keys = {(place.market.key, place.source) for place in places}
     found = (

@@ -12,8 +12,8 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, slot_to_read, step_of
+from slackwater.flows.histories import read_history
 from slackwater.flows.show.formats import duration, rows_of
-from slackwater.flows.turn.context import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, StoredForecasts, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
 from slackwater.forecasting.predictor import Outlook, Panel

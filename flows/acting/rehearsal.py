@@ -34,14 +34,15 @@ from slackwater.flows.acting.targets import Limits
 from slackwater.flows.acting.warehouse import ActedWarehouse
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.decisions import decisions_by_job, save_decisions
 from slackwater.flows.ledger.headline import compared_words
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from slackwater.flows.ledger.reports import Report, reports_of, save_report
+from slackwater.flows.places import find_market, markets_of
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.context import Turn, read_history, run_id_of
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.decide import decide_together, effort_of
-from slackwater.flows.turn.markets import find_market, markets_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.pool import read_pool
 from slackwater.optimization.job.request import JobRequest

@@ -15,9 +15,9 @@ from slackwater.flows.ledger.decisions import Row, decisions_of
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import Report, reports_of
+from slackwater.flows.places import markets_of
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.decide import effort_of, row_of
-from slackwater.flows.turn.markets import markets_of
 from slackwater.flows.turn.opening import forecasts_in_force, open_placed_job
 from slackwater.flows.turn.pool import policies_named
 from slackwater.optimization.moving.definition import IDLE, placement

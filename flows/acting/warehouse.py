@@ -33,8 +33,8 @@ from slackwater.flows.ledger.reports import (
     reports_of,
     save_report,
 )
+from slackwater.flows.places import markets_of
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.markets import markets_of
 from slackwater.flows.turn.opening import open_placed_job
 from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.replay.decision import RAISED

@@ -21,8 +21,9 @@ from slackwater.flows.clock import now
 from slackwater.flows.command import progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.executor import chosen_executor, executor_fan, give_memory_back, process_fan
+from slackwater.flows.histories import Reads
 from slackwater.flows.ledger.stages import BACKFILL, STAGES, reason_of, save_failure
-from slackwater.flows.turn.context import Reads, Turn, run_id_of
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
 from slackwater.flows.turn.forecast import PlannedForecasts, forecast_market, joined_forecasts
 from slackwater.flows.turn.pool import Pool, read_pool

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.following import FollowedMarket, step_of
+from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.rounds import outcome_values
+from slackwater.flows.places import placed_in, propose_markets, uncounted_note
 from slackwater.flows.show.formats import plural, utc
-from slackwater.flows.turn.context import Turn, read_all
-from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval

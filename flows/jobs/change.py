@@ -11,11 +11,12 @@ import pandas as pd
 from pydantic import ValidationError
 
 from slackwater.flows.config import Settings
+from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.decisions import JobLedger, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.places import markets_of
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.context import Turn, read_all
-from slackwater.flows.turn.markets import markets_of
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.opening import open_placed_job
 from slackwater.optimization.job.definition import Job, Progress, is_finished
 from slackwater.optimization.job.request import (

@@ -106,10 +106,10 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
     from slackwater.flows.clock import now
     from slackwater.flows.following import Freshness, step_of
+    from slackwater.flows.histories import KnownMarkets, read_all
     from slackwater.flows.ledger.jobs import save_jobs
+    from slackwater.flows.places import placed_in, propose_markets, uncounted_note
     from slackwater.flows.query import job_moment, named_job, start_note
-    from slackwater.flows.turn.context import Turn, read_all
-    from slackwater.flows.turn.markets import placed_in, propose_markets, uncounted_note
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.markets import moves, runs_in_markets
     from slackwater.optimization.job.request import first_slot, shortfall_words, slot_note
@@ -120,22 +120,29 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     settings, ranked, note_of_choice, clock = session.config, list[dict[str, Any]](), "", now()
     with session.writing() as store:
         moment = job_moment(store, settings, request, given=session.time, clock=clock)
-        turn = Turn(
-            store=store, at=moment.at, settings=settings, run_id="add", own_end=moment.own_end, clock=clock
-        )
+        known = KnownMarkets(store=store, at=moment.at, settings=settings, own_end=moment.own_end)
         if request.names_no_market and market is None:
-            request, note_of_choice = propose_markets(turn, request)
-        placed, places = placed_in(turn, request, market=market)
-        histories = read_all(turn, [(place, place.at) for place in places])
+            request, note_of_choice = propose_markets(known, request)
+        placed, places = placed_in(known, request, market=market)
+        histories = read_all(known, [(place, place.at) for place in places])
         runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if note_of_choice and first_slot(placed, step_of(settings)) <= places[0].at:
             from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+            from slackwater.flows.turn.context import Turn
 
+            turn = Turn(
+                store=store,
+                at=moment.at,
+                settings=settings,
+                run_id="add",
+                own_end=moment.own_end,
+                clock=clock,
+            )
             ranked, columns = ranked_rows(turn, named_job(turn, placed.name)), RANKED_COLUMNS
-        notes = [uncounted_note(turn, placed, places)]
+        notes = [uncounted_note(known, placed, places)]
         if session.time is None:
-            notes.append(start_note(turn, placed, places, clock=clock))
+            notes.append(start_note(known, placed, places, clock=clock))
     newest = max(
         histories,
         key=lambda history: history.newest_count or history.newest_price or pd.Timestamp(0, tz="UTC"),
@@ -313,8 +320,8 @@ def change(
     from slackwater.flows.ledger.decisions import decisions_of
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.ledger.terms import save_change
+    from slackwater.flows.places import as_filed
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.markets import as_filed
     from slackwater.optimization.job.request import read_request
     from slackwater.warehouse.documents import names_file
 

@@ -13,8 +13,8 @@ from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob, as_reported
 from slackwater.flows.ledger.reports import Report, counting, every_report, report_row, work_said
 from slackwater.flows.ledger.throughput import measured_rows
+from slackwater.flows.places import markets_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets import markets_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.store.connection import Store

@@ -26,8 +26,8 @@ from slackwater.flows.ledger.reports import (
     with_advised,
 )
 from slackwater.flows.ledger.throughput import measured_rows
+from slackwater.flows.places import places_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets import places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError
 from slackwater.warehouse.store.connection import Store

@@ -12,6 +12,7 @@ import pandas as pd
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Settings
 from slackwater.flows.following import FollowedMarket, step_of
+from slackwater.flows.histories import Reads, history_request
 from slackwater.flows.monitoring.completeness import (
     ExpectedUpdate,
     expected_updates,
@@ -21,7 +22,6 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import Finding, job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.context import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RECENT_DAYS, REFERENCE_DAYS, drift_table
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.documents import read_object, read_sql

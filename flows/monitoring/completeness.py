@@ -14,9 +14,9 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
+from slackwater.flows.places import find_market, places_of
 from slackwater.flows.show.formats import first_of, rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.markets import find_market, places_of
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from slackwater.warehouse.catalogue import known_conventions
 from slackwater.warehouse.documents import read_list, read_sql

@@ -13,13 +13,13 @@ from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, choose_markets, step_of, why_not_followed
 from slackwater.flows.ledger.fields import chance, saving
 from slackwater.flows.ledger.rounds import outcome_values
+from slackwater.flows.places import market_of, placed_in
 from slackwater.flows.plans.decisions import opened_to_decide
 from slackwater.flows.query import NamedJob
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import first_of, price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets import market_of, placed_in
 from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import policies_named
 from slackwater.flows.turn.results import Results, write

@@ -268,10 +268,10 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
+    from slackwater.flows.places import propose_markets
     from slackwater.flows.plans.answers import replay_answer
     from slackwater.flows.schemas.forms import REPLAY
     from slackwater.flows.turn.context import query_turn
-    from slackwater.flows.turn.markets import propose_markets
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
 

@@ -14,6 +14,7 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import Report, counting
+from slackwater.flows.places import PlacedJob, placed_in
 from slackwater.flows.plans.one_job import (
     PlannedJob,
     PlanQuery,
@@ -26,7 +27,6 @@ from slackwater.flows.query import NamedJob
 from slackwater.flows.show.formats import plural, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import TurnDecisions, decide_together, effort_of, message_without_decision
-from slackwater.flows.turn.markets import PlacedJob, placed_in
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, open_placed_job
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs

@@ -14,9 +14,9 @@ from pydantic import Field, ValidationError
 
 from slackwater.flows.clock import now
 from slackwater.flows.command import Session, say
+from slackwater.flows.places import market_of
 from slackwater.flows.turn.context import query_turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets import market_of
 from slackwater.optimization.job.units import catalogue_gpus
 from slackwater.optimization.renting.budget import JobType, Rental, TypeRental
 from slackwater.optimization.renting.price import (

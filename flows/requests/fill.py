@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.following import FollowedMarket, counted_or_priced, followed_row, step_of, why_unusable
+from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slots_after
 from slackwater.flows.ledger.jobs import stored_jobs
@@ -18,12 +19,12 @@ from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
 from slackwater.flows.ledger.rounds import outcome_values
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
+from slackwater.flows.places import market_of
 from slackwater.flows.plans.answers import held_in
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.context import Turn, peers_of, read_all
+from slackwater.flows.turn.context import Turn, peers_of
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.markets import market_of
 from slackwater.flows.turn.opening import read_records
 from slackwater.flows.turn.pool import deciding_policy
 from slackwater.forecasting.configurations.model import (

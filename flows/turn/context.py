@@ -1,11 +1,10 @@
-"""Inputs of the stages of a turn: warehouse, time and settings; markets and histories; jobs and policy pool (M1.2)."""
+"""Inputs of the stages of a turn: warehouse, time and settings, jobs, and the histories of peers (M1.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from threading import RLock
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pandas as pd
@@ -13,21 +12,11 @@ import pandas as pd
 from slackwater.flows.command import Warehouse, call_with_progress, say
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, Freshness, step_of
+from slackwater.flows.histories import Reads, try_histories
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.stages import LIVE, RunRow, recorded_failure
-from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.fan import Fan, in_turn
-from slackwater.warehouse.asof import (
-    HistoryAssumptions,
-    HistoryRequest,
-    MovingReader,
-    Reader,
-    Span,
-    load_histories,
-)
-from slackwater.warehouse.errors import HistoryError, MarketError, why_raised
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.listing import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 
 P = ParamSpec("P")
@@ -132,123 +121,9 @@ def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
 
 
 # ---
-# Histories of followed markets and their peers, read once for all stages of a turn (M1.2).
-
-
-class Reads:
-    """Cache of the observations for turns at one time or over a span of times; reads each history and listing once (M1.2).
-
-    The results equal those of the store at that time. Create it after the observations of the last
-    of the times are ingested.
-    """
-
-    def __init__(self, store: Store, span: Span | None = None) -> None:
-        self._store = store
-        self._times = pd.DatetimeIndex([]) if span is None else span.times()
-        self._reader = Reader(store) if span is None else MovingReader(store, span)
-        self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
-        self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
-        self._histories: dict[HistoryRequest, History | MarketError] = {}
-        # Stages of a backfill read concurrently.
-        self._turn = RLock()
-
-    def market_rows(self, at: pd.Timestamp) -> list[dict[str, Any]]:
-        """Return the rows of `list_markets` as known at a time."""
-        with self._turn:
-            if at not in self._listings and at in self._times:
-                self._listings = list_markets_at(self._store, self._times)
-            elif at not in self._listings:
-                self._listings[at] = list_markets(self._store, known_at=at)
-            if at not in self._listed:
-                self._listed[at] = rows_of(self._listings[at])
-            return self._listed[at]
-
-    def histories(self, requests: Sequence[HistoryRequest]) -> list[History | MarketError]:
-        """Return the results of `load_histories` in the order of ``requests``, or the error for a history that cannot be read."""
-        with self._turn:
-            new = [wanted for wanted in dict.fromkeys(requests) if wanted not in self._histories]
-            try:
-                self._histories |= zip(new, self._load(new), strict=True)
-            except (MarketError, HistoryError, MemoryError):
-                for wanted in new:
-                    self._histories[wanted] = self._loaded_or_why(wanted)
-            return [self._histories[request] for request in requests]
-
-    def _load(self, requests: Sequence[HistoryRequest]) -> list[History]:
-        return load_histories(self._store, requests, reader=self._reader)
-
-    def _loaded_or_why(self, request: HistoryRequest) -> History | MarketError:
-        try:
-            return self._load([request])[0]
-        except MarketError as error:
-            return error
-        except (HistoryError, MemoryError) as error:
-            return MarketError(f"market {request.market.key}: {why_raised(error)}")
-
+# Peers of followed markets.
 
 MOST_PEERS = 12  # Most peers read for a market
-
-
-def history_request(
-    followed: FollowedMarket,
-    settings: Settings,
-    *,
-    start: pd.Timestamp | None,
-    on_demand_usd: float | None = None,
-) -> HistoryRequest:
-    """Return the request for a market's history as known at its time, on the slot grid and assumptions of the settings.
-
-    The history includes the counts observed between slots, if any. ``on_demand_usd`` is assumed
-    where no on-demand price was observed.
-    """
-    return HistoryRequest(
-        market=followed.market,
-        start=start,
-        end=followed.at,
-        step=step_of(settings),
-        known_at=followed.at,
-        source=followed.source,
-        trust=settings.trust,
-        assumptions=HistoryAssumptions(
-            spot_share=settings.assumed_spot_share,
-            always_available=settings.assumed_capacity or None,
-            on_demand_usd=on_demand_usd,
-        ),
-        within=True,
-        on_demand=(*followed.on_demand, *settings.on_demand_terms),
-    )
-
-
-def read_history(
-    store: Store,
-    followed: FollowedMarket,
-    *,
-    settings: Settings,
-    start: pd.Timestamp | None = None,
-    on_demand_usd: float | None = None,
-) -> History:
-    """Return the history of a followed market for a `history_request`."""
-    request = history_request(followed, settings, start=start, on_demand_usd=on_demand_usd)
-    return load_histories(store, [request])[0]
-
-
-def read_all(turn: Turn, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]) -> list[History]:
-    """Return the history of each market from a start on, in order; raises the first `MarketError`."""
-    found = []
-    for history in try_histories(turn, followed_markets):
-        if isinstance(history, MarketError):
-            raise history
-        found.append(history)
-    return found
-
-
-def try_histories(
-    turn: Turn, followed_markets: Sequence[tuple[FollowedMarket, pd.Timestamp]]
-) -> list[History | MarketError]:
-    """Return the history of each market from a start on, or the error that prevents it, with a few statements for all."""
-    return turn.observations.histories(
-        [history_request(followed, turn.settings, start=start) for followed, start in followed_markets]
-    )
 
 
 def peers_of(

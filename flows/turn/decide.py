@@ -14,9 +14,9 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
+from slackwater.flows.places import PlacedJob
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.markets import PlacedJob
 from slackwater.flows.turn.opening import JobForecasts, open_jobs
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results

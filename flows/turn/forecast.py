@@ -18,9 +18,10 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket, step_of
+from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.stages import LIVE, RunRow
-from slackwater.flows.turn.context import Turn, TurnValues, read_all
+from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.estimates import (
     NO_ESTIMATES,
     Estimates,

@@ -9,12 +9,13 @@ from typing import Any, Literal
 import pandas as pd
 
 from slackwater.flows.following import FollowedMarket, step_of
+from slackwater.flows.histories import read_all, try_histories
 from slackwater.flows.ledger.decisions import JobLedger, placements_of, read_ledger
 from slackwater.flows.ledger.endings import Ending
 from slackwater.flows.ledger.open_job import OpenJob, open_job
-from slackwater.flows.turn.context import Turn, peers_of, read_all, try_histories
+from slackwater.flows.places import PlacedJob
+from slackwater.flows.turn.context import Turn, peers_of
 from slackwater.flows.turn.forecast import forecasts_of, planned_forecasts, ready
-from slackwater.flows.turn.markets import PlacedJob
 from slackwater.flows.turn.pool import Deciders
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.request import JobRequest

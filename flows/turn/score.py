@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from slackwater.flows.histories import try_histories
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.reports import measured_times, reports_by_job
 from slackwater.flows.ledger.rounds import jobs_scored_at, learn, scored_in_slot_model
-from slackwater.flows.turn.context import Turn, TurnValues, peers_of, try_histories
+from slackwater.flows.places import PlacedJob
+from slackwater.flows.turn.context import Turn, TurnValues, peers_of
 from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.markets import PlacedJob
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater.flows.following import FollowedMarket, choose_markets, step_of
+from slackwater.flows.histories import try_histories
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, unreadable_jobs
-from slackwater.flows.turn.context import Turn, try_histories
-from slackwater.flows.turn.markets import market_of, placed_in, places_of, propose_markets
+from slackwater.flows.places import market_of, placed_in, places_of, propose_markets
+from slackwater.flows.turn.context import Turn
 from slackwater.optimization.job.request import JobRequest, check_bounds, read_request
 from slackwater.optimization.job.units import can_run_on
 from slackwater.warehouse.errors import InputError, JobError, MarketError

@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import all_fit
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.histories import try_histories
 from slackwater.flows.jobs.bill import paid_by_job
 from slackwater.flows.jobs.listing import ListedJob, list_jobs
 from slackwater.flows.jobs.predicted import reports_shown
@@ -32,11 +33,10 @@ from slackwater.flows.ledger.headline import compared_words, headline, outlook, 
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.rounds import outcomes_of
+from slackwater.flows.places import PlacedJob, find_market, places_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import as_number, percent, plural, usd, utc
-from slackwater.flows.turn.context import try_histories
-from slackwater.flows.turn.markets import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.report.leaderboard import costs_figure
 from slackwater.flows.turn.report.panels import ROUTE_LEGEND, ROUTE_SLOTS, JobRoute, panel, route_figure

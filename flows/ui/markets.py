@@ -11,11 +11,11 @@ import pandas as pd
 
 from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.histories import read_history
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
+from slackwater.flows.places import find_market
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import as_number, number, plural, price, rows_of, utc
-from slackwater.flows.turn.context import read_history
-from slackwater.flows.turn.markets import find_market
 from slackwater.flows.turn.report.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast

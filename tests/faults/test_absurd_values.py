@@ -19,6 +19,7 @@ from storekit import count_row, counts, price_row, prices
 from slackwater.flows.clock import parse_time
 from slackwater.flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
 from slackwater.flows.following import choose_markets
+from slackwater.flows.histories import Reads
 from slackwater.flows.renting.rent import (
     AmdahlPart,
     DelayPart,
@@ -28,7 +29,6 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
-from slackwater.flows.turn.context import Reads
 from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs, forecast_turns

@@ -11,13 +11,13 @@ from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import deliver
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.decisions import decisions_of, placements_of, revisions_by_job, save_decisions
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.open_job import open_job
-from slackwater.flows.turn.context import read_history
+from slackwater.flows.places import find_market
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.markets import find_market
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start

@@ -11,17 +11,18 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
+from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import endings_of, missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
 from slackwater.flows.ledger.headline import answers, lateness, missed_apart, overview
 from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.places import market_of
 from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
-from slackwater.flows.turn.context import Counts, Turn, read_all
-from slackwater.flows.turn.markets import market_of
+from slackwater.flows.turn.context import Counts, Turn
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.report.leaderboard import (
     PolicyResults,

@@ -34,21 +34,20 @@ warehouse.sources.files warehouse.sources.files.reading warehouse.sources.files.
 #: Requests of jobs, the markets in which they may run, and the histories of these.
 JOBS = f"""
 {WAREHOUSE} {COMMANDS}
-flows.following flows.ledger flows.ledger.jobs flows.turn
-flows.turn.context flows.turn.markets flows.ledger.stages optimization.fan
+flows.following flows.histories flows.ledger flows.ledger.jobs flows.places flows.query
 optimization optimization.job optimization.job.definition optimization.job.markets
 optimization.job.request optimization.job.times optimization.job.units optimization.kernels optimization.kernels.rules
 warehouse.asof warehouse.history warehouse.issued warehouse.listing
 """
 ADD = f"""
 {JOBS}
-flows.jobs flows.jobs.command flows.query
+flows.jobs flows.jobs.command
 """
-#: A plan that a turn has issued is read with the reports of its job.
+#: A plan that a turn has issued is read in a turn, with the reports of its job.
 PLAN = f"""
 {JOBS}
 flows.ledger.decisions flows.ledger.endings flows.ledger.fields flows.ledger.headline flows.ledger.reports
-flows.plans flows.plans.command flows.plans.one_job flows.query
+flows.ledger.stages flows.plans flows.plans.command flows.plans.one_job flows.turn flows.turn.context optimization.fan
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

@@ -35,10 +35,10 @@ from slackwater.flows.ledger.jobs import find_job, save_jobs, stored_jobs, terms
 from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import SlotMap, read_facts
+from slackwater.flows.places import as_filed
 from slackwater.flows.plans.decisions import decisions_as_of, opened_to_decide
 from slackwater.flows.query import named_job
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.markets import as_filed
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import TurnProgress, score_jobs
 from slackwater.flows.turn.work import find_work

@@ -34,7 +34,7 @@ from slackwater.flows.ledger.reports import (
     reports_of,
     save_report,
 )
-from slackwater.flows.turn.markets import find_market
+from slackwater.flows.places import find_market
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.flows.turn.stages import decide_jobs

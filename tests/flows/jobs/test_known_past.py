@@ -11,11 +11,12 @@ from make import make_history, make_request, make_turn
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.open_job import open_job
-from slackwater.flows.turn.context import MOST_PEERS, peers_of, read_history
+from slackwater.flows.places import find_market
+from slackwater.flows.turn.context import MOST_PEERS, peers_of
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.markets import find_market
 from slackwater.forecasting.origins import backtest
 from slackwater.optimization.job.definition import Allocation, Progress
 from slackwater.optimization.job.request import job_on, slot_job

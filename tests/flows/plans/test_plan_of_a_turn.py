@@ -11,11 +11,11 @@ from make import job_text, make_request, work
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.headline import headline, over_since
+from slackwater.flows.places import find_market
 from slackwater.flows.query import TurnMoment, newest_turn, usual_moment
-from slackwater.flows.turn.context import read_history
-from slackwater.flows.turn.markets import find_market
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.warehouse.history import AVAILABLE

@@ -11,9 +11,9 @@ from test_moving_jobs import H100, STEP
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.decisions import decisions_of
-from slackwater.flows.turn.context import read_history
-from slackwater.flows.turn.markets import places_of
+from slackwater.flows.places import places_of
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import find_work

@@ -14,7 +14,7 @@ from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket
-from slackwater.flows.turn.context import read_all
+from slackwater.flows.histories import read_all
 from slackwater.flows.turn.estimates import (
     ESTIMATION_SETTINGS,
     panel_name,

@@ -19,15 +19,16 @@ from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.following import choose_markets
+from slackwater.flows.histories import read_history
 from slackwater.flows.ledger.decisions import decisions_of, document
 from slackwater.flows.ledger.fields import zone_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import open_job
+from slackwater.flows.places import places_of
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.context import read_history, run_id_of
-from slackwater.flows.turn.markets import places_of
+from slackwater.flows.turn.context import run_id_of
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.report.page import decisions_section, stored_report

@@ -24,6 +24,7 @@ from test_turn import AT, one_turn
 
 from slackwater.flows.config import Settings
 from slackwater.flows.following import FollowedMarket
+from slackwater.flows.histories import read_history
 from slackwater.flows.jobs.bill import cost_rows, totals
 from slackwater.flows.ledger.decisions import decisions_of, placements_of
 from slackwater.flows.ledger.headline import compared_words, headline
@@ -34,7 +35,6 @@ from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import expected_updates, freshness
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.context import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up
 from slackwater.flows.ui.command import bound_socket

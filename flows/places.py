@@ -1,4 +1,4 @@
-"""Markets of a job in a turn: by name, by its patterns, or proposed; the request placed there (M11.1)."""
+"""Markets of a job: by name, by its patterns, or proposed; the request placed there (M11.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,9 @@ from slackwater.flows.following import (
     slot_to_read,
     step_of,
 )
+from slackwater.flows.histories import MarketReader, try_histories
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import first_of, join_words, plural, rows_of, utc
-from slackwater.flows.turn.context import try_histories
 from slackwater.optimization.job.markets import check_types, fits, may_run_in
 from slackwater.optimization.job.request import JobRequest, first_slot, run_on
 from slackwater.optimization.job.units import (
@@ -40,9 +40,6 @@ from slackwater.warehouse.errors import JobError, MarketError, unknown_market
 from slackwater.warehouse.history import WHOLE, History, Market
 from slackwater.warehouse.listing import list_markets
 from slackwater.warehouse.store.connection import Store
-
-if TYPE_CHECKING:
-    from slackwater.flows.turn.context import Turn
 
 
 def find_market(
@@ -88,10 +85,15 @@ def find_market(
 PlacedJob = tuple[StoredJob, tuple[FollowedMarket, ...]]  # A job and its markets, the home market first
 
 
-def market_of(turn: Turn, text: str) -> FollowedMarket:
+def market_of(known: MarketReader, text: str) -> FollowedMarket:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
-    return turn.read(
-        find_market, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.market_rows()
+    return find_market(
+        known.store,
+        text,
+        at=known.at,
+        settings=known.settings,
+        own_end=known.own_end,
+        listed=known.market_rows(),
     )
 
 
@@ -100,7 +102,7 @@ MOST_PLACES, MOST_PLACED = 24, 2048
 
 
 def places_of(
-    turn: Turn, request: JobRequest, *, notify: Callable[[str], None] = lambda _: None
+    known: MarketReader, request: JobRequest, *, notify: Callable[[str], None] = lambda _: None
 ) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
@@ -114,17 +116,17 @@ def places_of(
     per unit of work, then by number of counts; of each market the most trusted source is used. Raises
     `MarketError` if no market matches, and `JobError` as `check_types` does.
     """
-    settings, step = turn.settings, step_of(turn.settings)
-    began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
+    settings, step = known.settings, step_of(known.settings)
+    began = known.at if known.own_end else min(known.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = market_of(turn, request.place).for_job(request)
+        home = market_of(known, request.place).for_job(request)
     fitting_rows = [
         row
-        for row in turn.market_rows(began)
+        for row in known.market_rows(began)
         if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
-    rows = counted_or_priced(fitting_rows, turn, step, began)
+    rows = counted_or_priced(fitting_rows, known, step, began)
     rows.sort(key=lambda row: trust_rank(row["source"], settings.trust))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -132,7 +134,7 @@ def places_of(
     apart = _without_wholes(list(best.values()), home)
     ranked = sorted(apart, key=lambda row: _cheapest(row, request))
     found = [
-        followed_row(row, turn).for_job(request)
+        followed_row(row, known).for_job(request)
         for row in ranked
         if home is None or row["market"] != home.market.key
     ]
@@ -141,7 +143,7 @@ def places_of(
         later = (
             None
             if fitting_rows
-            else _first_later(turn, began, lambda market, source: fits(request, market, source))
+            else _first_later(known, began, lambda market, source: fits(request, market, source))
         )
         raise later or MarketError(
             f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {utc(began)}"
@@ -174,11 +176,11 @@ def places_of(
     return places
 
 
-def uncounted_note(turn: Turn, request: JobRequest, places: Sequence[FollowedMarket]) -> str:
+def uncounted_note(known: MarketReader, request: JobRequest, places: Sequence[FollowedMarket]) -> str:
     """Return which matching markets are left out as only the availability of others was observed (M11.1); "" if none."""
     rows = [
         row
-        for row in turn.market_rows()
+        for row in known.market_rows()
         if request.may_move and fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
     used = {place.market.key for place in places}
@@ -213,29 +215,31 @@ def _wholes_of(market: Market, source: str) -> set[tuple[Market, str]]:
     return {(whole, source) for whole in (region, replace(region, region=WHOLE)) if whole != market}
 
 
-def _first_later(turn: Turn, at: pd.Timestamp, suits: Callable[[Market, str], bool]) -> MarketError | None:
+def _first_later(
+    known: MarketReader, at: pd.Timestamp, suits: Callable[[Market, str], bool]
+) -> MarketError | None:
     """Return the error for the suitable market that becomes known first, after a time; None if there is none."""
-    rows = rows_of(turn.read(list_markets))
+    rows = rows_of(list_markets(known.store))
     named = [(Market.parse(str(row["market"])), str(row["source"])) for row in rows]
     first = {
         known_us: place
         for place in reversed(named)
-        if suits(*place) and (known_us := turn.read(first_known_us, *place)) is not None
+        if suits(*place) and (known_us := first_known_us(known.store, *place)) is not None
     }
     if not first:
         return None
-    return turn.read(not_known_yet, *first[min(first)], at=at, step=step_of(turn.settings))
+    return not_known_yet(known.store, *first[min(first)], at=at, step=step_of(known.settings))
 
 
-def markets_of(turn: Turn, request: JobRequest) -> tuple[FollowedMarket, ...]:
+def markets_of(known: MarketReader, request: JobRequest) -> tuple[FollowedMarket, ...]:
     """Return the markets of a placed request, its home first; raises as `find_market` and `places_of` do."""
     return (
-        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+        places_of(known, request) if request.may_move else (market_of(known, request.place).for_job(request),)
     )
 
 
 def placed_in(
-    turn: Turn, request: JobRequest, *, market: str | None = None
+    known: MarketReader, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[FollowedMarket, ...]]:
     """Return a request placed at the time of its markets, and these markets.
 
@@ -245,15 +249,15 @@ def placed_in(
     if not request.may_move:
         if market is None and request.market is None:
             raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-        only = market_of(turn, market or request.place).for_job(request)
+        only = market_of(known, market or request.place).for_job(request)
         return request.with_place(at=only.at, market=only.market.key, source=only.source), (only,)
     text = market or (None if request.market is None else request.place)
     if text is not None:
-        home = market_of(turn, text)
+        home = market_of(known, text)
         request = request.model_copy(update={"market": home.market.key, "source": home.source})
-    at = turn.at.floor(step_of(turn.settings))
+    at = known.at.floor(step_of(known.settings))
     placed = request.with_place(at=at, market=request.market, source=request.source)
-    found = places_of(turn, placed)
+    found = places_of(known, placed)
     return request.with_place(at=found[0].at, market=request.market, source=request.source), found
 
 
@@ -277,7 +281,7 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
 MOST_OTHERS = 4  # Most alternative instance types named in a proposal
 
 
-def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+def propose_markets(known: MarketReader, request: JobRequest) -> tuple[JobRequest, str]:
     """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
 
     The throughput of a request holds for one instance type. Candidates are the types with the GPUs
@@ -285,7 +289,7 @@ def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     market over its last day is chosen, ranked by `RecentMarket.screened_usd` as for a request; types with
     known GPUs come first. Raises `JobError` if no followed market matches.
     """
-    step, filled = step_of(turn.settings), request.configuration
+    step, filled = step_of(known.settings), request.configuration
 
     def suits(market: Market, source: str = "") -> bool:
         held = gpu_type_of(market)
@@ -294,19 +298,19 @@ def propose_markets(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         return fits_filled and may_run_in(request, market) and can_run_on(request, market)
 
     found: dict[str, list[FollowedMarket]] = {}
-    usable = counted_or_priced(turn.market_rows(), turn, step, turn.at)
+    usable = counted_or_priced(known.market_rows(), known, step, known.at)
     for row in usable:
         market = Market.parse(row["market"])
         if suits(market):
-            found.setdefault(market.instance_type, []).append(followed_row(row, turn))
+            found.setdefault(market.instance_type, []).append(followed_row(row, known))
     if not found:
-        later = _first_later(turn, turn.at, suits)
+        later = _first_later(known, known.at, suits)
         raise later or JobError(
             f"job {request.name!r} names no market, and none is followed that fits it",
             expected="market, where it runs (its home, if it may move), or markets, among which it may move",
             remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
         )
-    (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]
+    (chosen, why), *others = _types_by_price(known, found, request) if len(found) > 1 else [(*found, "")]
     names = _patterns(found[chosen])
     basis = (
         f"of {plural(len(found), 'instance type')} the cheapest{why}"
@@ -334,7 +338,7 @@ def _patterns(found: Iterable[FollowedMarket]) -> list[str]:
 
 
 def _types_by_price(
-    turn: Turn, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
+    known: MarketReader, found: Mapping[str, Sequence[FollowedMarket]], request: JobRequest
 ) -> list[tuple[str, str]]:
     """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
 
@@ -347,7 +351,7 @@ def _types_by_price(
         (place, place.at - RECENT_PERIOD) for followed in found.values() for place in followed
     ]
     histories = dict(
-        zip((place for place, _ in followed_markets), try_histories(turn, followed_markets), strict=True)
+        zip((place for place, _ in followed_markets), try_histories(known, followed_markets), strict=True)
     )
     ranked = []
     for name, followed in found.items():
