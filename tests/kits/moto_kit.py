@@ -3,10 +3,18 @@
 import pytest
 
 
+def own_tags(resource):
+    """Return the tags of a resource; moto searches the tags of all resources, for each instance that it lists."""
+    tags = resource.ec2_backend.tags.get(resource.id, {})
+    return [{"resource_id": resource.id, "key": key, "value": value} for key, value in tags.items()]
+
+
 @pytest.fixture(scope="module")
 def moto_url():
+    from moto.ec2.models.core import TaggedEC2Resource
     from moto.server import ThreadedMotoServer
 
+    TaggedEC2Resource.get_tags = own_tags
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -34,7 +42,7 @@ def moto_client(url, region="us-east-1"):
 
 
 def forget_ended(region="us-east-1"):
-    """Remove ended instances and the tags of fleets from moto, which searches all of them in every call.
+    """Remove ended instances and their spot requests from moto, which searches all of them in every call.
 
     EC2 forgets an ended instance after about an hour.
     """
@@ -45,5 +53,6 @@ def forget_ended(region="us-east-1"):
         if all(instance.state == "terminated" for instance in reservation.instances):
             del backend.reservations[name]
     held = {instance.id for group in backend.reservations.values() for instance in group.instances}
-    for name in [name for name in backend.tags if name.startswith(("i-", "fleet-")) and name not in held]:
-        del backend.tags[name]
+    for name, request in list(backend.spot_instance_requests.items()):
+        if request.instance_id not in held:
+            del backend.spot_instance_requests[name]

@@ -324,7 +324,7 @@ def test_what_was_asked_for_and_what_is_up_agree_after_every_kill(tmp_path, moto
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     client, rng = moto_client(moto_url), np.random.default_rng(1)
     driver = make_driver(tmp_path, endpoint_url=moto_url)
-    world, kills = Slots(rng, [f"job-{k}" for k in range(JOBS)]), Kills(rng, max(0.02, 0.1 / JOBS))
+    world, kills = Slots(rng, [f"job-{k}" for k in range(JOBS)]), Kills(rng, 0.05)
     acting, now, minute = None, START, 0
 
     def up():
