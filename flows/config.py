@@ -324,7 +324,10 @@ class Alert(Section):
 
 
 class RetentionSettings(Section):
-    """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``."""
+    """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``.
+
+    Forecasts and measured errors stay for at least the period that the figures of accuracy read.
+    """
 
     forecasts_days: float = setting(
         60.0,

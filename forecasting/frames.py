@@ -1,8 +1,9 @@
 """Observations and forecasts as the tables of Nixtla's libraries: `unique_id`, `ds`, `y`, `cutoff` and a column for each model.
 
 A series is named ``source/market/variable``, the last part ``price`` (USD per instance-hour) or ``count`` (instances). Times
-are UTC. `of_histories` and `of_forecasts` write the tables that statsforecast, mlforecast and utilsforecast read;
-`from_table` makes a predictor of forecasts that another program issued, so that accuracy and plans take them.
+are UTC. `of_histories` and `of_forecasts` write the tables that statsforecast, mlforecast and utilsforecast read.
+`from_table` makes a predictor of forecasts that another program issued, so that accuracy and plans take them, and
+`tidy_rows` the rows of observations that `slackwater ingest tabular` reads. Both take data frames of pandas or Polars.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,22 @@ from slackwater.forecasting.adapters import Past, remember_predictor
 from slackwater.forecasting.predictor import ByVariable
 from slackwater.forecasting.quantiles import LEVELS, Forecast, Variable
 from slackwater.warehouse.errors import ForecastError, SettingsError
-from slackwater.warehouse.history import History
+from slackwater.warehouse.history import History, Market
 
 VARIABLES: tuple[Variable, ...] = ("price", "count")
+#: Columns of the values in tidy tables of observations.
+_VALUES: dict[str, str] = {"price": "spot_price_usd_per_hour", "count": "available"}
+
+
+class ColumnTable(Protocol):
+    """Table with named columns, as Polars has it."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column, which has a method ``to_numpy``."""
 
 
 def of_histories(histories: Sequence[History]) -> pd.DataFrame:
@@ -83,7 +97,37 @@ def of_forecasts(
     return with_y[[*keys, "y", *rest]].sort_values(["unique_id", "cutoff", "ds"], ignore_index=True)
 
 
-def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
+def tidy_rows(table: pd.DataFrame | ColumnTable) -> pd.DataFrame:
+    """Return observations in the form of `of_histories` as rows that `slackwater ingest tabular` reads, saved as CSV or Parquet.
+
+    Rows without a value are left out. Raises `SettingsError` for missing columns and names of other series.
+    """
+    table = _as_pandas(table)
+    missing = [column for column in ("unique_id", "ds", "y") if column not in table]
+    if missing:
+        raise SettingsError(
+            f"a table of observations without {', '.join(missing)}", expected="unique_id, ds, y"
+        )
+    rows = []
+    for name, group in table.dropna(subset="y").groupby("unique_id", sort=False):
+        source, key, variable = _parts_of_name(str(name))
+        market = Market.parse(key)
+        found = pd.DataFrame(
+            {"timestamp": pd.to_datetime(group["ds"], utc=True), _VALUES[variable]: group["y"]}
+        )
+        rows.append(
+            found.assign(
+                provider=market.provider,
+                region=market.region,
+                zone=market.zone,
+                instance_type=market.instance_type,
+                source=source,
+            )
+        )
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*_VALUES.values()])
+
+
+def from_table(table: pd.DataFrame | ColumnTable, *, name: str) -> ByVariable:
     """Return the predictor that issues the forecasts of a table, in the form of `of_forecasts`, made by any other program.
 
     ``name`` is the column of the model. Its intervals ``name-lo-80``, ``name-hi-80`` and so on give the quantiles, linear
@@ -91,6 +135,7 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
     same `cutoff`; an origin without a row for every slot ahead gets last value, with the reason. Whether a cutoff is honest,
     the table must say: rows made later than their `cutoff` would know the future. Raises `SettingsError` for missing columns.
     """
+    table = _as_pandas(table)
     levels = sorted(
         int(found[1])
         for column in table
@@ -117,12 +162,7 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
     for series, ds, cutoff, given in zip(
         table["unique_id"], times["ds"], times["cutoff"], quantiles, strict=True
     ):
-        rest, _, variable = str(series).rpartition("/")
-        source, _, market = rest.partition("/")
-        if variable not in rows:
-            raise SettingsError(
-                f"unique_id {series!r}", expected="source/market/price or source/market/count"
-            )
+        source, market, variable = _parts_of_name(str(series))
         rows[variable].setdefault((f"{market}@{source}", int(cutoff)), {})[int(ds)] = given
     price, count = (
         remember_predictor(f"{name} ({column})", IssuedForecasts(rows=rows[column]), pickled=False)
@@ -159,3 +199,19 @@ class IssuedForecasts:
 
 def _series_name(source: str, market: str, variable: Variable) -> str:
     return f"{source}/{market}/{variable}"
+
+
+def _parts_of_name(name: str) -> tuple[str, str, Variable]:
+    """Return source, market and variable of the name of a series; raises `SettingsError` for another name."""
+    rest, _, variable = name.rpartition("/")
+    source, _, market = rest.partition("/")
+    for known in VARIABLES:
+        if variable == known:
+            return source, market, known
+    raise SettingsError(f"unique_id {name!r}", expected="source/market/price or source/market/count")
+
+
+def _as_pandas(table: pd.DataFrame | ColumnTable) -> pd.DataFrame:
+    if isinstance(table, pd.DataFrame):
+        return table
+    return pd.DataFrame({column: table[column].to_numpy() for column in table.columns})

@@ -8,7 +8,8 @@ import pytest
 from make import make_history
 
 from slackwater.forecasting import backtest, forecast
-from slackwater.forecasting.frames import from_table, of_forecasts, of_histories
+from slackwater.forecasting.frames import from_table, of_forecasts, of_histories, tidy_rows
+from slackwater.warehouse import ingest, load_history, open_store
 from slackwater.warehouse.errors import ForecastError, SettingsError
 
 LEVELS = tuple(range(10, 91, 10))
@@ -74,6 +75,46 @@ def test_forecasts_written_and_read_are_the_same_forecasts(history, issued):
     np.testing.assert_array_equal(again.count, issued[0].count)
 
 
+class PolarsLike:
+    """A table as Polars has it: column names, and columns whose times are UTC without a zone in NumPy."""
+
+    def __init__(self, table):
+        self._table = table
+        self.columns = list(table)
+
+    def __getitem__(self, name):
+        column = self._table[name]
+        return column.dt.tz_localize(None) if name in ("ds", "cutoff") else column
+
+
+def test_forecasts_of_polars_are_those_of_pandas(history, issued):
+    known = make_history(history.price[:151], history.available[:151])
+    given = table(history, issued, level=LEVELS)
+    given["last_value"] = given["last_value-lo-80"]  # not what last value would say
+    found = [
+        forecast(known, from_table(one, name="last_value"), horizon=HORIZON)
+        for one in (given, PolarsLike(given))
+    ]
+    assert found[1].fallback == ""
+    np.testing.assert_array_equal(found[0].price, found[1].price)
+    np.testing.assert_array_equal(found[0].count, found[1].count)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, PolarsLike])
+def test_observations_of_such_a_table_are_read_by_the_warehouse(tmp_path, history, form):
+    file = tmp_path / "observed.csv"
+    tidy_rows(form(of_histories([history]))).to_csv(file, index=False)
+    with open_store(":memory:") as store:
+        assert ingest(store, "tabular", file).rejected == 0
+        again = load_history(
+            store, history.market, end=history.slots[-1], step=history.step, known_at=history.slots[-1]
+        )
+    rows = again.frame.reindex(history.slots)
+    np.testing.assert_allclose(rows["price_usd"][:60], history.price[:60])
+    np.testing.assert_array_equal(rows["available"][:60], history.available[:60])
+    assert again.source == "test"
+
+
 def test_an_origin_that_the_table_lacks_is_forecast_by_last_value(history, issued):
     known = make_history(history.price[:153], history.available[:153])
     elsewhere = from_table(table(history, issued), name="last_value")
@@ -99,3 +140,7 @@ def test_what_a_table_cannot_say_is_refused(history, issued):
     wrong = table(history, issued).assign(unique_id="demand")
     with pytest.raises(SettingsError, match="unique_id 'demand'"):
         from_table(wrong, name="last_value")
+    with pytest.raises(SettingsError, match="unique_id 'demand'"):
+        tidy_rows(wrong)
+    with pytest.raises(SettingsError, match="without y"):
+        tidy_rows(wrong.drop(columns="y"))
