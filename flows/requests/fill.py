@@ -125,7 +125,7 @@ def _complete_request(turn: Turn, named: Sequence[str], left_out: list[str]) -> 
 
 
 def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, GpuType]:
-    """Return the markets with a known GPU and a long and recent record; without counts that are not old, those with prices (M11.1)."""
+    """Return the markets with a known GPU and a long and recent record; without new counts, those with prices (M11.1)."""
     found, step = {}, step_of(turn.settings)
     rated = [
         (row, market, gpu)

@@ -168,7 +168,8 @@ def test_a_job_done_by_its_decisions_is_finished_everywhere(
     db, slot, step = tmp_path / "w.duckdb", pd.Timestamp(END).ceil("30min"), pd.Timedelta(minutes=30)
     shutil.copy(folder[0] / "w.duckdb", db)
     decided = {
-        "job": "soon", "slot": slot.isoformat(), "slot_end": (slot + step).isoformat(), "market": "aws/us-east-1/us-east-1b/p4d.24xlarge",
+        "job": "soon", "slot": slot.isoformat(), "slot_end": (slot + step).isoformat(),
+        "market": "aws/us-east-1/us-east-1b/p4d.24xlarge",
         "source": "tabular", "policy": "UP", "reason": "because", "on_demand": 0, "spot": 1, "step_minutes": 30.0,
         "late_probability": 0.0, "progress_share": 0.9, "expected_finish": (slot + finish_slots * step).isoformat(),
     }  # fmt: skip
