@@ -48,6 +48,7 @@ MARKET_COLUMNS: dict[str, Column | str] = {
     "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "on_demand_from": "on-demand price from",
     "gap_seconds": Column(heading="gap", format=gap_words),
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
+    "last_counted": Column(heading="last count", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
 COUNT_COLUMNS = ("added", "repeated", "rejected")

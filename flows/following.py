@@ -23,6 +23,9 @@ LEAST_SPAN = pd.Timedelta(days=3)  # Least history of a market that is followed 
 #: Kinds of counts in order of preference: launch tests, instances held, and listed offers, which
 #: are no launch tests; with the most markets followed of each, if the total is at most their sum.
 KINDS = {"probe": 20, "held": 2, "offers": 2}
+#: Longest time from the newest count, or three slots if longer, in which counts less often than once a slot are those of a
+#: market (M11.1): from older values nothing is forecast (M6.2).
+COUNTS_HOLD = pd.Timedelta(hours=6)
 #: Longest time from the last price of a market to a slot in which a job compares it with other markets.
 PRICE_HOLDS = pd.Timedelta(days=7)
 #: Age of the newest turn from which a warehouse without feeds is an archive.
@@ -198,20 +201,31 @@ def _why_not(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta)
 
 def why_unusable(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:
     """Return why the record of a market with counts is too coarse, too short or too old; "" for a usable record."""
-    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    first, last = pd.Timestamp(row["first_counted"]), pd.Timestamp(row["last_counted"])
     if (gap := _gap_of(row, step)) > step:
         return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
     if last - first < LEAST_SPAN:
         return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
-    if not _is_counted(row, listing, step, listing.at):
+    if not listing.own_end and not _is_counted(row, step, listing.at):
         return f"the last count is of {utc(last)}, too old at {utc(listing.at)}"
     return ""
 
 
-def _is_counted(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp) -> bool:
+def _is_counted(row: Mapping[str, Any], step: pd.Timedelta, at: pd.Timestamp) -> bool:
     """Return whether a row of the listing has counts that are not stale at a time (M1.3)."""
-    fresh = listing.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(_gap_of(row, step), step)
-    return bool(row["has_counts"]) and fresh
+    age = at - pd.Timestamp(row["last_counted"])
+    return bool(row["has_counts"]) and age <= 3 * max(_gap_of(row, step), step)
+
+
+def is_counted_lately(row: Mapping[str, Any], step: pd.Timedelta, at: pd.Timestamp) -> bool:
+    """Return whether the newest count of a row of the listing says more of a time than measured markets do (M11.1)."""
+    age = at - pd.Timestamp(row["last_counted"])
+    return _is_counted(row, step, at) and age <= max(COUNTS_HOLD, 3 * step)
+
+
+def taken_at(row: Mapping[str, Any], listing: MarketListing) -> pd.Timestamp:
+    """Return the time of a listing, or the end of the record of a row that is taken there."""
+    return pd.Timestamp(row["last_observed"]) if listing.own_end else listing.at
 
 
 def _gap_of(row: Mapping[str, Any], step: pd.Timedelta) -> pd.Timedelta:
@@ -222,12 +236,15 @@ def _gap_of(row: Mapping[str, Any], step: pd.Timedelta) -> pd.Timedelta:
 def counted_or_priced(
     rows: Sequence[dict[str, Any]], listing: MarketListing, step: pd.Timedelta, at: pd.Timestamp
 ) -> list[dict[str, Any]]:
-    """Return the rows with counts at least once a slot; else those counted less often; else those with prices only (M11.1).
+    """Return the rows with counts at least once a slot; else those counted less often; else those with a price (M11.1).
 
     They are never mixed: an assumed availability would always look better than an observed
-    availability. A price holds until the next observed change, at most for `PRICE_HOLDS`.
+    availability. It is assumed where counts are stale too, so such a market is one of those with a price, and
+    displaces none. A price holds until the next observed change, at most for `PRICE_HOLDS`.
     """
-    counted = [row for row in rows if _is_counted(row, listing, step, at)]
+    counted = [
+        row for row in rows if is_counted_lately(row, step, taken_at(row, listing) if listing.own_end else at)
+    ]
     often = [row for row in counted if _gap_of(row, step) <= step]
     return (
         often
@@ -235,9 +252,7 @@ def counted_or_priced(
         or [
             row
             for row in rows
-            if row["has_price"]
-            and not row["has_counts"]
-            and (listing.own_end or at - pd.Timestamp(row["last_observed"]) <= PRICE_HOLDS)
+            if row["has_price"] and (listing.own_end or at - pd.Timestamp(row["last_priced"]) <= PRICE_HOLDS)
         ]
     )
 

@@ -17,9 +17,11 @@ from slackwater.flows.following import (
     FollowedMarket,
     counted_or_priced,
     followed_row,
+    is_counted_lately,
     parse_market,
     slot_to_read,
     step_of,
+    taken_at,
 )
 from slackwater.flows.histories import MarketReader, try_histories
 from slackwater.flows.ledger.jobs import StoredJob
@@ -53,7 +55,8 @@ def find_market(
 ) -> FollowedMarket:
     """Return the followed market for a market name; raises `MarketError` with the most similar known names.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used; of equally trusted sources
+    one with counts that are not old, else the newest.
     ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
     """
     market, source = parse_market(text)
@@ -69,14 +72,19 @@ def find_market(
         if later is not None:
             raise later
         raise unknown_market(text, (str(listed_row["market"]) for listed_row in listed), at=at)
-    row = min(
-        rows,
-        key=lambda listed_row: (
+
+    def rank(listed_row: Mapping[str, Any]) -> tuple[Any, ...]:
+        last = pd.Timestamp(listed_row["last_observed"])
+        return (
             trust_rank(listed_row["source"], settings.trust)[0],
+            not is_counted_lately(listed_row, step_of(settings), last if own_end else at),
+            own_end and not listed_row["has_counts"],
+            at - last,
             not listed_row["has_counts"],
             listed_row["source"],
-        ),
-    )
+        )
+
+    row = min(rows, key=rank)
     first, last = (pd.Timestamp(row[name]) for name in ("first_observed", "last_observed"))
     when = slot_to_read(last, at, step_of(settings), own_end=own_end, first=first)
     return FollowedMarket(market=market, source=str(row["source"]), at=when)
@@ -183,8 +191,8 @@ def uncounted_note(known: MarketReader, request: JobRequest, places: Sequence[Fo
         for row in known.market_rows()
         if request.may_move and fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
-    used = {place.market.key for place in places}
-    counted = {row["market"] for row in rows if row["has_counts"]}
+    used, step = {place.market.key for place in places}, step_of(turn.settings)
+    counted = {row["market"] for row in rows if is_counted_lately(row, step, taken_at(row, turn))}
     apart = sorted({row["market"] for row in rows if row["has_price"]} - counted - used)
     if not apart or not used & counted:
         return ""

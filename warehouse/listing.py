@@ -29,8 +29,9 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     """Return the markets of every source, from rows known at ``known_at`` (None: all), sorted by market and source.
 
     Columns: market (key), source, provider, region, zone, instance_type, has_price, has_counts,
-    price_rows, count_rows (stored versions), first_observed, last_observed (UTC), capacity (stated
-    by the probe, else the largest observed count; 1 without counts), capacity_stated, gap_seconds
+    price_rows, count_rows (stored versions), first_observed, last_observed, first_counted, last_counted,
+    last_priced (UTC, NaT without), capacity (stated by the probe, else the largest observed count; 1 without
+    counts), capacity_stated, gap_seconds
     (nominal: stated, else measured; NaN for a single count), kind, products ("; "-separated), on_demand_usd (latest of this
     source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
     have to assume or look up). has_price and on_demand_usd refer to the product used for planning

@@ -324,10 +324,13 @@ def progress(
     from slackwater.flows.acting.reporting import report_progress
     from slackwater.flows.acting.stopping import StopSignals
     from slackwater.flows.clock import now
+    from slackwater.flows.ledger.jobs import find_job
     from slackwater.warehouse.errors import InputError, SlackwaterError
 
     if not watch.is_dir():
         raise InputError(f"no folder {watch}", expected="the output folder of the trainer")
+    with session.reading() as store:
+        find_job(store, job)  # a wrong name is known now, not at the first checkpoint
     pause, at, shown = parsed_duration(every, "--every").to_pytimedelta(), session.time, ""
     with StopSignals() as signals:
         while True:

@@ -478,14 +478,15 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
-    """Return a sort key: running, open and waiting jobs by risk, then deadline; then ended jobs, newest first."""
-    order = ("running", "waiting")
-    place = order.index(row["state"]) if row["state"] in order else len(order)
+    """Return a sort key: running, waiting and set aside jobs by risk, then deadline; then ended jobs, newest first."""
+    from slackwater.flows.jobs.listing import OPEN
+
+    place = OPEN.index(row["state"]) if row["state"] in OPEN else len(OPEN)
     seconds = row["deadline"].timestamp()
     return (
         place,
         -(row["late_probability"] or 0.0),
-        -seconds if place == len(order) else seconds,
+        -seconds if place == len(OPEN) else seconds,
         str(row["job"]),
     )
 

@@ -23,6 +23,11 @@ from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, price, significant, utc, whole
 
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
+#: Note on forecasts whose 80 % interval has no width.
+FLAT = (
+    "A range such as 4 to 4 means that no change was seen, perhaps because little was read, not that none will come. "
+    "`plan` and `markets --for` state the probability of spot, in a new market from measured markets too."
+)
 
 
 def forecast(
@@ -55,9 +60,15 @@ def forecast(
         )
         for followed, issued, observed in sorted(result, key=lambda own: own[1].predictor != config.planner)
     ]
-    return Answer(
-        title="Forecasts", value={"forecasts": [forecast_row(*issued) for issued in result]}, blocks=tables
-    )
+    notes = [FLAT] if any(_is_flat(issued, observed) for _, issued, observed in result) else []
+    value = {"forecasts": [forecast_row(*issued) for issued in result]}
+    return Answer(title="Forecasts", value=value, blocks=tables, notes=notes)
+
+
+def _is_flat(forecast: Any, observed: bool) -> bool:
+    """Return whether the 80 % interval of the count, or without counts of the price, has no width at any step."""
+    quantiles = forecast.count if observed else forecast.price
+    return bool((quantiles[:, 1] == quantiles[:, 17]).all())
 
 
 def _shown_steps(forecast: Any) -> list[dict[str, Any]]:

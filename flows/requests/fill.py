@@ -10,7 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.following import FollowedMarket, counted_or_priced, followed_row, step_of, why_unusable
+from slackwater.flows.following import (
+    FollowedMarket,
+    counted_or_priced,
+    followed_row,
+    is_counted_lately,
+    step_of,
+    taken_at,
+    why_unusable,
+)
 from slackwater.flows.histories import read_all
 from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row, saving, slots_after
@@ -118,7 +126,7 @@ def _complete_request(turn: Turn, named: Sequence[str], left_out: list[str]) -> 
 
 
 def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, GpuType]:
-    """Return the markets with a known GPU and a long and recent record; without observed counts, those with prices (M11.1)."""
+    """Return the markets with a known GPU and a long and recent record; without new counts, those with prices (M11.1)."""
     found, step = {}, step_of(turn.settings)
     rated = [
         (row, market, gpu)
@@ -127,7 +135,7 @@ def _usable_markets(turn: Turn, left_out: list[str]) -> dict[FollowedMarket, Gpu
         for gpu in (rated_gpu(market),)
         if gpu is not None
     ]
-    if not any(row["has_counts"] for row, _, _ in rated):
+    if not any(is_counted_lately(row, step, taken_at(row, turn)) for row, _, _ in rated):
         usable = counted_or_priced([row for row, _, _ in rated], turn, step, turn.at)
         priced = {(row["market"], row["source"]) for row in usable}
         return {

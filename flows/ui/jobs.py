@@ -70,15 +70,6 @@ Standing: TypeAlias = dict[str, Any]
 PROGRESS: Final = ("share_done", "share_expected", "slots_ahead", "finished_at", "reported_at")
 
 
-def state_of(reading: Reading, listed: ListedJob, standing: Standing | str | None) -> str:
-    """Return the state of a job (a key of `STATES`): that of ``job list``, with work done by the decisions."""
-    if listed.state != "running":
-        return listed.state
-    if isinstance(standing, Mapping) and standing["finished_at"]:
-        return "finished"
-    return "set aside" if listed.job.origin == "example" and reading.has_own_jobs else "running"
-
-
 def jobs_data(
     reading: Reading, *, state: str = "", page: int = 1, patterns: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -172,7 +163,7 @@ def job_row(
     request = job.request
     shown, outcome = listed.row(), _outcome(listed)
     row: dict[str, Any] = shown | {
-        "state": state_of(reading, listed, standing), "source": request.source or "",
+        "source": request.source or "",
         "over_when_added": job.deadline <= job.created_at, "changed_at": job.changed_at,
         "changed_under_way": job.changed_under_way,
         "resumable": request.checkpoint.resumable, "value_usd": request.value_usd,

@@ -51,14 +51,6 @@ class Reading:
         )
 
     @property
-    def has_own_jobs(self) -> bool:
-        """Whether a user has added a job; examples are then set aside."""
-        (count,) = self.store.execute(
-            "SELECT count(*) FROM jobs WHERE origin = 'user' AND deadline_at > created_at"
-        )[0]
-        return bool(count)
-
-    @property
     def step(self) -> pd.Timedelta:
         """Slot length."""
         return pd.Timedelta(minutes=self.settings.step_minutes)

@@ -545,13 +545,17 @@ def _placed_time(value: datetime | None, name: str) -> pd.Timestamp:
 
 
 def _utc(value: datetime, field: str, name: str) -> pd.Timestamp:
-    stamp = pd.Timestamp(value)
-    if stamp.tz is None:
+    _require_zone(value, field, f"job {name!r}")
+    return pd.Timestamp(value).tz_convert("UTC")
+
+
+def _require_zone(value: datetime, field: str, who: str) -> None:
+    """Raise `JobError` for a time without a time zone; ``who`` names the job or its file."""
+    if value.tzinfo is None:
         raise JobError(
-            f"job {name!r}: {field} {stamp} has no time zone",
-            remedy="write it with a Z, as 2026-01-31T18:00:00Z",
+            f"{who}: {field} {value} has no time zone",
+            remedy=f"write it with its offset, such as {value:%Y-%m-%dT%H:%M}Z for UTC",
         )
-    return stamp.tz_convert("UTC")
 
 
 def _duration(text: str, name: str) -> pd.Timedelta:
@@ -589,16 +593,13 @@ def check_bounds(request: JobRequest, where: str = "") -> None:
                         expected=f"at least {least:g}" if value < least else f"at most {most:,.0f} {unit}",
                     )
     for field, time in (("start", request.start), ("deadline", request.deadline)):
+        if time is not None:
+            _require_zone(time, field, who)
         if time is not None and not EARLIEST_YEAR <= time.year <= LATEST_YEAR:
             raise JobError(
                 f"{who}: {field} = {time:%Y-%m-%d}", expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR}"
             )
-    if (
-        request.start is not None
-        and request.deadline is not None
-        and request.start.tzinfo
-        and request.deadline.tzinfo
-    ):
+    if request.start is not None and request.deadline is not None:
         _check_span(pd.Timestamp(request.deadline) - pd.Timestamp(request.start), who)
 
 

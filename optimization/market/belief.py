@@ -231,6 +231,8 @@ COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
 #: probability in a round.
 COMMON_ROUNDS, TINY = 12, 1e-15
 MOST_KEPT = 128  # Largest number of beliefs stored per market
+#: Slots with known states of a request below which its mixture, not the forecast, gives the chance of spot (ours).
+FEW_SLOTS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -332,10 +334,19 @@ class Belief:
         """Return the probabilities of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
         return marginals(self.count_now, self.count_transitions(slots))
 
+    @property
+    def is_new(self) -> bool:
+        """Whether so few counts were read that the forecast, which has only these, knows less than measured markets do."""
+        request = self.request
+        return request is not None and request.is_counted and request.mixture.known < FEW_SLOTS
+
     def chance_of_spot(self, n: int, ahead: int = 1) -> float:
-        """Return the probability that at least ``n`` spot instances are available ``ahead`` slots from now."""
+        """Return the probability that at least ``n`` spot instances are available ``ahead`` slots from now (M13.3)."""
         if n <= 0:
             return 1.0
+        if self.is_new and self.request is not None:
+            mixture, counts = self.request.mixture, self.request.counts
+            return float(marginals(mixture.present, mixture.steps(ahead))[-1, counts >= n].sum())
         if ahead <= self.horizon:
             return float(self.count_distribution[ahead - 1, n:].sum())
         return float(self.count_marginals(ahead)[-1, self.counts.count >= n].sum())

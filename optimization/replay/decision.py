@@ -48,6 +48,7 @@ from slackwater.optimization.window.plan import spot_alone
 from slackwater.optimization.world.readings import market_readings, readings_inside, with_losses
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
+from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
@@ -803,4 +804,13 @@ def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View
     if view.availability_observed and not view.knows_count:
         return f"{reason}; availability unknown: no recent count for this slot"
     wanted = max(allocation.total, 1)
-    return f"{reason}; probability of {wanted} spot in the next slot: {chance_text(belief.chance_of_spot(wanted))}"
+    chance = f"probability of {wanted} spot in the next slot: {chance_text(belief.chance_of_spot(wanted))}"
+    return f"{reason}; {chance}{_few_counts(belief)}"
+
+
+def _few_counts(belief: Belief) -> str:
+    """Return what the probability of spot in a new market is computed from, "" in other markets."""
+    request = belief.request
+    if request is None or not belief.is_new:
+        return ""
+    return f", from {plural(request.mixture.known, 'reading')} and {plural(len(request.mixture.others), 'measured market')}"

@@ -58,6 +58,10 @@ class TuningRequest(InputModel):
     @field_validator("deadline")
     @classmethod
     def _in_range(cls, deadline: datetime | None) -> datetime | None:
+        if deadline is not None and deadline.tzinfo is None:
+            raise ValueError(
+                f"{deadline} has no time zone; expected an offset, such as {deadline:%Y-%m-%dT%H:%M}Z for UTC"
+            )
         if deadline is not None and not EARLIEST_YEAR <= deadline.year <= LATEST_YEAR:
             raise ValueError(f"expected a time from the year {EARLIEST_YEAR} to {LATEST_YEAR}")
         return deadline

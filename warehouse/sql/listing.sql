@@ -56,6 +56,9 @@ SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, s
     CAST(coalesce(sum(counts.n), 0) AS BIGINT) AS count_rows,
     least(min(prices.first_at), min(counts.first_at)) AS first_observed,
     greatest(max(prices.last_at), max(counts.last_at)) AS last_observed,
+    min(counts.first_at) FILTER (WHERE counts.launches > 0) AS first_counted,
+    max(counts.last_at) FILTER (WHERE counts.launches > 0) AS last_counted,
+    max(prices.last_at) AS last_priced,
     CASE WHEN bool_or(counts.capacity_stated) THEN max(counts.capacity) ELSE greatest(max(counts.largest), 1) END AS capacity,
     coalesce(bool_or(counts.capacity_stated), FALSE) AS capacity_stated,
     -- A gap that is not known stays so: least() would leave the null out.

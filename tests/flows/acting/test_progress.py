@@ -220,3 +220,10 @@ def test_an_error_of_a_later_look_does_not_end_the_watch(renter, monkeypatch):
     assert done.code == 0
     assert "looking again in 60s" in done.err
     assert stored(renter)[-1].finished
+
+
+def test_a_job_that_is_not_known_is_refused_before_the_first_checkpoint(renter):
+    watched = ("--watch", renter / "output", "--db", renter / "w.duckdb")
+    found = call("progress", "nobody", *watched, "--once")
+    assert (found.code, "no job 'nobody'" in found.err) == (2, True)
+    assert call("progress", "nobody", *watched).code == 2  # without waiting

@@ -76,6 +76,14 @@ def test_contradictions_are_refused_with_a_reason(changes, words):
         _slot_job(**changes)
 
 
+@pytest.mark.parametrize("field", ["start", "deadline"])
+@pytest.mark.parametrize("text", ["2026-01-06T00:00:00", "2026-01-06 00:00", "2026-01-06"])
+def test_a_time_without_a_zone_is_refused_when_the_file_is_read(field, text):
+    own = {"start": {}, "deadline": {"deadline_in": None}}[field]
+    with pytest.raises(JobError, match=f"job file test: {field} 2026-01-06 00:00:00 has no time zone"):
+        parse_request({**BASE, **own, field: text}, "test")
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [

@@ -9,10 +9,14 @@ from command_kit import call, printed
 from test_units_commands import END, JOB, history
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import save_decisions
+from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.show.terminal import Style, lines_of
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.reading import Reading
+from slackwater.warehouse.issued import write_rows
 from slackwater.warehouse.store.connection import open_reader, open_store
 
 FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
@@ -144,3 +148,44 @@ def test_running_jobs_stand_by_their_risk_of_missing_the_deadline(folder, tmp_pa
     rows = call("job", "list", "--db", db, *at, "--json").value["jobs"]
     assert [(row["job"], row["late_probability"]) for row in rows] == [("late", 0.4), ("soon", 0.02)]
     assert "40 %" in call("job", "list", "--db", db, *at).out
+
+
+@pytest.mark.parametrize(
+    ("left_out", "finish_slots", "report", "state"),
+    [
+        ([], 1.0, None, "finished"),
+        ([], 2.0, None, "finished"),
+        ([], 3.0, None, "running"),  # the next turn had something to decide
+        (["job soon is not decided: no price"], 1.0, None, "running"),
+        ([], 1.0, 0.5, "running"),
+        ([], 1.0, 1.0, "finished"),
+    ],
+)
+def test_a_job_done_by_its_decisions_is_finished_everywhere(
+    folder, tmp_path, left_out, finish_slots, report, state
+):
+    """The newest turn decided nothing for a job that its last decision expected to finish."""
+    db, slot, step = tmp_path / "w.duckdb", pd.Timestamp(END).ceil("30min"), pd.Timedelta(minutes=30)
+    shutil.copy(folder[0] / "w.duckdb", db)
+    decided = {
+        "job": "soon", "slot": slot.isoformat(), "slot_end": (slot + step).isoformat(),
+        "market": "aws/us-east-1/us-east-1b/p4d.24xlarge",
+        "source": "tabular", "policy": "UP", "reason": "because", "on_demand": 0, "spot": 1, "step_minutes": 30.0,
+        "late_probability": 0.0, "progress_share": 0.9, "expected_finish": (slot + finish_slots * step).isoformat(),
+    }  # fmt: skip
+    turn, at = slot + step, slot + 1.5 * step
+    with open_store(db) as store:
+        save_decisions(store, [("r", decided)])
+        details = json.dumps({"decisions": 0, "left_out": left_out})
+        row = {"run": "s", "logical_at": turn, "stage": "allocate", "status": "done", "details": details}
+        write_rows(store, "runs", [row | {"made": "live"}])
+        if report is not None:
+            amount = find_job(store, "soon").request.workload.amount
+            said = Report(job="soon", reported_at=turn + 0.2 * step, known_at=at, progress=report * amount)
+            save_report(store, said, find_job(store, "soon"))
+    rows = call("job", "list", "soon", "--db", db, "--at", at.isoformat(), "--json").value["jobs"]
+    with open_reader(db) as store:
+        reading = Reading(store=store, settings=Settings(), db=db, now=at, at=turn, run="s")
+        rows += jobs_data(reading, patterns=["soon"])["jobs"]
+    assert [row["state"] for row in rows] == [state, state]
+    assert all((row["ending"] is None) == (state == "running") for row in rows)

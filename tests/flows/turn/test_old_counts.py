@@ -1,92 +1,81 @@
-"""Plans where the count of a slot was not read: a feed of counts that stopped, and a probe every few hours (M13.1)."""
+"""Markets with old counts among markets with prices only (M11.1)."""
 
 import pandas as pd
 import pytest
 from command_kit import call
-from make import checkpoint, job_text, work
 
-pytestmark = pytest.mark.usefixtures("light_planner")
-AT = pd.Timestamp("2026-03-05T12:00:00Z")
-ZONES = ("z1", "z2")
-TERMS = {
-    "deadline_in": "10h",
-    "n_max": 4,
-    "on_demand_usd": 30.0,
-    "workload": work(12),
-    "checkpoint": checkpoint(4),
-}
+NOW = pd.Timestamp("2026-03-10T12:00Z")
+PRICES = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour"
+COUNTS = "provider,region,zone,instance_type,timestamp,available"
+JOB = """name = "one"
+markets = ["acme/*/*/L4_x1"]
+deadline_in = "12h"
+n_min = 1
+n_max = 4
+on_demand_usd = 0.9
+[workload]
+amount = 16
+unit = "instance_hours"
+[throughput]
+form = "linear"
+[checkpoint]
+resumable = true
+overhead_minutes = 0
+"""
 
 
-def table(folder, column, values):
-    """Write a table with a row for each zone and time of ``values``."""
-    rows = [
-        {
-            "provider": "lab",
-            "region": "r1",
-            "zone": zone,
-            "instance_type": "g",
-            "timestamp": at,
-            column: value,
-        }
-        for zone in ZONES
-        for at, value in values.items()
-    ]
-    path = folder / f"{column}.csv"
-    pd.DataFrame(rows).to_csv(path, index=False)
+def table(path, head, rows):
+    lines = [f"acme,eu,{zone},L4_x1,{at.isoformat()},{value}" for zone, at, value in rows]
+    path.write_text("\n".join([head, *lines, ""]))
     return path
 
 
-def counted(every, until):
-    times = pd.date_range(AT - pd.Timedelta("3D"), until, freq=every)
-    return dict.fromkeys(times, 4)
+@pytest.fixture
+def filled(tmp_path):
+    """Return a function that fills a warehouse: prices of two zones until now, and counts of zone a at hours before."""
+
+    def fill(*hours_before):
+        slots = pd.date_range(NOW - pd.Timedelta(days=1), NOW, freq="1h")
+        prices = [(zone, at, usd) for at in slots for zone, usd in (("a", 0.31), ("b", 0.25))]
+        counts = [("a", NOW - pd.Timedelta(hours=k), 4) for k in hours_before]
+        db = ("--db", tmp_path / "w.duckdb")
+        files = [table(tmp_path / "p.csv", PRICES, prices), table(tmp_path / "c.csv", COUNTS, counts)]
+        assert call("ingest", "tabular", *files, *db).code == 0
+        (tmp_path / "one.toml").write_text(JOB)
+        return tmp_path / "one.toml", *db
+
+    return fill
 
 
-@pytest.fixture(scope="module", params=["stopped", "rare", "fresh"])
-def known(request, tmp_path_factory):
-    """A folder with prices up to now and counts: stopped 6 h ago, read every 4 h, or read up to now."""
-    folder = tmp_path_factory.mktemp(request.param)
-    counts = {
-        "stopped": counted("10min", AT - pd.Timedelta("6h")),
-        "rare": counted("4h", AT - pd.Timedelta("4h")),
-        "fresh": counted("10min", AT),
-    }[request.param]
-    prices = dict.fromkeys(pd.date_range(AT - pd.Timedelta("3D"), AT, freq="30min"), 9.0)
-    paths = [table(folder, "spot_price_usd_per_hour", prices), table(folder, "available", counts)]
-    for path in paths:
-        assert call("ingest", "tabular", path, "--set", "source=lab", "--db", folder / "w.duckdb").code == 0
-    (folder / "one.toml").write_text(job_text("one", market="lab/r1/z1/g", **TERMS))
-    (folder / "two.toml").write_text(job_text("two", markets=["lab/r1/*/g"], **TERMS))
-    return request.param, folder
+OLD = [range(48, 96, 24), [24], [10, 22, 34], [48 + k / 2 for k in range(200)], [7]]
+NEW = [[0.5], [k / 2 for k in range(200)], [2, 4, 6], [1]]
 
 
-@pytest.mark.parametrize("job", ["one", "two"])
-def test_without_a_count_for_the_slot_spot_is_tried_and_earlier_counts_are_evidence(known, job):
-    form, folder = known
-    row = call(
-        "plan", folder / f"{job}.toml", "--db", folder / "w.duckdb", "--at", AT.isoformat(), "--json"
-    ).value
-    assert (row["on_demand"], row["spot"] > 0) == (0, True)
-    assert row["late_probability"] == 0.0
-    if form == "fresh":
-        assert (row["evidence"], row["availability_note"]) == (4, None)
-        return
-    assert row["evidence"] == 3
-    age = {"stopped": "6 h", "rare": "4 h"}[form]
-    assert row["evidence_basis"].startswith(f"availability not observed for {age}, assumed from ")
-    assert "32 measured markets" in row["evidence_basis"]
-    assert "not observed in this slot" not in row["reason"]
-    assert 108 < row["expected_cost_p10_usd"] <= row["expected_cost_p90_usd"] < row["on_demand_only_usd"]
-    assert row["expected_cost_p10_usd"] < row["expected_cost_usd"], "spot may be gone"
+@pytest.mark.parametrize("hours", OLD)
+@pytest.mark.parametrize("when", [(), ("--at", NOW.isoformat())])
+def test_old_counts_put_no_market_before_those_with_prices_only(filled, hours, when):
+    job, *db = filled(*hours)
+    rows = call("markets", "--for", job, *db, *when, "--json").value["markets"]
+    assert [row["market"] for row in rows] == ["acme/eu/b/L4_x1", "acme/eu/a/L4_x1"]  # the cheaper first
+    assert all("measured markets" in row["reason"] for row in rows)
+    plan = call("plan", job, *db, *when)
+    assert "Left out" not in plan.out
 
 
-@pytest.mark.parametrize(("budget", "enough"), [(60, False), (130, True)])
-def test_a_budget_below_the_work_at_the_spot_price_is_said_to_end_first(known, budget, enough):
-    form, folder = known
-    if form != "fresh":
-        pytest.skip("budgets do not depend on the age of counts")
-    job = folder / "spent.toml"
-    job.write_text(job_text("spent", market="lab/r1/z1/g", budget_usd=budget, **TERMS))
-    said = " ".join(call("plan", job, "--db", folder / "w.duckdb", "--at", AT.isoformat()).said.split())
-    assert "does not cover finishing on demand" in said
-    assert ("only if spot stays available" in said, "Expected finish" in said) == (enough, enough)
-    assert ("ends unfinished in" in said, "Not expected to finish: about" in said) == (not enough, not enough)
+@pytest.mark.parametrize("hours", NEW)
+@pytest.mark.parametrize("when", [(), ("--at", NOW.isoformat())])
+def test_new_counts_are_not_mixed_with_prices_only_and_the_left_out_are_named(filled, hours, when):
+    job, *db = filled(*hours)
+    answer = call("markets", "--for", job, *db, *when)
+    assert "acme/eu/b/L4_x1" in " ".join(answer.out.split()).partition("Left out")[2]
+    (row,) = call("markets", "--for", job, *db, *when, "--json").value["markets"]
+    assert row["market"] == "acme/eu/a/L4_x1"
+
+
+def test_the_listing_has_the_times_of_counts_and_prices(filled):
+    _, *db = filled(48, 72)
+    first, other = call("markets", *db, "--json").value["markets"]
+    assert pd.Timestamp(first["last_counted"]) == NOW - pd.Timedelta(hours=48)
+    assert pd.Timestamp(first["first_counted"]) == NOW - pd.Timedelta(hours=72)
+    assert pd.Timestamp(first["last_priced"]) == pd.Timestamp(first["last_observed"]) == NOW
+    assert other["last_counted"] is None
