@@ -191,8 +191,8 @@ def uncounted_note(known: MarketReader, request: JobRequest, places: Sequence[Fo
         for row in known.market_rows()
         if request.may_move and fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
-    used, step = {place.market.key for place in places}, step_of(turn.settings)
-    counted = {row["market"] for row in rows if is_counted_lately(row, step, taken_at(row, turn))}
+    used, step = {place.market.key for place in places}, step_of(known.settings)
+    counted = {row["market"] for row in rows if is_counted_lately(row, step, taken_at(row, known))}
     apart = sorted({row["market"] for row in rows if row["has_price"]} - counted - used)
     if not apart or not used & counted:
         return ""
