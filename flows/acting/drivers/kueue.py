@@ -143,7 +143,7 @@ class QuotaDriver(Driver):
             yield patch_call(WORKLOADS, workload.name, patch)
         for item in items:
             is_evicted = item["metadata"].get("annotations", {}).get(EVICTED) == queue
-            if is_evicted and "admission" not in item.get("status", {}):
+            if is_evicted and not item.get("status", {}).get("admission"):
                 patch = {"metadata": {"annotations": {EVICTED: None}}, "spec": {"active": True}}
                 yield patch_call(WORKLOADS, item["metadata"]["name"], patch)
 
