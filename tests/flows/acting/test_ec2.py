@@ -15,9 +15,10 @@ from moto_kit import forget_ended, moto_client, moto_url  # noqa: F401 - a fixtu
 
 from slackwater.flows.acting.contract import DriverError, Order
 from slackwater.flows.acting.drivers import DRIVERS, Place
-from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger
+from slackwater.flows.acting.ledger import LaunchLedger
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits
+from slackwater.flows.acting.warehouse import evidence
 
 ZONE_ID_MARKET = "aws/us-east-1/use1-az1/p4d.24xlarge"
 REGION_MARKET = "aws/us-east-1/all/p4d.24xlarge"
@@ -113,7 +114,8 @@ def test_spot_is_replaced_at_its_notice_and_its_loss_is_stored_once_at_its_end(t
         driver_of=lambda _: driver,
         limits=Limits(idle_slots=3, every=timedelta(seconds=30)),
     )
-    revised = []
+    revised, reports = [], []
+    world.record = lambda found, now: reports.extend(one for new in found for one in evidence(new, now)) or {}
     world.revise = lambda job, launches, now: revised.append(launches.losses[job.decision.key]) or "no"
 
     def act(minutes):
@@ -130,10 +132,11 @@ def test_spot_is_replaced_at_its_notice_and_its_loss_is_stored_once_at_its_end(t
     assert act(11) == {"i-0", "i-1", "i-2"}
     assert act(11.5) == act(12) == {"i-1", "i-2"}
     launches = acting.ledger.job("job")
-    (lost,) = [one for entry in world.evidence if isinstance(entry, InstancesChanged) for one in entry.lost]
-    assert (lost.id, lost.ended) == ("i-0", START + timedelta(minutes=11.5))
+    lost, end = launches.instances["i-0"], START + timedelta(minutes=11.5)
+    assert (lost.end, lost.ended) == ("lost", end)
     assert launches.losses[launches.last.order.key].at == START + timedelta(minutes=9.5)
-    assert launches.instances["i-0"] == lost
+    told = [((one.reported_at - START) / timedelta(minutes=1), one.spot, one.lost) for one in reports]
+    assert told == [(0, 2, None), (10, 3, None), (11.5, 2, 1)]
     acting.ledger.close()
 
 
