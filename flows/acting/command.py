@@ -289,6 +289,8 @@ def _why(job_pass: JobPass, at: datetime) -> str:
 
 
 def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
+    from slackwater.flows.acting.targets import UNDECIDED
+
     if not rows:
         return "No job to act on: nothing runs and nothing is launched."
     spot, on_demand = (sum(row[kind] for row in rows) for kind in ("spot", "on_demand"))
@@ -298,6 +300,8 @@ def _about(rows: Sequence[dict[str, Any]], dry: bool) -> str:
         f"{spot} spot and {on_demand} on-demand instances run for {plural(len(rows), 'job')}; "
         f"${usd(sum(known))} paid so far{unknown}."
     )
+    if all(UNDECIDED in row["why"] for row in rows):
+        text += " No turn has decided yet: `slackwater run` runs one, `slackwater serve` one in every slot."
     calls = sum(len(row["commands"]) for row in rows)
     return f"{text} Dry run: {plural(calls, 'call')} would be made." if dry else text
 

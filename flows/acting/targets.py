@@ -11,6 +11,8 @@ from slackwater.flows.acting.ledger import JobLaunches, RevisionEntry
 
 #: Part of the key of orders for a job without a decision.
 NO_DECISION = "no-decision"
+#: Why nothing runs for a job that no turn has decided.
+UNDECIDED = "no decision yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ def target_of(
     if now >= job.deadline:
         return replace(stop, why="the deadline has passed")
     if job.decision is None:
-        return Target(market=market, on_demand=0, spot=0, why="no decision yet")
+        return Target(market=market, on_demand=0, spot=0, why=UNDECIDED)
     target = _by_decision(job.decision, job.step, launches, now, limits, last_start)
     if job.budget_usd is not None:
         counts: dict[Kind, int] = {"on_demand": target.on_demand, "spot": target.spot}

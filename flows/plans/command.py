@@ -316,6 +316,18 @@ def replay(
 REPLAY_ROWS = 20  # Rows of a replay shown on a terminal; baselines are always among them
 
 
+def _gaps_words(row: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the slots of a replayed job without an observation, none if there is no such slot."""
+    markets = len(row.get("markets", [row["market"]]))
+    if not row["gaps"]:
+        return []
+    where = "" if markets == 1 else f" of {plural(markets, 'market')}"
+    return [
+        f"No observation in {row['gaps']} of {plural(markets * row['deadline_slots'], 'slot')}{where}, such as those before "
+        "the record begins: no spot could run there."
+    ]
+
+
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the outcomes of a replay with the hindsight optimum, equal decisions in one row, and the slots of one policy."""
     best = rows[0]
@@ -327,6 +339,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 
     blocks: list[Block] = [
+        *_gaps_words(best),
         Table(title, facts, columns_of(OUTCOME, rows=facts), most=REPLAY_ROWS, marked=stands_alone),
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
         SIMULATED[best["model"]],

@@ -350,14 +350,19 @@ def ended_job(
     )
 
 
+def _span_words(slots: pd.DatetimeIndex) -> str:
+    """Return the first and the last of some slots as text."""
+    return " to ".join(f"{slot:%Y-%m-%d %H:%M} UTC" for slot in slots[[0, -1]])
+
+
 def _ended_case(
     job: Job, start: pd.Timestamp, history: History, forecasts: Sequence[Forecast], peers: Sequence[History]
 ) -> Case:
     grid = pd.date_range(start, periods=job.deadline_slots, freq=history.step)
     if not grid.isin(history.slots).all():
-        record = f"{history.slots[0]} to {history.slots[-1]}" if len(history.slots) else "empty"
+        record = _span_words(history.slots) if len(history.slots) else "empty"
         raise MarketError(
-            f"job {job.name!r} runs from {grid[0]} to {grid[-1]}, the record of {history.market.key} is {record}",
+            f"job {job.name!r} has slots from {_span_words(grid)}, the record of {history.market.key} is {record}",
             expected="a record that covers the job",
             remedy="choose an earlier --from or a shorter deadline",
         )

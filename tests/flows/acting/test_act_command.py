@@ -168,7 +168,9 @@ def test_a_dry_run_prints_the_calls_and_leaves_no_file(tmp_path):
 def test_a_dry_run_without_a_call_tells_why_in_a_line(tmp_path):
     renter = Renter(tmp_path)
     words = ("act", "--driver", "simulated", "--db", renter.db, "--at", BEGIN.isoformat(), "--dry-run")
-    assert "demo: nothing to call, no decision yet" in call(*words).said
+    found = call(*words)
+    assert "demo: nothing to call, no decision yet" in found.said
+    assert "No turn has decided yet: `slackwater run` runs one" in " ".join(found.out.split())
 
 
 def test_down_stops_the_instances_and_tells_what_they_cost(tmp_path):

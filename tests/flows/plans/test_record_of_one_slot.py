@@ -42,6 +42,18 @@ def test_the_first_slot_with_an_observation_is_planned_and_the_age_is_that_of_th
     assert "or plan the present slot" not in text
 
 
+def test_a_replay_says_in_how_many_slots_nothing_was_observed(tmp_path):
+    (tmp_path / "p.csv").write_text(ROWS.format(market="olde,eu,a,L4_x1", at="2026-11-15T10:50:00Z"))
+    (tmp_path / "one.toml").write_text(JOB)
+    db = ("--db", tmp_path / "w.duckdb")
+    assert call("ingest", "tabular", tmp_path / "p.csv", *db).code == 0
+    found = call("replay", "--job", tmp_path / "one.toml", "--policy", "MSU", *db)
+    assert found.out.startswith("No observation in 23 of 24 slots")
+    later = ("--from", "2026-11-15T10:30Z")
+    refused = call("replay", "--job", tmp_path / "one.toml", "--policy", "MSU", *later, *db)
+    assert "has slots from 2026-11-15 10:30 UTC to 2026-11-15 22:00 UTC" in refused.err
+
+
 def test_a_longer_record_is_read_in_its_last_slot():
     first, last = pd.Timestamp("2026-11-15T10:00Z"), pd.Timestamp("2026-11-15T10:50Z")
     read = {"step": STEP, "own_end": True}

@@ -4,6 +4,10 @@ import pandas as pd
 import pytest
 from command_kit import call
 
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.markets import find_market
+from slackwater.warehouse.store.connection import open_reader
+
 NOW = pd.Timestamp("2026-03-10T12:00Z")
 PRICES = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour"
 COUNTS = "provider,region,zone,instance_type,timestamp,available"
@@ -79,3 +83,20 @@ def test_the_listing_has_the_times_of_counts_and_prices(filled):
     assert pd.Timestamp(first["first_counted"]) == NOW - pd.Timedelta(hours=72)
     assert pd.Timestamp(first["last_priced"]) == pd.Timestamp(first["last_observed"]) == NOW
     assert other["last_counted"] is None
+
+
+@pytest.mark.parametrize(("hours_before", "source"), [(48, "prices"), (1, "counts")])
+def test_a_market_of_two_sources_is_read_from_old_counts_only_if_nothing_is_newer(
+    tmp_path, hours_before, source
+):
+    db = ("--db", tmp_path / "w.duckdb")
+    slots = pd.date_range(NOW - pd.Timedelta(days=1), NOW, freq="1h")
+    files = {
+        "prices": table(tmp_path / "p.csv", PRICES, [("a", at, 0.31) for at in slots]),
+        "counts": table(tmp_path / "c.csv", COUNTS, [("a", NOW - pd.Timedelta(hours=hours_before), 4)]),
+    }
+    for name, file in files.items():
+        assert call("ingest", "tabular", file, "--set", f"source={name}", *db).code == 0
+    with open_reader(tmp_path / "w.duckdb") as store:
+        found = find_market(store, "acme/eu/a/L4_x1", at=NOW, settings=Settings())
+    assert found.source == source
