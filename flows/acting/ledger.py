@@ -37,13 +37,14 @@ class OrderEntry(FrozenModel):
 
 
 class ReturnEntry(FrozenModel):
-    """The return of the call for an order; ``refused``: why instances were not granted."""
+    """The return of the call for an order; ``refused``: why instances were not granted, ``error``: as in `Brought`."""
 
     event: Literal["answered"] = "answered"
     at: datetime
     job: str
     token: str
     refused: str = ""
+    error: str = ""
 
 
 class InstancesChanged(FrozenModel):
@@ -120,6 +121,7 @@ class JobLaunches:
     last: OrderEntry | None = None
     answered: bool = True
     refused: str = ""
+    error: str = ""
     orders: Counter[str] = field(default_factory=Counter)
     markets: set[str] = field(default_factory=set)
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -142,6 +144,11 @@ class JobLaunches:
         """Spot instances of the newest order."""
         return 0 if self.last is None else self.last.order.spot
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the call of the newest order failed, for all or for some of its instances."""
+        return self.last is not None and (not self.answered or bool(self.error))
+
     def is_settled(self, now: datetime, seconds: float) -> bool:
         """Return whether all instances that were launched are listed, ``seconds`` after an order without an outcome."""
         if self.answered or self.last is None:
@@ -155,7 +162,7 @@ class JobLaunches:
     def add(self, entry: AnyEntry) -> None:
         """Update the state with an entry."""
         if isinstance(entry, OrderEntry):
-            self.last, self.answered, self.refused = entry, False, ""
+            self.last, self.answered, self.refused, self.error = entry, False, "", ""
             until = entry.order.valid_until
             self.ordered = [
                 *(earlier for earlier in self.ordered if earlier.order.valid_until == until),
@@ -165,7 +172,7 @@ class JobLaunches:
             self.markets |= {entry.order.market} - {""}
         elif isinstance(entry, ReturnEntry):
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
-            self.refused = entry.refused
+            self.refused, self.error = entry.refused, entry.error
         elif isinstance(entry, InstancesChanged):
             losses = self._new_losses(entry)
             self.instances |= {instance.id: instance for instance in entry.instances}

@@ -375,7 +375,11 @@ class Acting:
             self.ledger.add(
                 InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
             )
-        self.ledger.add(ReturnEntry(at=now, job=order.job, token=order.token, refused=brought.refused))
+        self.ledger.add(
+            ReturnEntry(
+                at=now, job=order.job, token=order.token, refused=brought.refused, error=brought.error
+            )
+        )
         if brought.error:
             raise DriverError(brought.error)
 

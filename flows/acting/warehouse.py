@@ -292,7 +292,7 @@ def evidence(new: NewEvidence, now: datetime) -> list[Report]:
         found += _reports(job, when, changed, held, market)
     changed = [change for change in changes if change.at == at]
     is_taken_over = launches.last is None and bool(launches.held)
-    requested = None if is_taken_over else launches.spot_asked
+    requested = None if is_taken_over else _spot_requested(launches)
     place = _market_now(launches, changed)
     found += _reports(job, at, changed, launches.held, place, asked=requested, refused=refused)
     return [
@@ -316,6 +316,13 @@ def _changes(entries: Sequence[Evidence], launches: JobLaunches, at: pd.Timestam
                 change = _Change(min(at, max(least, pd.Timestamp(when))), word, instance, entry.spot_left)
                 found.setdefault((instance.id, word), change)
     return list(found.values())
+
+
+def _spot_requested(launches: JobLaunches) -> int:
+    """Return the spot requested by the newest order; 0, which is no evidence, if its call failed before all was granted."""
+    requested = launches.spot_asked
+    is_granted = count_by_kind(launches.held)["spot"] >= requested
+    return 0 if launches.has_failed and not is_granted else requested
 
 
 def _market_now(launches: JobLaunches, changes: Sequence[_Change]) -> str | None:

@@ -12,7 +12,15 @@ import pytest
 from acting_kit import MARKET, SLOT, START, GuardedWorld, SimulatedJob, make_world
 from forms_kit import quick_first
 
-from slackwater.flows.acting.contract import DriverError, Instance, Order, count_by_kind, lacking, surplus
+from slackwater.flows.acting.contract import (
+    Brought,
+    DriverError,
+    Instance,
+    Order,
+    count_by_kind,
+    lacking,
+    surplus,
+)
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import (
     InstancesChanged,
@@ -25,6 +33,7 @@ from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
 from slackwater.flows.ledger.open_job import _request_state
+from slackwater.optimization.belief.launches import launch_state
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError, StoreError
 
@@ -604,6 +613,28 @@ def test_a_request_that_is_refused_is_evidence(setting):
     (refused,) = found
     assert refused.launch == {"asked": 4, "granted": 0}
     assert "4 of 4 spot instances are not available" in refused.note
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_call_that_fails_is_no_evidence_of_scarce_spot(setting, answered):
+    class Failing:
+        name, settle_seconds, retry_seconds = "failing", 0.0, 60.0
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
+
+        def bring(self, order, now):
+            if answered:
+                return Brought(error="no permission for spot")
+            raise DriverError("no permission for spot")
+
+    found = reports(setting)
+    setting.driver = Failing()
+    setting.decide(spot=4)
+    assert setting.act(0).error == setting.act(20).error == "no permission for spot"
+    assert [_request_state(report, advised=4) for report in found] == [None] * len(found)
+    setting.driver = setting.cloud
+    setting.cloud.retry_seconds = 60.0
+    setting.act(29)
+    assert _request_state(found[-1], advised=4) == launch_state(4, 4)
 
 
 def test_evidence_waits_while_the_warehouse_is_locked(setting):
