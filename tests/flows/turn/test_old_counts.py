@@ -5,7 +5,7 @@ import pytest
 from command_kit import call
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.markets import find_market
+from slackwater.flows.places import find_market
 from slackwater.warehouse.store.connection import open_reader
 
 NOW = pd.Timestamp("2026-03-10T12:00Z")

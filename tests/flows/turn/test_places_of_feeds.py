@@ -91,12 +91,12 @@ def test_markets_counted_once_an_hour_are_places_too_and_named_by_their_country(
     assert "Why: start in SE, the best of 2 markets" in said
 
 
-def test_stale_counts_make_no_place(hourly):
-    """A count holds for three nominal gaps: the last is from 23:00, so until 02:00."""
+def test_stale_counts_are_no_observed_availability(hourly):
+    """A count holds for three nominal gaps: the last is from 23:00, so until 02:00. Then the prices are what is known."""
     asked = ("plan", hourly / "several.toml", "--db", hourly / "w.duckdb", "--at")
     assert call(*asked, "2026-03-06T02:00Z", "--json").value["spot"] > 0
-    found = call(*asked, "2026-03-06T02:30Z")
-    assert (found.code, "no market fits" in found.err) == (2, True)
+    found = " ".join(call(*asked, "2026-03-06T02:30Z").out.split())
+    assert "availability not observed for 3.5 h" in found
 
 
 @pytest.mark.parametrize(("counts", "left_out"), [(("3", ""), True), (("", ""), False)])

@@ -33,6 +33,7 @@ from slackwater.warehouse.sources.column_facts import (
     price_unit,
     time_of,
     usage_column,
+    with_points,
     zone_of,
 )
 from slackwater.warehouse.sources.contract import (
@@ -55,7 +56,6 @@ from slackwater.warehouse.sources.files.reading import (
     header_of,
     region_of,
 )
-from slackwater.warehouse.sources.files.separators import with_points
 
 _KEY = ("provider", "region", "zone", "instance_type")
 #: Canonical column -> names recognised without a map, the tidy name first; compared after `plain_name`.
