@@ -56,7 +56,7 @@ def find_market(
 ) -> FollowedMarket:
     """Return the followed market for a market name; raises `MarketError` with the most similar known names.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used, one with prices or counts if any.
     ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
     """
     market, source = parse_market(text)
@@ -75,6 +75,7 @@ def find_market(
     row = min(
         rows,
         key=lambda listed_row: (
+            not (listed_row["has_price"] or listed_row["has_counts"]),
             trust_rank(listed_row["source"], settings.trust)[0],
             not listed_row["has_counts"],
             listed_row["source"],
