@@ -14,7 +14,7 @@ chosen AS (
 ),
 rated AS (
     SELECT sid, kind, available AS value, epoch_us(observed_at) AS at_us, epoch_us(greatest(observed_at, known_at)) AS since_us
-    FROM availability WHERE sid IN (SELECT sid FROM chosen)
+    FROM availability WHERE kind IN ('score', 'band') AND sid IN (SELECT sid FROM chosen)
         AND (kind = 'score' AND available BETWEEN 1 AND 10 OR kind = 'band' AND available <= 4)
 )
 SELECT place, kind, value, at_us FROM rated JOIN chosen USING (sid)

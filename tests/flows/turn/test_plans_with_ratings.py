@@ -24,7 +24,10 @@ def ingest(db, source, rows):
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    assert call("ingest", "tabular", file, "--set", f"source={source}", "--db", db).code == 0
+    (answer,) = call(
+        "ingest", "tabular", file, "--set", f"source={source}", "--db", db, "--json"
+    ).value.values()
+    assert any("slackwater plan" in command for command in answer["next"]) == (source == "own")
 
 
 def rating(kind, zone, value, hours):
