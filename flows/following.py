@@ -185,10 +185,14 @@ def why_not_followed(listing: MarketListing, *, most: int) -> dict[str, str]:
     return found
 
 
+#: Why a market without prices and counts is not followed.
+RATINGS_ALONE = "placement scores and interruption bands (kind score, band) are no counts of instances"
+
+
 def _why_not(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:
     kind = _kind_of(row)
     if not row["has_counts"] and row["count_rows"]:
-        return "placement scores (kind score) are no counts of instances"
+        return RATINGS_ALONE
     if not row["has_counts"]:
         return "prices only: availability is unknown"
     if kind not in KINDS:

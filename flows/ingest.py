@@ -359,7 +359,13 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
     db = "" if session.db == DEFAULT_DB else f" --db {shlex.quote(str(session.db))}"
     if not read and done.rejected and not done.repeated:
         return [f"slackwater rejected{db}"]
-    usable = [row for row in read if not row["products"] or _has_planned(row["products"])]
+    from slackwater.flows.following import RATINGS_ALONE
+
+    usable = [
+        row
+        for row in read
+        if row["followed"] != RATINGS_ALONE and (not row["products"] or _has_planned(row["products"]))
+    ]
     if not usable:
         return [f"slackwater markets{db}"]
     best = min(usable, key=lambda row: (bool(row["followed"]), row["market"]))

@@ -55,8 +55,8 @@ def find_market(
 ) -> FollowedMarket:
     """Return the followed market for a market name; raises `MarketError` with the most similar known names.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is used; of equally trusted sources
-    one with counts that are not old, else the newest.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used, one with prices or counts if
+    any; of equally trusted sources one with counts that are not old, else the newest.
     ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
     """
     market, source = parse_market(text)
@@ -76,6 +76,7 @@ def find_market(
     def rank(listed_row: Mapping[str, Any]) -> tuple[Any, ...]:
         last = pd.Timestamp(listed_row["last_observed"])
         return (
+            not (listed_row["has_price"] or listed_row["has_counts"]),
             trust_rank(listed_row["source"], settings.trust)[0],
             not is_counted_lately(listed_row, step_of(settings), last if own_end else at),
             own_end and not listed_row["has_counts"],

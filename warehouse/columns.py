@@ -134,9 +134,11 @@ class Reason:
 LONGEST_NAME: Final = 200
 #: Regular expression for control and formatting characters and line ends.
 UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
-#: Kinds of counts: launch tests, running instances, listed offers; a placement score is not a count
-#: of instances.
-COUNT_KINDS: Final = ("probe", "held", "offers", "score")
+#: Kinds of ratings by a provider, which are never read as counts (M13.1): a placement score from 1 to 10, and
+#: the band of the share of instances interrupted in a month, from 0 to 4.
+SCORE, BAND = RATINGS = ("score", "band")
+#: Kinds of the rows of counts: launch tests, running instances, listed offers, and ratings.
+COUNT_KINDS: Final = ("probe", "held", "offers", *RATINGS)
 FUTURE: Final = "future"  # Code of the reason for rows dated after they were read
 _CONSTANTS: Final = {
     "LONGEST_NAME": LONGEST_NAME,

@@ -262,6 +262,15 @@ def _unless_later(seen: pd.Timestamp | None, at: pd.Timestamp) -> pd.Timestamp |
     return None if seen is None or seen > at else seen
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratings:
+    """Newest placement score of a market (1 to 10) with its time, and interruption band (0 to 4); None where not known."""
+
+    score: int | None = None
+    scored_at: pd.Timestamp | None = None
+    band: int | None = None
+
+
 def validate_history(history: History) -> None:
     """Check a history; raises `HistoryError` that describes the first violation of the contract."""
     frame, index = history.frame, history.frame.index

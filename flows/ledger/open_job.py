@@ -22,7 +22,7 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import NOTHING, LiveJob, ReportedState, Revision, live_job
 from slackwater.optimization.replay.run import SlotMarket
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.history import History
+from slackwater.warehouse.history import History, Ratings
 
 
 def as_reported(
@@ -159,13 +159,14 @@ def open_job(
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
     revisions: Sequence[Mapping[str, Any]] = (),
+    ratings: Sequence[Ratings] | None = None,
     by: tuple[Policy[Any] | MultiMarketPolicy[Any] | None, str] = (None, ""),
     fresh: Freshness | None = None,
 ) -> OpenJob:
     """Return the state of a job from a placed request and the histories of its markets, its home first; see `live_job`.
 
-    ``decided`` is by slot: the name of a market (None: no instances) and the allocation; ``forecasts`` and
-    ``peers`` are per market; ``by`` is the deciding policy and the reason. Only ``reports`` on a time up to
+    ``decided`` is by slot: the name of a market (None: no instances) and the allocation; ``forecasts``,
+    ``peers`` and ``ratings`` are per market; ``by`` is the deciding policy and the reason. Only ``reports`` on a time up to
     the start of the slot to decide, and known by then, are used, and only ``revisions`` of earlier slots.
     Raises `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
@@ -207,6 +208,7 @@ def open_job(
             )
             for history in histories
         ],
+        ratings=ratings,
         places={
             own.slot: at[report.market]
             for report, own in zip(counted, reported, strict=True)

@@ -24,6 +24,7 @@ from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.optimization.replay.score import EndedJob, ended_job
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import History
+from slackwater.warehouse.ratings import known_ratings
 
 #: Forecasts by job name and market (`FollowedMarket.key`).
 JobForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
@@ -54,9 +55,11 @@ def open_jobs(
         {} if forecasts is None else peers_of(turn, [request for request, _ in followed_markets], start=first)
     )
     read = iter(try_histories(turn, followed_markets))
+    rated = iter(turn.read(known_ratings, [(market.market, market.at) for market, _ in followed_markets]))
     found: list[OpenJob | Exception] = []
     for job, markets in jobs:
         histories, name = [next(read) for _ in markets], job.request.name
+        ratings = [next(rated) for _ in markets]
         if unread := [history for history in histories if isinstance(history, MarketError)]:
             found.append(unread[0])
             continue
@@ -70,6 +73,7 @@ def open_jobs(
                     peers=[peers.get(market, ()) for market in markets],
                     reports=ledger.reports.get(name, ()),
                     revisions=ledger.revisions.get(name, ()),
+                    ratings=ratings,
                     by=(None, "") if by is None else by.of(job.request),
                     fresh=turn.freshness,
                 )

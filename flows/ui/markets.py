@@ -84,7 +84,7 @@ def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
 
 
 def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
-    """Return the newest planned price and count, no scores, of each market and source, as known at the newest turn."""
+    """Return the newest planned price and count, no ratings, of each market and source, as known at the newest turn."""
     newest = (
         "SELECT sid, '{}' AS kind, arg_max({}, row(observed_at, known_at)) AS value FROM {} "
         "WHERE known_at <= $at AND {} GROUP BY sid"
@@ -95,7 +95,9 @@ def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
         f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
     )
     prices = newest.format("price", "price_usd", "price", f"sid IN ({planned})")
-    counts = newest.format("count", "available", "availability", "kind IS DISTINCT FROM 'score'")
+    counts = newest.format(
+        "count", "available", "availability", "coalesce(kind, '') NOT IN ('score', 'band')"
+    )
     at = reading.at if reading.at is not None else pd.Timestamp("9999-12-31", tz="UTC")
     rows = reading.store.execute(
         f"SELECT market || '@' || source, n.kind, value FROM ({prices} UNION ALL {counts}) AS n JOIN market_series USING (sid)",

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from slackwater.optimization.belief.ratings import SlotRatings
 from slackwater.warehouse.amounts import duration
 
-#: Levels: prices only; own launches; placement scores; counts now and then; counts in every slot.
+#: Levels: prices only; own launches; ratings by the provider; counts now and then; counts in every slot.
 PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence of availability behind a decision: its level, own launches, counts and measured markets.
+    """Evidence of availability behind a decision: its level, ratings, own launches, counts and measured markets.
 
     ``counts`` are those before the slot, the newest ``count_age_hours`` old (None: no count).
 
@@ -22,6 +23,8 @@ class Evidence:
     'availability not observed, assumed from 3 own launches and 32 measured markets'
     >>> str(Evidence(level=PROBES, counts=40, count_age_hours=6.0, markets=32))
     'availability not observed for 6 h, assumed from 40 counts and 32 measured markets'
+    >>> str(Evidence(level=SCORES, ratings=SlotRatings(slot=0, score=3, band=1), markets=32))
+    'availability not observed, assumed from placement score 3 of 10, interruptions of 5 to 10 % a month and 32 measured markets'
     """
 
     level: int
@@ -29,6 +32,7 @@ class Evidence:
     counts: int = 0
     count_age_hours: float | None = None
     markets: int = 0
+    ratings: SlotRatings | None = None
 
     @property
     def is_assumed(self) -> bool:
@@ -45,7 +49,8 @@ class Evidence:
             return "availability observed"
         if not self.is_known:
             return "no recent count of available instances"
-        parts = [
+        parts = [] if self.ratings is None else self.ratings.words()
+        parts += [
             f"{many} {name}{'' if many == 1 else 's'}"
             for many, name in (
                 (self.counts, "count"),

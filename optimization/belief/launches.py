@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from slackwater.optimization.belief.archetypes import (
     Archetypes,
     request_states,
 )
+from slackwater.optimization.belief.ratings import SlotRatings
 
 #: State of a slot in which nothing is known of the request.
 UNKNOWN: Final = -1
@@ -86,7 +87,8 @@ class Launches:
     Element ``first`` is slot 0 of the job. ``is_counted`` are the slots whose count was read.
     ``prior`` are the archetypes of such a request, ``counts`` (3,) the instances that stand for
     none, part and all of it, ``newest_hours`` the age of the newest count now, None without a count.
-    ``between`` (slots, parts - 1) are the states between each slot and the slot before.
+    ``between`` (slots, parts - 1) are the states between each slot and the slot before. ``ratings`` are the
+    provider's of the market, None without any.
     """
 
     request: int
@@ -97,6 +99,7 @@ class Launches:
     counts: np.ndarray
     between: np.ndarray
     newest_hours: float | None = None
+    ratings: SlotRatings | None = None
 
     @classmethod
     def of(
@@ -109,6 +112,7 @@ class Launches:
         within: np.ndarray | None = None,
         first: int = 0,
         newest_hours: float | None = None,
+        ratings: SlotRatings | None = None,
     ) -> Launches:
         """Return the evidence of a job of ``slots`` slots; of several launches in a slot the last is used.
 
@@ -140,6 +144,7 @@ class Launches:
             counts=_typical_counts(every[is_counted], request),
             between=between,
             newest_hours=newest_hours,
+            ratings=ratings,
         )
 
     def until(self, slot: int) -> np.ndarray:
@@ -162,6 +167,20 @@ class Launches:
     def is_read(self, slot: int) -> bool:
         """Return whether the count of the job's slot ``slot`` was read."""
         return bool(self.is_counted[self.first + slot])
+
+    def rated(self, slot: int) -> SlotRatings | None:
+        """Return the ratings that are evidence in the job's slot ``slot``, None without any.
+
+        A score is evidence until an own launch or a count, ratings where no count was read for the slot.
+        """
+        if self.ratings is None or slot < self.ratings.slot or self.is_read(slot):
+            return None
+        slots_ago = self.ratings.slots_ago + slot - self.ratings.slot
+        is_superseded = (self.until(slot)[-1 - slots_ago :] != UNKNOWN).any()
+        score = None if is_superseded else self.ratings.score
+        if score is None and self.ratings.band is None:
+            return None
+        return replace(self.ratings, slot=slot, slots_ago=slots_ago, score=score)
 
 
 def request_counts(request: int) -> np.ndarray:

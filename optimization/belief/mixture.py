@@ -16,6 +16,7 @@ from slackwater.optimization.belief.launches import (
     state_ages,
     transitions_between,
 )
+from slackwater.optimization.belief.ratings import SlotRatings, rating_factors, state_likelihood
 from slackwater.optimization.kernels.belief import request_steps, walk_inside, walk_states
 
 #: Strength of an archetype beside own transitions, in slots.
@@ -48,10 +49,17 @@ class Mixture:
     is_certain: bool = False
 
     @classmethod
-    def of(cls, archetypes: Archetypes, states: np.ndarray, between: np.ndarray | None = None) -> Mixture:
+    def of(
+        cls,
+        archetypes: Archetypes,
+        states: np.ndarray,
+        between: np.ndarray | None = None,
+        ratings: SlotRatings | None = None,
+    ) -> Mixture:
         """Return the belief after ``states`` of own launches, the last of which is the present slot's.
 
-        ``between`` (slots, parts - 1) are the states between each slot and the slot before.
+        ``between`` (slots, parts - 1) are the states between each slot and the slot before. ``ratings`` are
+        the provider's in the present slot, without a score that is not newer than the known states.
         """
         prior, share = (
             np.tensordot(archetypes.weight, part, axes=1) for part in (archetypes.chain, archetypes.share)
@@ -59,19 +67,29 @@ class Mixture:
         transitions = own_transitions(states, prior, share)
         alpha = _strength(archetypes)
         known_slots = np.flatnonzero(states != UNKNOWN)
-        score = np.log(archetypes.weight) + _log_likelihood(transitions, alpha)
+        log_weight = np.log(archetypes.weight) + _log_likelihood(transitions, alpha)
         if len(known_slots):
             aged = 0.5 ** ((len(states) - 1 - known_slots[0]) / HALF_LIFE_SLOTS)
             first = archetypes.share[:, :, states[known_slots[0]]].sum(axis=1)
-            score += aged * np.log(np.maximum(first, LEAST_SHARE))
-        weight = np.exp(score - score.max())
+            log_weight += aged * np.log(np.maximum(first, LEAST_SHARE))
         strength = alpha + transitions
-        now = archetypes.share
+        rows = strength / strength.sum(axis=3, keepdims=True)
+        now, slots_ago = archetypes.share, 0
         if len(known_slots):
-            rows = strength / strength.sum(axis=3, keepdims=True)
-            ahead = np.linalg.matrix_power(with_ages(rows), len(states) - 1 - int(known_slots[-1]))
-            last = _last_known(archetypes, states[: known_slots[-1] + 1])
-            now = (last.reshape(-1, 1, AGES * STATES) @ ahead).reshape(now.shape)
+            now = _last_known(archetypes, states[: known_slots[-1] + 1])
+            slots_ago = len(states) - 1 - int(known_slots[-1])
+        if ratings is not None:
+            trust = 1.0 / (1.0 + (0.5 ** ((len(states) - 1 - known_slots) / HALF_LIFE_SLOTS)).sum())
+            fade = 0.5 ** (ratings.slots_ago / HALF_LIFE_SLOTS)
+            log_weight += trust * np.log(rating_factors(archetypes, ratings, fade))
+            if ratings.score is not None:
+                joint = _advance(now, rows, slots_ago - ratings.slots_ago)
+                joint = joint * state_likelihood(ratings.score) ** trust
+                likelihood = joint.sum(axis=(1, 2))
+                log_weight += np.log(likelihood)
+                now, slots_ago = joint / likelihood[:, None, None], ratings.slots_ago
+        now = _advance(now, rows, slots_ago)
+        weight = np.exp(log_weight - log_weight.max())
         inside, age = STRENGTH * archetypes.inside, AGES - 1
         if between is not None:
             own_inside, age = transitions_between(states, between)
@@ -155,6 +173,14 @@ class Mixture:
 def _strength(archetypes: Archetypes) -> np.ndarray:
     """Return the parameters of the Dirichlet distributions of the rows without own transitions, (A, AGES, 3, 3)."""
     return np.maximum(STRENGTH * archetypes.chain, LEAST)
+
+
+def _advance(now: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
+    """Return the probabilities of age and state (A, AGES, 3) ``slots`` slots later, unchanged if there are none."""
+    if slots <= 0:
+        return now
+    ahead = np.linalg.matrix_power(with_ages(rows), slots)
+    return np.asarray((now.reshape(-1, 1, AGES * STATES) @ ahead).reshape(now.shape))
 
 
 def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:

@@ -12,9 +12,10 @@ from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT, count_distribution, share_below
 from slackwater.optimization.belief.archetypes import Archetypes
-from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, Evidence
+from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, SCORES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
+from slackwater.optimization.belief.ratings import SlotRatings
 from slackwater.optimization.kernels.belief import walk_slots
 from slackwater.optimization.kernels.induction import tilt
 from slackwater.optimization.kernels.rules import spot_is_cheaper
@@ -613,13 +614,20 @@ REQUEST_SLOTS = 336  # Most slots ahead for which the chain of a request differs
 
 @lru_cache(maxsize=MOST_KEPT)
 def request_belief(
-    prior: Archetypes, states: bytes, between: bytes, size: int, counts: bytes, slots: int, is_counted: bool
+    prior: Archetypes,
+    states: bytes,
+    between: bytes,
+    size: int,
+    counts: bytes,
+    slots: int,
+    is_counted: bool,
+    ratings: SlotRatings | None,
 ) -> RequestBelief:
     """Return the belief about ``size`` instances by evidence, as bytes of the arrays of `Launches`, one for all markets."""
     states_known = np.frombuffer(states, dtype=np.int64)
     inside = np.frombuffer(between, dtype=np.int64).reshape(len(states_known), prior.parts - 1)
     return RequestBelief(
-        mixture=Mixture.of(prior, states_known, inside),
+        mixture=Mixture.of(prior, states_known, inside, ratings),
         size=size,
         counts=np.frombuffer(counts, dtype=np.int64),
         slots=slots,
@@ -726,9 +734,10 @@ class SlotBeliefs:
         tried = self.launches
         if tried is None:
             return Evidence(level=PRICES)
-        launches, counts = tried.known_slots(slot), tried.counted_slots(slot)
+        launches, counts, ratings = tried.known_slots(slot), tried.counted_slots(slot), tried.rated(slot)
         return Evidence(
-            level=PROBES if counts else LAUNCHES if launches else PRICES,
+            level=PROBES if counts else SCORES if ratings else LAUNCHES if launches else PRICES,
+            ratings=ratings,
             launches=launches,
             counts=counts,
             count_age_hours=tried.newest_hours,
@@ -745,6 +754,7 @@ class SlotBeliefs:
             launches.counts.tobytes(),
             min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
             launches.is_read(slot),
+            launches.rated(slot),
         )
 
     def _now(self, slot: int) -> Now:

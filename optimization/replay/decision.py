@@ -14,6 +14,7 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches, launch_state
+from slackwater.optimization.belief.ratings import SlotRatings
 from slackwater.optimization.job.definition import Allocation, Job, Progress, is_finished
 from slackwater.optimization.job.request import shortfall_words
 from slackwater.optimization.market.belief import Belief, Forgetting
@@ -50,7 +51,7 @@ from slackwater.optimization.world.simulation import Readings, WorldMarkets, Wor
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.errors import JobError, SlackwaterError
-from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Ratings
 
 # ---
 # The record of a job: observations of its market and peers by slot, for policies that learn from
@@ -514,6 +515,7 @@ def live_job(
     names: Sequence[str] | None = None,
     places: Mapping[int, int] | None = None,
     launches: Sequence[Sequence[Launch]] | None = None,
+    ratings: Sequence[Ratings] | None = None,
     revised: Mapping[int, Sequence[Revision]] | None = None,
 ) -> LiveJob:
     """Align a job whose slot 0 begins at ``start`` with the histories of its markets, in the order of its runs.
@@ -522,10 +524,10 @@ def live_job(
     ``decided`` is keyed by the start of the slot; an `Allocation` is in the first market. ``forecasts`` has
     for each market the forecasts issued in the job's slots so far; those issued after the present slot are
     dropped. The history before the job and the ``peers`` of each market become its record, which ends at the
-    present slot. ``launches`` are those of the user in each market, which count where availability is not
-    observed (M13); ``revised`` are the targets within earlier slots. Where the job's budget does not pay for
-    finishing on demand, it plans without on-demand there (M2.10). Raises `JobError` if the markets do not
-    share their slots or if their number differs from that of the runs.
+    present slot. ``launches`` are those of the user in each market, ``ratings`` those of the provider, which
+    count where availability is not observed (M13); ``revised`` are the targets within earlier slots. Where
+    the job's budget does not pay for finishing on demand, it plans without on-demand there (M2.10). Raises
+    `JobError` if the markets do not share their slots or if their number differs from that of the runs.
     """
     if isinstance(histories, History):
         histories = (histories,)
@@ -541,9 +543,10 @@ def live_job(
     ((interval, now),) = grids
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
     issued, others, tried = forecasts or nothing, peers or nothing, launches or nothing
+    rated = ratings or [Ratings()] * len(histories)
 
     def observed(m: int, history: History) -> tuple[SlotMarket, Forecast | None]:
-        return _observed_market(job.runs[m], start, now, history, issued[m], others[m], tried[m])
+        return _observed_market(job.runs[m], start, now, history, issued[m], others[m], tried[m], rated[m])
 
     found = [observed(m, history) for m, history in enumerate(histories)]
     live = LiveJob(
@@ -596,6 +599,7 @@ def _observed_market(
     forecasts: Sequence[Forecast],
     peers: Sequence[History],
     tried: Sequence[Launch],
+    ratings: Ratings,
 ) -> tuple[SlotMarket, Forecast | None]:
     """Return the observations of a market for a run up to ``now``, and the forecast issued then."""
     grid = pd.date_range(start, periods=run.deadline_slots, freq=history.step)
@@ -607,6 +611,7 @@ def _observed_market(
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     read = market_record(history.with_counts_read(), (), first=start, last=now, known_by=now)
     newest, observed = history.newest_count, history.availability_observed
+    slot = round((now - start) / history.step)
     launches = Launches.of(
         request,
         tried,
@@ -616,11 +621,19 @@ def _observed_market(
         within=read.within if observed else None,
         first=read.first if observed else 0,
         newest_hours=None if newest is None else (now - newest) / pd.Timedelta(hours=1),
+        ratings=_slot_ratings(ratings, slot, now, history.step),
     )
-    slot = round((now - start) / history.step)
     if slot < run.deadline_slots and window.observed[slot] and not launches.is_read(slot):
         window = replace(window, availability_observed=False)
     return see(run, window, points, record, launches), issued.get(now)
+
+
+def _slot_ratings(ratings: Ratings, slot: int, now: pd.Timestamp, step: pd.Timedelta) -> SlotRatings | None:
+    """Return the ratings known in ``slot``, which begins ``now``; a score is of the first slot that starts at or after it."""
+    if ratings == Ratings():
+        return None
+    age = pd.Timedelta(0) if ratings.scored_at is None else now - ratings.scored_at
+    return SlotRatings(slot=slot, score=ratings.score, slots_ago=max(0, int(age // step)), band=ratings.band)
 
 
 # ---

@@ -103,7 +103,7 @@ EARLIER = {
     "contradicts line 4 of the same market and time": "contradicts line ... of the same market and time",
     "conflicts with stored value 3": "conflicts with stored value ...",
     "conflicts with stored capacity 3": "conflicts with stored capacity ...",
-    "kind abc is none of probe, held, offers, score": "kind abc is none of probe, held, offers, score",
+    "kind abc is none of probe, held, offers, score, band": "kind abc is none of probe, held, offers, score, band",
     "unknown zone 'x'": "unknown zone 'x'",
     "no offer 4 of 'y'": "no offer ... of ...",
 }

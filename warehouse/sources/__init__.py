@@ -28,6 +28,7 @@ SOURCES: Registry[Source] = Registry(
 #: Name in the settings -> reader of an API.
 LIVE_SOURCES: Registry[LiveSource[Any]] = Registry(
     {
+        "aws-placement": "live.aws_placement:AwsPlacement",
         "aws-spot": "live.aws:AwsSpot",
         "azure-retail": "live.azure_retail:AzureRetail",
         "gcp-catalogue": "live.gcp_catalogue:GcpCatalogue",

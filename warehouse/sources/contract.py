@@ -33,8 +33,8 @@ Kind = Literal["price", "availability", "rejected"]
 #: ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects rows that are no valid spot
 #: price in USD per instance-hour; null states nothing.
 PRICE_COLUMNS = tuple(column.name for column in columns_of("price"))
-#: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score, a placement score, which
-#: is no number of instances and is stored separately (``available`` = the score, ``capacity`` = its maximum).
+#: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score or band, a rating of the provider
+#: (`RATINGS`), which is no number of instances (``available`` = the rating, ``capacity`` = its maximum).
 AVAILABILITY_COLUMNS = tuple(column.name for column in columns_of("availability"))
 #: Columns of a ``rejected`` batch: rows that could not be parsed.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason", "code")

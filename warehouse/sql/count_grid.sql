@@ -6,7 +6,8 @@ WITH asked AS (
 slots AS (SELECT place, sid, max_age_us, unnest(range(first_us, last_us + 1, $step_us)) AS slot FROM asked),
 seen AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(available, known_at) AS value, epoch_us(max(known_at)) AS known_us
-    FROM availability WHERE sid IN (SELECT sid FROM asked) AND known_at <= $known_at GROUP BY sid, observed_at
+    FROM availability WHERE sid IN (SELECT sid FROM asked) AND known_at <= $known_at
+        AND coalesce(kind, '') NOT IN ('score', 'band') GROUP BY sid, observed_at
 ),
 held AS (
     SELECT place, slot, value, known_us, slot - at_us <= max_age_us AS young

@@ -14,8 +14,8 @@ prices AS (
 ),
 count_parts AS (
     SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
-        -- A placement score (kind 'score') is no count of instances.
-        count(*) FILTER (WHERE kind IS DISTINCT FROM 'score') AS launches,
+        -- A rating of the provider (kind 'score' or 'band') is no count of instances.
+        count(*) FILTER (WHERE coalesce(kind, '') NOT IN ('score', 'band')) AS launches,
         min(observed_at) AS first_at, max(observed_at) AS last_at, max(capacity) AS capacity, count(capacity) AS stated,
         max(available) AS largest,
         max(row(observed_at, known_at, gap_seconds)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap,

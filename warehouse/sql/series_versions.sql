@@ -1,6 +1,6 @@
 -- The newest known versions of every series of some markets as known at $known_at, and the time since the one before (gap_us).
 -- Times in microseconds since the epoch. Markets and their last slots are lists of one length; place tells which market a row is of.
--- A placement score (kind 'score') is no count of instances: it never answers as one.
+-- A rating of the provider (kind 'score' or 'band') is no count of instances: it never answers as one.
 WITH asked AS (
     SELECT unnest($provider) AS provider, unnest($region) AS region, unnest($zone) AS zone,
         unnest($instance_type) AS instance_type, unnest($last_us) AS last_us, unnest(range(len($provider))) AS place
@@ -16,7 +16,7 @@ versions AS (
     UNION ALL
     SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds, kind, coalesce(truncated, FALSE) FROM availability
     WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
-        AND kind IS DISTINCT FROM 'score'
+        AND coalesce(kind, '') NOT IN ('score', 'band')
 ),
 newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,

@@ -130,7 +130,10 @@ def test_counts_without_a_kind_are_followed_like_launch_tests(folder, gap):
     ("written", "words"),
     quick_first(
         [
-            ({"kind": "score"}, "placement scores (kind score) are no counts of instances"),
+            (
+                {"kind": "score"},
+                "placement scores and interruption bands (kind score, band) are no counts of instances",
+            ),
             ({"step": "2h"}, "counted every 2 h, which is longer than a slot of 30 min"),
             ({"days": 1}, "of counts, less than 72 h"),
         ],
@@ -149,7 +152,7 @@ def test_an_unknown_kind_is_set_aside_with_its_name(folder):
     counts_file(folder, kind="launches", days=1)
     said = call("ingest", "tabular", "availability.csv").said
     assert "Nothing could be used from tabular; 48 rows set aside" in said
-    assert "kind launches is none of probe, held, offers, score" in said
+    assert "kind launches is none of probe, held, offers, score, band" in said
 
 
 @pytest.mark.parametrize("usd", ["8,52", "$8.52"])

@@ -594,16 +594,23 @@ def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(
             pd.testing.assert_frame_equal(prices(store), expected)
 
 
-def test_a_score_is_no_count(store):
-    """A placement score is listed, but neither chosen as a market with counts nor read as counts (kind score)."""
+@pytest.mark.parametrize(("kind", "rating", "largest"), [("score", 9, 10), ("band", 1, 4)])
+def test_a_rating_is_no_count(store, kind, rating, largest):
+    """A placement score or interruption band is listed, but neither chosen as a market with counts nor read as counts."""
     from slackwater.warehouse.errors import MarketError
     from slackwater.warehouse.sources.contract import batch_of
 
     place = {"provider": "aws", "region": "us-east-1", "zone": "use1-az1", "instance_type": "p3.2xlarge"}
-    row = {**place, "source": "aws-scores", "observed_at": AT.to_pydatetime(), "available": 9, "capacity": 10}
-    append(store, [batch_of("availability", 1, row | {"kind": "score"})], source="aws-scores")
+    row = {
+        **place,
+        "source": "aws",
+        "observed_at": AT.to_pydatetime(),
+        "available": rating,
+        "capacity": largest,
+    }
+    append(store, [batch_of("availability", 1, row | {"kind": kind})], source="aws")
     listing = list_markets(store).iloc[0]
-    assert (listing["kind"], bool(listing["has_counts"]), listing["count_rows"]) == ("score", False, 1)
+    assert (listing["kind"], bool(listing["has_counts"]), listing["count_rows"]) == (kind, False, 1)
     market = Market.parse("aws/us-east-1/use1-az1/p3.2xlarge")
     with pytest.raises(MarketError, match="no observations known"):
         load_history(store, market, end=AT, step=HOUR, known_at=AT)
@@ -643,7 +650,10 @@ def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
         with pytest.raises(SettingsError, match=words):
             read_settings(file)
 
-    refused('[[feeds]]\nname = "a"\nsource = "moon"', "unknown live source 'moon', expected one of aws-spot")
+    refused(
+        '[[feeds]]\nname = "a"\nsource = "moon"',
+        "unknown live source 'moon', expected one of aws-placement, aws-spot",
+    )
     refused('[[feeds]]\nname = "A b"\nsource = "aws-spot"', "feeds.0.name")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {regoins = []}', "option 'regoins'")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {days = 100}', "whole number from 1 to 90")

@@ -114,7 +114,7 @@ BAD_COUNTS = {
     "available 17 is above the capacity 16": {"available": "17"},
     "capacity -4 is not a whole number >= 0": {"capacity": "-4"},
     "gap_seconds 0 is not a positive number": {"gap_seconds": "0"},
-    "kind Launches is none of probe, held, offers, score": {"kind": "Launches"},
+    "kind Launches is none of probe, held, offers, score, band": {"kind": "Launches"},
     "truncated maybe is not true or false": {"truncated": "maybe"},
     "no provider": {"provider": ""},
 }

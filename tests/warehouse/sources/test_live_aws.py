@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 from live_fetching import items, rows_of
-from loopback import AT, Ec2, Reply, price_history, serve
+from loopback import AT, Ec2, Reply, ec2_error, ec2_xml, price_history, serve
 from moto_kit import moto_url  # noqa: F401 - a fixture
 
 from slackwater.warehouse.errors import FetchError, SettingsError
@@ -127,6 +127,64 @@ def test_without_boto3_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SettingsError, match=r"slackwater\[aws\]"):
         items("aws-spot", {"regions": ["us-east-1"]})
+
+
+def scores(*rows, token=None):
+    inner = "".join(
+        f"<item><region>{region}</region>"
+        + (f"<availabilityZoneId>{zone}</availabilityZoneId>" if zone else "")
+        + f"<score>{score}</score></item>"
+        for region, zone, score in rows
+    )
+    set_ = f"<spotPlacementScoreSet>{inner}</spotPlacementScoreSet>"
+    return ec2_xml("GetSpotPlacementScores", set_, token)
+
+
+TYPES = ["p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge"]
+
+
+def test_placement_scores_are_rows_of_their_own_kind():
+    def answer(seen):
+        if seen.form.get("NextToken") == "t2":
+            return scores(("us-west-2", "", 1))
+        return scores(("us-east-1", "use1-az1", 9), ("us-east-1", "use1-az2", 3), token="t2")
+
+    with serve(answer) as server:
+        options = {"endpoint_url": server.url, "instance_types": TYPES, "target_capacity": 4, "zones": True}
+        found = items("aws-placement", options)
+        asked = server.seen[0].form
+    assert asked["TargetCapacity"] == "4"
+    assert asked["SingleAvailabilityZone"] == "true"
+    assert [asked[f"InstanceType.{number}"] for number in (1, 2, 3)] == TYPES
+    rows = rows_of(found, "availability")
+    assert [(row["region"], row["zone"], row["available"]) for row in rows] == [
+        ("us-east-1", "use1-az1", 9),
+        ("us-east-1", "use1-az2", 3),
+        ("us-west-2", "all", 1),
+    ]
+    assert {(row["kind"], row["capacity"], row["instance_type"]) for row in rows} == {
+        ("score", 10, "+".join(TYPES))
+    }
+    assert {row["observed_at"] for row in rows} == {AT.to_pydatetime()}
+
+
+def test_placement_says_what_its_scores_are():
+    source = LIVE_SOURCES["aws-placement"]
+    assert source.assumptions({"instance_types": TYPES, "target_capacity": 8}) == (
+        "placement score (1 to 10) for 8 instances, not a count of instances",
+    )
+    assert "always low" in " ".join(source.assumptions({"instance_types": TYPES[:1]}))
+    with pytest.raises(SettingsError, match="at least one instance type"):
+        source.check({})
+    with pytest.raises(SettingsError, match="at most 10 regions"):
+        source.check({"instance_types": TYPES, "regions": [f"r{number}" for number in range(11)]})
+
+
+def test_placement_refused():
+    with serve(lambda seen: ec2_error("MaxConfigLimitExceeded", 400, "too many configurations")) as server:
+        with pytest.raises(FetchError, match="MaxConfigLimitExceeded too many configurations"):
+            items("aws-placement", {"endpoint_url": server.url, "instance_types": TYPES})
+        assert len(server.seen) == 1
 
 
 MARKET = "own/r1/z1/h100"

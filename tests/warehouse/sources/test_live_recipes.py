@@ -58,7 +58,8 @@ def fetched(name, answer, **others):
     with serve(lambda _: Reply(answer)) as server:
         found = items("http", dict(feed.options) | {"url": server.url}, **others)
         (seen,) = server.seen
-    assert seen.headers["authorization"] == f"Bearer secret-of-{name.split('-')[0].upper()}_API_KEY"
+    if name != "aws-advisor":  # a public address
+        assert seen.headers["authorization"] == f"Bearer secret-of-{name.split('-')[0].upper()}_API_KEY"
     return seen, found
 
 
@@ -67,7 +68,7 @@ def of(found, kind, value):
 
 
 def test_every_recipe_is_here():
-    assert {name.split("-")[0] for name in RECIPES} >= {"lambda", "runpod", "prime"}
+    assert {name.split("-")[0] for name in RECIPES} >= {"aws", "lambda", "runpod", "prime"}
 
 
 def test_lambda_counts_regions_with_capacity_and_keeps_the_price_as_on_demand():
@@ -128,6 +129,34 @@ def test_prime_intellect_takes_the_lowest_spot_offer_of_each_provider():
         ("FI", "datacrunch", "H100_80GB_SXM5_x8"): "2",
         ("FI", "hyperstack", "H100_80GB_SXM5_x1"): "1",
     }
+
+
+def test_the_advisor_of_aws_gives_a_band_by_region_and_type():
+    linux = {
+        kind: {"s": 60, "r": band}
+        for kind, band in (("p5.48xlarge", 4), ("p4d.24xlarge", 0), ("m5.large", 1))
+    }
+    others = {f"m{number}.large": {"s": 70, "r": 0} for number in range(6, 99)}
+    answer = {
+        "global_rate": "<10%",
+        "instance_types": {"p5.48xlarge": {"emr": False, "cores": 192, "ram_gb": 2048.0}},
+        "ranges": [{"index": 0, "label": "<5%", "dots": 0, "max": 5}, {"index": 1, "label": "5-10%", "dots": 1, "max": 11}],
+        "spot_advisor": {
+            "us-east-1": {"Linux": linux, "Windows": {"p5.48xlarge": {"s": 10, "r": 2}}},
+            "eu-west-1": {"Linux": others, "Windows": {}},
+        },
+    }  # fmt: skip
+    _, found = fetched("aws-advisor", answer)
+    assert of(found, "availability", "available") == {
+        ("us-east-1", "all", "p5.48xlarge"): "4",
+        ("us-east-1", "all", "p4d.24xlarge"): "0",
+    }
+    assert {(row["source"], row["kind"]) for row in rows_of(found, "availability")} == {
+        ("aws-advisor", "band")
+    }
+    (note,) = found[0].notes
+    assert note.startswith("left out: 1 where @key is 'm10.large', ")
+    assert note.endswith(", and 89 of 89 other kinds")
 
 
 @pytest.mark.parametrize("name", RECIPES)

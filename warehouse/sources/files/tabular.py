@@ -94,7 +94,7 @@ class TabularOptions(Options):
         None, description="product of all rows, where no column has it, such as Linux/UNIX"
     )
     kind: str | None = Field(
-        None, description="kind of all counts, where no column has it: probe, held, offers or score"
+        None, description="kind of all counts, where no column has it: probe, held, offers, score or band"
     )
     timestamp: Moment = Field(None, description="time of all rows, where no column has it")
     time: Literal["iso", "epoch_s", "epoch_ms"] = Field(

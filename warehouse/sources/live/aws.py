@@ -55,8 +55,8 @@ OVERLAP = timedelta(hours=1)
 _BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
 
 
-class AwsSpotOptions(Options):
-    """Access to AWS, and options of the price history."""
+class AwsAccess(Options):
+    """Access to AWS."""
 
     profile: str | None = Field(
         None, description="profile of the AWS configuration files (default: boto3's standard chain)"
@@ -65,6 +65,11 @@ class AwsSpotOptions(Options):
         HOME, description=f"region that is asked which regions there are (default: {HOME})"
     )
     endpoint_url: Address | None = Field(None, description="address of the API, for a proxy or a test server")
+
+
+class AwsSpotOptions(AwsAccess):
+    """Options of the price history."""
+
     regions: Texts = Field((), description="regions to read (default: all that are enabled for the account)")
     instance_types: Texts = Field((), description="instance types to read (default: all)")
     products: Texts = Field(("Linux/UNIX",), description="product descriptions to read (default: Linux/UNIX)")
@@ -81,10 +86,10 @@ class AwsSpotOptions(Options):
 class AwsClients:
     """EC2 clients by region, on a shared session; raises `SettingsError` without boto3, `FetchError` without credentials."""
 
-    def __init__(self, options: AwsSpotOptions, transport: Transport) -> None:
-        self._options = options
+    def __init__(self, access: AwsAccess, transport: Transport) -> None:
+        self._access = access
         self._transport = transport
-        self._session = _session(options, transport)
+        self._session = _session(access, transport)
         self._clients: dict[str, Any] = {}
 
     def call(self, region: str, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -108,7 +113,7 @@ class AwsClients:
                 retries={"mode": "standard", "total_max_attempts": 1}
             )
             self._clients[region] = self._session.client(
-                "ec2", region_name=region, endpoint_url=self._options.endpoint_url, config=config
+                "ec2", region_name=region, endpoint_url=self._access.endpoint_url, config=config
             )
         return self._clients[region]
 
@@ -139,11 +144,11 @@ class AwsClients:
             raise FetchError(f"{name}: {self._transport.secrets.scrub(str(error))}") from None
 
 
-def _session(options: AwsSpotOptions, transport: Transport) -> Any:
+def _session(access: AwsAccess, transport: Transport) -> Any:
     require_extra("aws", "an AWS source")
     boto3, session = import_module("boto3"), import_module("botocore.session")
     faults = import_module("botocore.exceptions")
-    core = session.Session(profile=options.profile)
+    core = session.Session(profile=access.profile)
     # Times stay text: the store rejects an invalid time, and a parser error would lose the whole page.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:

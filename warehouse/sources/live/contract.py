@@ -279,8 +279,11 @@ def _excerpt(found: object) -> str:
 
 def left_out(counts: Counter[str]) -> tuple[str, ...]:
     """Return a note with the number of rows left out, by kind; empty if there are none."""
-    words = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
-    return (f"left out: {words}",) if words else ()
+    kinds = [(kind, count) for kind, count in sorted(counts.items()) if count]
+    words = [f"{count:,} {kind}" for kind, count in kinds[:_MOST_NAMES]]
+    if others := kinds[_MOST_NAMES:]:
+        words.append(f"and {sum(count for _, count in others):,} of {len(others):,} other kinds")
+    return (f"left out: {', '.join(words)}",) if words else ()
 
 
 def unknown_names(kind: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -212,8 +212,8 @@ WITH newest AS (
     FROM availability GROUP BY sid, observed_at
 )
 SELECT market, source, observed_at, newest.* EXCLUDE (sid, observed_at, known_at), known_at, sid
-FROM newest JOIN market_series USING (sid) WHERE newest.kind IS DISTINCT FROM 'score';
-COMMENT ON VIEW market_counts IS 'Available instances as known today: a row per series and time. Placement scores are excluded.';
+FROM newest JOIN market_series USING (sid) WHERE coalesce(newest.kind, '') NOT IN ('score', 'band');
+COMMENT ON VIEW market_counts IS 'Available instances as known today: a row per series and time. Placement scores and interruption bands are excluded.';
 COMMENT ON COLUMN market_counts.market IS 'provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results.';
 COMMENT ON COLUMN market_counts.source IS 'Source of the observations of the market.';
 COMMENT ON COLUMN market_counts.sid IS 'Key of the series, in this file only: joins `series`.';
@@ -837,10 +837,10 @@ COMMENT ON COLUMN market_prices.price_usd IS 'Spot price, USD per instance-hour.
 COMMENT ON COLUMN market_prices.on_demand_usd IS 'On-demand price given by the same source, USD per instance-hour; null if not given.';
 COMMENT ON COLUMN market_prices.known_at IS 'Time at which the row became known, UTC; computations as of an earlier time do not read it (M1.2).';
 COMMENT ON COLUMN availability.observed_at IS 'Time of the observation, UTC.';
-COMMENT ON COLUMN availability.available IS 'Available instances, or a placement score (kind `score`).';
+COMMENT ON COLUMN availability.available IS 'Available instances, or the rating of a row of kind `score` or `band`.';
 COMMENT ON COLUMN availability.capacity IS 'Largest count that the probe can return; null if not given.';
 COMMENT ON COLUMN availability.gap_seconds IS 'Nominal sampling interval of the source, seconds; null if not given.';
-COMMENT ON COLUMN availability.kind IS '`probe`, `held`, `offers`, or `score`, a placement score instead of a count; null if not given.';
+COMMENT ON COLUMN availability.kind IS '`probe`, `held`, `offers`; or instead of a count `score`, a placement score, or `band`, an interruption band; null if not given.';
 COMMENT ON COLUMN availability.truncated IS 'Whether the probe stopped at its capacity, so that more instances may have been available; null if not given.';
 COMMENT ON COLUMN availability.known_at IS 'Time at which the row became known, UTC; computations as of an earlier time do not read it (M1.2).';
 COMMENT ON COLUMN market_counts.observed_at IS 'Time of the observation, UTC.';
