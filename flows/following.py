@@ -12,6 +12,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import age, utc
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.columns import RATINGS_ALONE
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.store.connection import Store
 
@@ -183,10 +184,6 @@ def why_not_followed(listing: MarketListing, *, most: int) -> dict[str, str]:
         key = f"{row['market']}@{row['source']}"
         found[key] = "" if key in chosen else _why_not(row, listing, step)
     return found
-
-
-#: Why a market without prices and counts is not followed.
-RATINGS_ALONE = "placement scores and interruption bands (kind score, band) are no counts of instances"
 
 
 def _why_not(row: Mapping[str, Any], listing: MarketListing, step: pd.Timedelta) -> str:

@@ -137,6 +137,8 @@ UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Kinds of ratings by a provider, which are never read as counts (M13.1): a placement score from 1 to 10, and
 #: the band of the share of instances interrupted in a month, from 0 to 4.
 SCORE, BAND = RATINGS = ("score", "band")
+#: Why a market with ratings alone is not followed.
+RATINGS_ALONE: Final = "placement scores and interruption bands (kind score, band) are no counts of instances"
 #: Kinds of the rows of counts: launch tests, running instances, listed offers, and ratings.
 COUNT_KINDS: Final = ("probe", "held", "offers", *RATINGS)
 FUTURE: Final = "future"  # Code of the reason for rows dated after they were read
