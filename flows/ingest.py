@@ -24,7 +24,6 @@ from slackwater.flows.command import (
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, columns_by_key
 from slackwater.flows.show.formats import plural, utc, whole
 from slackwater.warehouse.catalogue import product_rank, unplanned_words
-from slackwater.warehouse.columns import RATINGS_ALONE
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.sources import SOURCES
@@ -360,6 +359,8 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
     db = "" if session.db == DEFAULT_DB else f" --db {shlex.quote(str(session.db))}"
     if not read and done.rejected and not done.repeated:
         return [f"slackwater rejected{db}"]
+    from slackwater.warehouse.columns import RATINGS_ALONE
+
     usable = [
         row
         for row in read

@@ -388,6 +388,6 @@ def evidence_report(answer: Mapping[str, Any]) -> Answer:
             "level 0 it teaches nothing.",
             "Drawn markets are those that the belief assumes: there an expectation that differs from the payment in the mean is "
             "wrong in itself, not because markets are others.",
-            "Level 2 is not measured: no series has placement scores. Blocks are series and days.",
+            "Level 2 is not measured: no series has ratings and counts. Blocks are series and days.",
         ],
     )

@@ -111,7 +111,7 @@ COMMENT ON COLUMN job_decisions.expected_finish IS 'Expected end of the job: the
 COMMENT ON COLUMN job_decisions.expected_finish_p10 IS 'End at the 10 % quantile over sampled scenarios; null if the risk is unknown.';
 COMMENT ON COLUMN job_decisions.expected_finish_p90 IS 'End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.';
 COMMENT ON COLUMN job_decisions.availability_note IS 'Warning that availability was not observed, with the basis of cost and risk; null if it was observed or the plan never uses spot.';
-COMMENT ON COLUMN job_decisions.evidence IS 'Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts now and then, 4 counts in every slot; null in decisions stored before this was computed.';
+COMMENT ON COLUMN job_decisions.evidence IS 'Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 ratings by the provider, 3 counts now and then, 4 counts in every slot; null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.evidence_basis IS 'What is known of availability, in words; null in decisions stored before this was computed.';
 COMMENT ON COLUMN job_decisions.given_up_probability IS 'Probability that the job ends unfinished, at its deadline or when its budget is spent: the share of sampled scenarios; null if the risk is unknown, and in older decisions.';
 COMMENT ON COLUMN job_decisions.expected_work_share IS 'Share of the work done when the job ends, finished or not: the mean over sampled scenarios; null if the risk is unknown, and in older decisions.';
