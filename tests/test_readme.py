@@ -61,7 +61,7 @@ def test_links_resolve(name):
 def planned():
     """Return the command that plans a job file, and the beginning of its output."""
     text = JOB_FILES.read_text(encoding="utf-8")
-    before, _, after = text.partition("given in a slot of the open H100 histories, begins:")
+    before, _, after = text.partition("in a slot of the open H100 histories, prints first:")
     return before[before.rindex("`slackwater plan") + 1 :].partition("`")[0].split(), after.split("```")[
         1
     ].strip()
