@@ -40,6 +40,7 @@ READ_COLUMNS: dict[str, Column | str] = {
     "market": "market",
     "prices": Column(heading="prices", format=whole),
     "counts": Column(heading="counts", format=whole),
+    "ratings": Column(heading="ratings", format=whole),
     "products": "products",
     "followed": "followed",
 }
@@ -243,8 +244,11 @@ def import_answer(
             {**row, "products": "; ".join(row["products"]), "followed": "no" if row["followed"] else "yes"}
             for row in read
         ]
-        counted = any(row["counts"] for row in read)
-        shown = {key: column for key, column in READ_COLUMNS.items() if counted or key != "counts"}
+        shown = {
+            key: column
+            for key, column in READ_COLUMNS.items()
+            if key not in ("counts", "ratings") or any(row[key] for row in read)
+        }
         blocks.append(Table("Markets read", rows, shown, most=SHOWN_MARKETS))
     if done.reasons or done.set_aside:
         blocks.append(_set_aside(done))

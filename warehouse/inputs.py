@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic_core import ErrorDetails, InitErrorDetails
 
 from slackwater.warehouse.amounts import is_number
 
@@ -29,6 +29,17 @@ class InputModel(BaseModel):
                 )
                 raise ValidationError.from_exception_data(cls.__name__, [error])
         return values
+
+
+def error_parts(error: ErrorDetails) -> tuple[str, str, str]:
+    """Return the key, the type and the message of an error of validation; a table without the key of its form lacks that key."""
+    key, given = ".".join(map(str, error["loc"])), error.get("ctx", {})
+    named = ".".join(part for part in (key, str(given.get("discriminator", "")).strip("'")) if part)
+    if error["type"] == "union_tag_not_found":
+        return named, "missing", "Field required"
+    if error["type"] == "union_tag_invalid":
+        return named, error["type"], f"{given['tag']!r}, expected {given['expected_tags']}"
+    return key, error["type"], error["msg"]
 
 
 def _leaves(annotation: Any) -> set[Any]:

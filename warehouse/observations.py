@@ -28,6 +28,7 @@ from slackwater.warehouse.columns import (
     CONTRADICTS,
     FUTURE,
     LONGEST_NAME,
+    RATINGS,
     REASONS,
     STATED,
     STORED,
@@ -1413,18 +1414,20 @@ def rejected_rows(
 def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
     """Return the series added by some imports, one dict per market and source, sorted.
 
-    The keys: market, source, prices, counts (numbers of rows), first, last (UTC), products.
+    The keys: market, source, prices, counts, ratings (numbers of rows), first, last (UTC), products.
     Repeated rows are not counted.
     """
     rows = store.execute(
-        "WITH brought AS (SELECT sid, observed_at FROM price WHERE list_contains($batches, batch) "
-        "UNION ALL SELECT sid, observed_at FROM availability WHERE list_contains($batches, batch)) "
+        "WITH brought AS (SELECT sid, observed_at, false AS rated FROM price WHERE list_contains($batches, batch) "
+        "UNION ALL SELECT sid, observed_at, coalesce(list_contains($ratings, kind), false) FROM availability "
+        "WHERE list_contains($batches, batch)) "
         "SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source, "
-        "count(*) FILTER (WHERE kind = 'price'), count(*) FILTER (WHERE kind = 'availability'), "
+        "count(*) FILTER (WHERE kind = 'price'), count(*) FILTER (WHERE kind = 'availability' AND NOT rated), "
+        "count(*) FILTER (WHERE rated), "
         "epoch_us(min(observed_at)), epoch_us(max(observed_at)), "
         "list_sort(list(DISTINCT product) FILTER (WHERE kind = 'price')) "
         "FROM brought JOIN series USING (sid) JOIN markets USING (mid) GROUP BY ALL ORDER BY market, source",
-        {"batches": list(batches)},
+        {"batches": list(batches), "ratings": list(RATINGS)},
     )
     return [
         {
@@ -1432,9 +1435,10 @@ def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]
             "source": source,
             "prices": prices,
             "counts": counts,
+            "ratings": ratings,
             "first": pd.Timestamp(first, unit="us", tz="UTC"),
             "last": pd.Timestamp(last, unit="us", tz="UTC"),
             "products": products or [],
         }
-        for market, source, prices, counts, first, last, products in rows
+        for market, source, prices, counts, ratings, first, last, products in rows
     ]

@@ -55,7 +55,7 @@ from slackwater.optimization.renting.speedup import (
 from slackwater.warehouse.documents import EXAMPLES, read_toml
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.inputs import InputModel
+from slackwater.warehouse.inputs import InputModel, error_parts
 
 if TYPE_CHECKING:
     from slackwater.flows.renting.command import RentalRequest
@@ -170,9 +170,8 @@ def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobTy
     try:
         parts = TypesFile.model_validate(values).type
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise JobError(f"types file {path}: {key}: {first['msg']}", remedy=EXAMPLES["types file"]) from error
+        key, _, message = error_parts(error.errors()[0])
+        raise JobError(f"types file {path}: {key}: {message}", remedy=EXAMPLES["types file"]) from error
     built = [_build(part, str(path), runs) for part in parts]
     return [kind for kind, _ in built], [note for _, note in built if note]
 

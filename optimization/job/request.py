@@ -45,7 +45,7 @@ from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.documents import EXAMPLES, read_data, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.inputs import InputModel
+from slackwater.warehouse.inputs import InputModel, error_parts
 
 LONGEST_NAME = 200  # Longest name of a job, in characters
 #: Margin added to the imputed value of a job with a hard deadline, so that rounding cannot make
@@ -622,16 +622,14 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
     try:
         request = JobRequest.model_validate(values)
     except ValidationError as error:
-        wrong = {".".join(map(str, found["loc"])): found for found in error.errors()}
+        wrong = {key: (kind, message) for key, kind, message in map(error_parts, error.errors())}
         missing = [
             key
-            for key, found in wrong.items()
-            if found["type"] == "missing" and not any(other.endswith(f".{key}") for other in wrong)
+            for key, (kind, _) in wrong.items()
+            if kind == "missing" and not any(other.endswith(f".{key}") for other in wrong)
         ]
         problems = [
-            _problem_words(key, found["type"], found["msg"])
-            for key, found in wrong.items()
-            if found["type"] != "missing"
+            _problem_words(key, kind, message) for key, (kind, message) in wrong.items() if kind != "missing"
         ]
         problems += [f"missing: {', '.join(missing)}"] if missing else []
         if not {"n_max", "gpus_max"} & {key.rpartition(".")[2] for key in (*values, *wrong)}:

@@ -196,3 +196,10 @@ def test_the_exit_code_tells_a_file_of_which_no_row_is_usable(folder, usable):
     for _ in range(2):  # rows that are already known are no error
         found = call("ingest", "aws", "h.json")
         assert (found.code, "2 rows set aside" in found.said) == (0 if usable else 2, True)
+
+
+def test_ratings_are_no_counts_of_an_import(folder):
+    counts_file(folder, kind="score")
+    answer = call("ingest", "tabular", "availability.csv", "--json").value["tabular"]
+    (row,) = answer["markets"]
+    assert (row["counts"], row["ratings"]) == (0, answer["added"])

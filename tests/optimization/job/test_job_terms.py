@@ -183,6 +183,21 @@ def test_what_no_job_can_mean_is_refused_with_the_bound(more, said):
         placed(**more)
 
 
+@pytest.mark.parametrize(
+    ("throughput", "words"),
+    [
+        (
+            {"kind": "linear"},
+            r'missing: throughput\.form; expected for example throughput = \{ form = "linear" \}',
+        ),
+        ({"form": "lin"}, r"throughput\.form: 'lin', expected 'linear', 'amdahl', 'power', 'table'"),
+    ],
+)
+def test_a_throughput_without_a_known_form_is_refused_in_plain_words(throughput, words):
+    with pytest.raises(JobError, match=words):
+        parse_request({**PLAIN, "throughput": throughput}, "j.toml")
+
+
 def test_a_job_file_hears_of_everything_that_is_wrong_at_once():
     with pytest.raises(JobError) as told:
         parse_request(
