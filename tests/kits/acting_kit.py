@@ -230,6 +230,14 @@ class MortalDriver:
         return self._driver.listed(job, markets, now)
 
 
+def mortal_acting(file: Path, world, driver, kills: Kills, every: timedelta) -> Acting:
+    """Return an actor that goes on from the ledger in ``file``, and that ``kills`` may end at any moment."""
+    ledger = MortalLedger(file)
+    ledger.kills = kills
+    mortal, limits = MortalDriver(driver, kills), Limits(idle_slots=3, every=every)
+    return Acting(world=world, ledger=ledger, driver_of=lambda _: mortal, limits=limits)
+
+
 @dataclass
 class Week:
     """Acting on jobs over simulated time with kills; ``check`` is called after each pass that was not killed."""
@@ -246,7 +254,6 @@ class Week:
         """Make passes and turns; a killed actor starts again within a minute, a killed turn is left out or late."""
         rng, now, acting = self.kills.rng, START, None
         end, next_turn = START + timedelta(hours=hours), START
-        limits = Limits(idle_slots=3, every=self.every)
         while now < end:
             if now >= next_turn:
                 next_turn += timedelta(seconds=SLOT)
@@ -256,14 +263,8 @@ class Week:
                     self.world.turn(now)
             try:
                 if acting is None:
-                    ledger = MortalLedger(ledger_file(self.folder / "w.duckdb"))
-                    ledger.kills = self.kills
-                    acting = Acting(
-                        world=self.world,
-                        ledger=ledger,
-                        driver_of=lambda _: MortalDriver(self.driver, self.kills),
-                        limits=limits,
-                    )
+                    file = ledger_file(self.folder / "w.duckdb")
+                    acting = mortal_acting(file, self.world, self.driver, self.kills, self.every)
                 acting.run_pass(now)
                 self.check(acting, now)
                 now = min(now + self.every, next_turn) if now < next_turn else now + self.every

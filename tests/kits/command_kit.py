@@ -50,3 +50,21 @@ def printed(blocks, width=None):
 def options_of(*words):
     """Return the options of a command, as its help lists them."""
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", call(*words, "--help").out)) - {"--help"}
+
+
+#: Job file of 16 instance-hours due in twelve, in ``where``: a line with a market or with patterns.
+SMALL_JOB = """name = "one"
+{where}
+deadline_in = "12h"
+n_min = 1
+n_max = 4
+on_demand_usd = 0.9
+[workload]
+amount = 16
+unit = "instance_hours"
+[throughput]
+form = "linear"
+[checkpoint]
+resumable = true
+overhead_minutes = 0
+"""

@@ -7,14 +7,13 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from acting_kit import MARKET, START, GuardedWorld, Killed, Kills, MortalDriver, MortalLedger, Week, make_jobs
+from acting_kit import MARKET, START, GuardedWorld, Killed, Kills, Week, make_jobs, mortal_acting
 
 from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger, ledger_file
-from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import ActedDecision, Limits
+from slackwater.flows.acting.targets import ActedDecision
 
 
 def act_for(tmp_path, *, jobs, hours, chance, seed, minutes=5):
@@ -115,14 +114,7 @@ def test_every_tear_down_survives_kills(tmp_path, reason):
         while True:
             try:
                 if acting is None:
-                    ledger = MortalLedger(file)
-                    ledger.kills = kills
-                    acting = Acting(
-                        world=world,
-                        ledger=ledger,
-                        driver_of=lambda _: MortalDriver(cloud, kills),
-                        limits=Limits(idle_slots=3, every=timedelta(minutes=5)),
-                    )
+                    acting = mortal_acting(file, world, cloud, kills, timedelta(minutes=5))
                 acting.run_pass(now + late)
                 break
             except Killed:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from acting_kit import MARKET, START, Killed, Kills, MortalDriver, MortalLedger
+from acting_kit import MARKET, START, Killed, Kills, mortal_acting
 from botocore.stub import Stubber
 from ec2_kit import Ec2Double, request_errors
 from moto_kit import forget_ended, moto_client, moto_url  # noqa: F401 - a fixture
@@ -293,13 +293,8 @@ def test_kills_never_launch_more_than_ordered_while_instances_are_listed_late(tm
             double.give_notice()
         try:
             if acting is None:
-                ledger = MortalLedger(tmp_path / "launches.jsonl")
-                ledger.kills = kills
-                acting = Acting(
-                    world=world,
-                    ledger=ledger,
-                    driver_of=lambda _: MortalDriver(driver, kills),
-                    limits=Limits(idle_slots=3, every=timedelta(seconds=20)),
+                acting = mortal_acting(
+                    tmp_path / "launches.jsonl", world, driver, kills, timedelta(seconds=20)
                 )
             acting.run_pass(double.now)
         except Killed:
@@ -352,13 +347,8 @@ def test_what_was_asked_for_and_what_is_up_agree_after_every_kill(tmp_path, moto
         while not done:
             try:
                 if acting is None:
-                    ledger = MortalLedger(tmp_path / "launches.jsonl")
-                    ledger.kills = kills
-                    acting = Acting(
-                        world=world,
-                        ledger=ledger,
-                        driver_of=lambda _: MortalDriver(driver, kills),
-                        limits=Limits(idle_slots=3, every=timedelta(minutes=1)),
+                    acting = mortal_acting(
+                        tmp_path / "launches.jsonl", world, driver, kills, timedelta(minutes=1)
                     )
                 acting.run_pass(now)
                 done = True

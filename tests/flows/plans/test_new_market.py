@@ -3,24 +3,10 @@
 import re
 
 import pytest
-from command_kit import call
+from command_kit import SMALL_JOB, call
 
 HEAD = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,available\n"
-JOB = """name = "one"
-market = "acme/eu/a/L4_x1"
-deadline_in = "12h"
-n_min = 1
-n_max = 4
-on_demand_usd = 0.9
-[workload]
-amount = 16
-unit = "instance_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 0
-"""
+JOB = SMALL_JOB.format(where='market = "acme/eu/a/L4_x1"')
 
 
 def planned(folder, *counts):

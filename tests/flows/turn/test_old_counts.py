@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from command_kit import call
+from command_kit import SMALL_JOB, call
 
 from slackwater.flows.config import Settings
 from slackwater.flows.places import find_market
@@ -11,21 +11,7 @@ from slackwater.warehouse.store.connection import open_reader
 NOW = pd.Timestamp("2026-03-10T12:00Z")
 PRICES = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour"
 COUNTS = "provider,region,zone,instance_type,timestamp,available"
-JOB = """name = "one"
-markets = ["acme/*/*/L4_x1"]
-deadline_in = "12h"
-n_min = 1
-n_max = 4
-on_demand_usd = 0.9
-[workload]
-amount = 16
-unit = "instance_hours"
-[throughput]
-form = "linear"
-[checkpoint]
-resumable = true
-overhead_minutes = 0
-"""
+JOB = SMALL_JOB.format(where='markets = ["acme/*/*/L4_x1"]')
 
 
 def table(path, head, rows):
