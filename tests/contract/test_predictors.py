@@ -319,26 +319,27 @@ WHOLE = [*installed(), "others_drift"]
     [pytest.param(WHOLE, 10, id="short"), pytest.param(WHOLE, 25, id="long", marks=pytest.mark.slow)],
 )
 def test_arbitrary_short_histories(names, examples):
-    settings(max_examples=examples, deadline=None)(short_histories)(names)
-
-
-@given(
-    data=st.lists(st.tuples(values, values), min_size=1, max_size=70),
-    horizon=st.integers(1, 30),
-    split=st.floats(0, 1),
-)
-def short_histories(names, data, horizon, split):
-    """With any gaps, every predictor stays within bounds, and one pass equals single forecasts."""
-    price, count = (
-        np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        data=st.lists(st.tuples(values, values), min_size=1, max_size=70),
+        horizon=st.integers(1, 30),
+        split=st.floats(0, 1),
     )
-    whole = make_history(price, count, capacity=5)
-    cut = whole.slots[int(split * (len(data) - 1))]
-    for each in names:
-        model = standing(each, whole.until(cut))
-        (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
-        check(forecast, whole, horizon)
-        same(forecast, model.extend(whole).forecast(horizon=horizon))
+    def short_histories(data, horizon, split):
+        """With any gaps, every predictor stays within bounds, and one pass equals single forecasts."""
+        price, count = (
+            np.array([NAN if v is None else v for v in column], dtype=float)
+            for column in zip(*data, strict=True)
+        )
+        whole = make_history(price, count, capacity=5)
+        cut = whole.slots[int(split * (len(data) - 1))]
+        for each in names:
+            model = standing(each, whole.until(cut))
+            (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
+            check(forecast, whole, horizon)
+            same(forecast, model.extend(whole).forecast(horizon=horizon))
+
+    short_histories()
 
 
 def test_an_unknown_predictor_is_refused_by_name():

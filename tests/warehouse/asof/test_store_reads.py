@@ -159,58 +159,60 @@ def slow_twin(rows, grid, known_at, age, column):
 
 @pytest.mark.parametrize("examples", quick_first([2, 30]))
 def test_the_grid_equals_an_obvious_slow_twin(examples):
-    settings(max_examples=examples, deadline=None)(grid_and_twin)()
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    step=st.sampled_from([5, 17, 60]),
-    known=st.integers(60, 400),
-    late=st.integers(0, 200),
-)
-def grid_and_twin(seed, step, known, late):
-    """Rows learned after known_at, or never learned, change nothing (M4.9 for reads)."""
-    rows = [row for _, row in random_observations(seed, size=50, sources=("a",)) if row["known_at"] > T0]
-    rows += [
-        price_row(T0, 1.0, source="a", known_at=T0, on_demand_usd=2.5),
-        count_row(T0, 1, source="a", known_at=T0, capacity=None),
-    ]
-    known_at = T0 + known * MINUTE
-    with open_store(":memory:") as store, open_store(":memory:") as past:
-        add(store, *rows)
-        add(past, *[row for row in rows if row["known_at"] <= known_at])
-        future = price_row(
-            T0 + late * MINUTE,
-            77.0,
-            source="a",
-            known_at=known_at + max(late, 1) * MINUTE + DAY,
-            on_demand_usd=99.0,
-        )
-        add(
-            past,
-            future,
-            count_row(
-                T0 + late * MINUTE,
-                99_999,
-                source="a",
-                known_at=future["known_at"],
-                capacity=None,
-                gap_seconds=1,
-            ),
-        )
-        options = {"start": T0, "end": known_at + HOUR, "known_at": known_at, "step": step * MINUTE}
-        history = read(store, **options)
-        equal(history, read(past, **options))
-    grid = list(history.slots)
-    assert T0 <= grid[0] < T0 + step * MINUTE
-    assert known_at - step * MINUTE < grid[-1] <= known_at
-    price_rows = [r for r in rows if "price_usd" in r]
-    count_rows = [r for r in rows if "available" in r]
-    age = max(30 * MINUTE, step * MINUTE)
-    np.testing.assert_array_equal(
-        history.price, slow_twin(price_rows, grid, known_at, 36 * HOUR, "price_usd")
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        seed=st.integers(0, 10**6),
+        step=st.sampled_from([5, 17, 60]),
+        known=st.integers(60, 400),
+        late=st.integers(0, 200),
     )
-    np.testing.assert_array_equal(history.available, slow_twin(count_rows, grid, known_at, age, "available"))
+    def grid_and_twin(seed, step, known, late):
+        """Rows learned after known_at, or never learned, change nothing (M4.9 for reads)."""
+        rows = [row for _, row in random_observations(seed, size=50, sources=("a",)) if row["known_at"] > T0]
+        rows += [
+            price_row(T0, 1.0, source="a", known_at=T0, on_demand_usd=2.5),
+            count_row(T0, 1, source="a", known_at=T0, capacity=None),
+        ]
+        known_at = T0 + known * MINUTE
+        with open_store(":memory:") as store, open_store(":memory:") as past:
+            add(store, *rows)
+            add(past, *[row for row in rows if row["known_at"] <= known_at])
+            future = price_row(
+                T0 + late * MINUTE,
+                77.0,
+                source="a",
+                known_at=known_at + max(late, 1) * MINUTE + DAY,
+                on_demand_usd=99.0,
+            )
+            add(
+                past,
+                future,
+                count_row(
+                    T0 + late * MINUTE,
+                    99_999,
+                    source="a",
+                    known_at=future["known_at"],
+                    capacity=None,
+                    gap_seconds=1,
+                ),
+            )
+            options = {"start": T0, "end": known_at + HOUR, "known_at": known_at, "step": step * MINUTE}
+            history = read(store, **options)
+            equal(history, read(past, **options))
+        grid = list(history.slots)
+        assert T0 <= grid[0] < T0 + step * MINUTE
+        assert known_at - step * MINUTE < grid[-1] <= known_at
+        price_rows = [r for r in rows if "price_usd" in r]
+        count_rows = [r for r in rows if "available" in r]
+        age = max(30 * MINUTE, step * MINUTE)
+        np.testing.assert_array_equal(
+            history.price, slow_twin(price_rows, grid, known_at, 36 * HOUR, "price_usd")
+        )
+        np.testing.assert_array_equal(
+            history.available, slow_twin(count_rows, grid, known_at, age, "available")
+        )
+
+    grid_and_twin()
 
 
 def test_until_agrees_with_a_read_as_of_then(store):

@@ -373,74 +373,74 @@ def by_kind(rows):
 
 @pytest.mark.parametrize("examples", quick_first([2, 30]))
 def test_any_order_and_any_split_give_the_same_tables(examples):
-    settings(max_examples=examples, deadline=None)(any_order_and_split)()
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        seed=st.integers(0, 10**6),
+        cuts=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+        order=st.randoms(use_true_random=False),
+    )
+    def any_order_and_split(seed, cuts, order):
+        """Every version has a value of its own: a repeat depends on the rows that are stored already."""
+        rows = random_observations(seed)
+        shuffled = rows * 2
+        order.shuffle(shuffled)
+        with open_store(":memory:") as one, open_store(":memory:") as many:
+            append(one, by_kind(rows), source="t")
+            total = 0
+            for size in [*cuts, len(shuffled)]:
+                part, shuffled = shuffled[:size], shuffled[size:]
+                got = append(many, by_kind(part), source="t")
+                assert got.added + got.repeated + got.rejected == len(part)
+                total += got.added
+            assert tables(one) == tables(many)
+            assert duplicates(many) == 0
+            assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
 
-
-@given(
-    seed=st.integers(0, 10**6),
-    cuts=st.lists(st.integers(1, 20), min_size=1, max_size=4),
-    order=st.randoms(use_true_random=False),
-)
-def any_order_and_split(seed, cuts, order):
-    """Every version has a distinct value, so no version repeats an older version (repeats depend on the rows already stored)."""
-    rows = random_observations(seed)
-    shuffled = rows * 2
-    order.shuffle(shuffled)
-    with open_store(":memory:") as one, open_store(":memory:") as many:
-        append(one, by_kind(rows), source="t")
-        total = 0
-        for size in [*cuts, len(shuffled)]:
-            part, shuffled = shuffled[:size], shuffled[size:]
-            got = append(many, by_kind(part), source="t")
-            assert got.added + got.repeated + got.rejected == len(part)
-            total += got.added
-        assert tables(one) == tables(many)
-        assert duplicates(many) == 0
-        assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
+    any_order_and_split()
 
 
 @pytest.mark.parametrize("examples", quick_first([3, 50]))
 def test_contradicting_rows_are_all_counted_and_never_double(examples):
-    settings(max_examples=examples, deadline=None)(contradicting_rows)()
-
-
-@given(
-    rows=st.lists(
-        st.tuples(
-            st.integers(0, 3),
-            st.integers(0, 2),
-            st.sampled_from([None, 3, 4]),
-            st.integers(0, 2),
-            st.booleans(),
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        rows=st.lists(
+            st.tuples(
+                st.integers(0, 3),
+                st.integers(0, 2),
+                st.sampled_from([None, 3, 4]),
+                st.integers(0, 2),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=24,
         ),
-        min_size=1,
-        max_size=24,
-    ),
-    cut=st.integers(0, 24),
-)
-def contradicting_rows(rows, cut):
-    made = [
-        price_row(
-            T0 + at * HOUR,
-            float(price) if ok else -1.0,
-            line,
-            on_demand_usd=od,
-            known_at=T0 + (at + known) * HOUR,
-        )
-        for line, (at, price, od, known, ok) in enumerate(rows, 1)
-    ]
-    with open_store(":memory:") as store:
-        for part in (made[:cut], made[cut:], made[:cut], made[cut:]):
-            before = len(tables(store)["price"]), len(reasons(store))
-            got = append(store, prices(*part) if part else [], source="t")
-            assert got.added + got.repeated + got.rejected == len(part)
-            assert len(tables(store)["price"]) - before[0] == got.added
-            assert len(reasons(store)) - before[1] <= got.rejected
-            assert duplicates(store) == 0
-        final = tables(store)
-        for part in (made[:cut], made[cut:]):
-            assert append(store, prices(*part) if part else [], source="t").added == 0
-        assert tables(store) == final
+        cut=st.integers(0, 24),
+    )
+    def contradicting_rows(rows, cut):
+        made = [
+            price_row(
+                T0 + at * HOUR,
+                float(price) if ok else -1.0,
+                line,
+                on_demand_usd=od,
+                known_at=T0 + (at + known) * HOUR,
+            )
+            for line, (at, price, od, known, ok) in enumerate(rows, 1)
+        ]
+        with open_store(":memory:") as store:
+            for part in (made[:cut], made[cut:], made[:cut], made[cut:]):
+                before = len(tables(store)["price"]), len(reasons(store))
+                got = append(store, prices(*part) if part else [], source="t")
+                assert got.added + got.repeated + got.rejected == len(part)
+                assert len(tables(store)["price"]) - before[0] == got.added
+                assert len(reasons(store)) - before[1] <= got.rejected
+                assert duplicates(store) == 0
+            final = tables(store)
+            for part in (made[:cut], made[cut:]):
+                assert append(store, prices(*part) if part else [], source="t").added == 0
+            assert tables(store) == final
+
+    contradicting_rows()
 
 
 @pytest.mark.parametrize("part_rows", quick_first([12, 1, 4, 25]))
