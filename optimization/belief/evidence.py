@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from slackwater.optimization.belief.ratings import SlotRatings
-from slackwater.warehouse.amounts import duration
+from slackwater.warehouse.amounts import duration, plural
 
 #: Levels: prices only; own launches; ratings by the provider; counts now and then; counts in every slot.
 PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
@@ -17,10 +17,13 @@ PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
 class Evidence:
     """Evidence of availability behind a decision: its level, ratings, own launches, counts and measured markets.
 
-    ``counts`` are those before the slot, the newest ``count_age_hours`` old (None: no count).
+    ``counts`` are those before the slot, the newest ``count_age_hours`` old (None: no count). At the level `COUNTS` they are
+    the slots with a known count if these are too few to learn from, else 0.
 
     >>> str(Evidence(level=LAUNCHES, launches=3, markets=32))
     'availability not observed, assumed from 3 own launches and 32 measured markets'
+    >>> str(Evidence(level=COUNTS, counts=1, markets=32))
+    'availability observed in 1 slot, later slots assumed from 32 measured markets'
     >>> str(Evidence(level=PROBES, counts=40, count_age_hours=6.0, markets=32))
     'availability not observed for 6 h, assumed from 40 counts and 32 measured markets'
     >>> str(Evidence(level=SCORES, ratings=SlotRatings(slot=0, score=3, band=1), markets=32))
@@ -46,7 +49,8 @@ class Evidence:
 
     def __str__(self) -> str:
         if self.level == COUNTS:
-            return "availability observed"
+            few = f" in {plural(self.counts, 'slot')}, later slots assumed from {plural(self.markets, 'measured market')}"
+            return f"availability observed{few if self.counts else ''}"
         if not self.is_known:
             return "no recent count of available instances"
         parts = [] if self.ratings is None else self.ratings.words()

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from slackwater.forecasting.quantiles import LEVELS, MOST_COUNT, count_distribution, share_below
 from slackwater.optimization.belief.archetypes import Archetypes
-from slackwater.optimization.belief.evidence import LAUNCHES, PRICES, PROBES, SCORES, Evidence
+from slackwater.optimization.belief.evidence import COUNTS, LAUNCHES, PRICES, PROBES, SCORES, Evidence
 from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.belief.mixture import Mixture
 from slackwater.optimization.belief.ratings import SlotRatings
@@ -728,6 +728,14 @@ class SlotBeliefs:
             if len(self._common) > MOST_KEPT:
                 del self._common[next(iter(self._common))]
         return belief
+
+    def counted_evidence(self, slot: int) -> Evidence:
+        """Return the evidence of availability in ``slot`` where its count was read."""
+        tried = self.launches
+        known = FEW_SLOTS if tried is None else tried.known_slots(slot) + tried.counted_slots(slot)
+        if tried is None or known >= FEW_SLOTS:
+            return Evidence(level=COUNTS)
+        return Evidence(level=COUNTS, counts=known, markets=len(tried.prior))
 
     def evidence(self, slot: int) -> Evidence:
         """Return the evidence of availability in ``slot`` where its count was not read."""

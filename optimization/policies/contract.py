@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
+from slackwater.optimization.belief.evidence import PROBES, Evidence
 from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.belief import Belief, Forgetting, SlotBeliefs
 from slackwater.optimization.market.window import MarketWindow, Past, PointForecast
@@ -122,7 +122,11 @@ class View:
     def evidence(self) -> Evidence:
         """The evidence of availability in this slot (M13.1)."""
         if self.availability_observed:
-            return Evidence(level=COUNTS if self.knows_count else PROBES)
+            return (
+                self.market_beliefs().counted_evidence(self.slot)
+                if self.knows_count
+                else Evidence(level=PROBES)
+            )
         return self.market_beliefs().evidence(self.slot)
 
     def left(self, count: int) -> View:
