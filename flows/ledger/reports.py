@@ -375,7 +375,7 @@ def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
         "known_at": report.known_at,
         "revision": report.revision,
         "progress": done,
-        "progress_share": None if done is None else done / workload.amount,
+        "progress_share": None if done is None else round(done / workload.amount, 6),
         "workload": workload.amount,
         "workload_unit": workload.unit,
         "on_demand": report.on_demand,

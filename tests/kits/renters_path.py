@@ -81,7 +81,7 @@ class Step:
     minute: int
     words: str
     text: str
-    until: str = ""
+    until: str | tuple[str, ...] = ""
 
     def shown(self, output: str) -> str:
         """Return the output as the page shows it."""
@@ -90,8 +90,8 @@ class Step:
         return "\n".join(lines[: cut[0]]).rstrip() + "\n..." if cut else "\n".join(lines)
 
 
-#: Start of the notes of a turn, and of the notes and the reason that the answer to `plan` has too.
-NOTES, REPEATED = "* On-demand price of", "* AVAILABILITY ASSUMED"
+#: Start of the notes of a turn, and of the second or third line of a turn's answer, whose rest `plan` shows too.
+NOTES, REPEATED = "* On-demand price of", ("than on-demand only", "on-demand only, $")
 INGEST = (
     "Three zones of one instance type, followed once a job names them. AWS lists prices only, so the availability "
     "of spot is unknown."
