@@ -52,7 +52,11 @@ def report_blocks(
     """Return the answer of a backtest; ``background`` adds folded tables that only a page shows."""
     notes_fold = Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True)
     if accuracy.scores.empty:
-        return ["No forecast can be scored: none of the slots ahead was observed.", notes_fold]
+        nothing = (
+            "No forecast can be scored yet: no slot after one was observed. "
+            "Of a warehouse, `slackwater accuracy --backtest` forecasts the past."
+        )
+        return [nothing, *([notes_fold] if notes else [])]
     more = {
         variable: [
             *class_tables(accuracy.classes, accuracy.default, variable),

@@ -168,8 +168,8 @@ def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
 
 
 def notes_of(accuracy: Accuracy) -> list[str]:
-    """Return the notes on the measures."""
-    return [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES]
+    """Return the notes on series left out, and on the measures if there are any."""
+    return [*accuracy.notes, *([] if accuracy.scores.empty else [ABOUT_COVERAGE, ABOUT_CLASSES])]
 
 
 def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str, Any]]:

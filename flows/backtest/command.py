@@ -137,7 +137,12 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     elif own.given_up == own.starts:
         saved = "no saving, as no job was finished"
     if own.saved_low is not None and own.saved_high is not None:
-        saved += f" (95 % interval {percent(own.saved_low)} to {percent(own.saved_high)})"
+        low, high = own.saved_low, own.saved_high
+        if (
+            own.saved_share is not None and own.saved_share < 0
+        ):  # as the words before it, of how much more is paid
+            low, high = -high, -low
+        saved += f" (95 % interval {percent(low)} to {percent(high)})"
     if own.given_up and own.saved_share is not None:
         saved += f" in the {own.starts - own.given_up} of {own.starts} that are finished"
     late = "never late" if not own.late else f"late {own.late} of {own.starts} times"

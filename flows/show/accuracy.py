@@ -585,6 +585,8 @@ def describe_comparison(row: Mapping[Any, Any]) -> str:
     '21 % better (10 to 30 %)'
     >>> describe_comparison({"verdict": "even", "skill_pinball": -0.02, "skill_low": -0.1, "skill_high": 0.06, "days": 9})
     'even (-10 to 6 %)'
+    >>> describe_comparison({"verdict": "worse", "skill_pinball": -0.03, "skill_low": -0.06, "skill_high": -0.001, "days": 9})
+    '3 % worse (0 to 6 %)'
     >>> describe_comparison({"verdict": "too few", "days": 1}), describe_comparison({"verdict": "too few", "days": 0})
     ('too few: 1 day', 'last value made no error')
     """
@@ -592,7 +594,10 @@ def describe_comparison(row: Mapping[Any, Any]) -> str:
         return ""
     if row["verdict"] == TOO_FEW:
         return f"{TOO_FEW}: {plural(int(row['days']), 'day')}" if _is_short(row) else _NO_ERROR
-    span = f"({100 * row['skill_low']:.0f} to {100 * row['skill_high']:.0f} %)"
+    low, high = row["skill_low"], row["skill_high"]
+    if row["verdict"] == WORSE:
+        low, high = -high, -low
+    span = f"({100 * low:.0f} to {100 * high:.0f} %)"
     if row["verdict"] == EVEN:
         return f"{EVEN} {span}"
     return f"{100 * abs(row['skill_pinball']):.0f} % {row['verdict']} {span}"

@@ -253,7 +253,7 @@ def test_only_one_variable_and_one_step():
 
 
 def test_nothing_scored_is_said(accuracy):
-    first, _ = report_blocks(replace(accuracy, scores=accuracy.scores.iloc[:0]), data="d", notes=())
+    (first,) = report_blocks(replace(accuracy, scores=accuracy.scores.iloc[:0]), data="d", notes=())
     assert first.startswith("No forecast can be scored")
 
 

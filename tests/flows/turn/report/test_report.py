@@ -322,7 +322,7 @@ def test_of_too_few_days_the_report_says_how_many():
     assert "Too few days to compare: errors on 1, at least 3 wanted." in text
     assert "200 % worse" not in text
     many = Page(render_report(replace(empty(), accuracy=on_days(table, days=5)))).text("accuracy")
-    assert "200 % worse (-200 to -200 %)" in many
+    assert "200 % worse (200 to 200 %)" in many
 
 
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
