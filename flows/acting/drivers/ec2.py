@@ -68,6 +68,8 @@ LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server
 NOT_PERMITTED = "UnauthorizedOperation"
 #: Begin of the status codes of spot requests whose instance EC2 ended, and the code of those that it ends in two minutes.
 TERMINATED, NOTICED = "instance-terminated", "marked-for-termination"
+#: Most values that EC2 accepts in a filter.
+MOST_VALUES = 200
 _ZONE_ID = re.compile(r"[a-z]+\d-az\d+")
 #: Time in texts such as ``User initiated (2026-03-10 06:31:00 GMT)``.
 _TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \w+\)")
@@ -137,16 +139,18 @@ class Ec2Driver(Driver):
         ]
         if not new:
             return
+        requests = []
         with _driver_errors(region):
             try:
-                answer = self._client(region).describe_spot_instance_requests(
-                    Filters=[{"Name": "instance-id", "Values": new}]
-                )
+                for first in range(0, len(new), MOST_VALUES):
+                    part = [{"Name": "instance-id", "Values": new[first : first + MOST_VALUES]}]
+                    answer = self._client(region).describe_spot_instance_requests(Filters=part)
+                    requests += answer["SpotInstanceRequests"]
             except import_module("botocore.exceptions").ClientError as error:
                 if error.response["Error"]["Code"] != NOT_PERMITTED:
                     raise
                 return
-        for request in answer["SpotInstanceRequests"]:
+        for request in requests:
             status = request.get("Status", {})
             if "UpdateTime" in status:
                 at, code = status["UpdateTime"].astimezone(UTC), str(status.get("Code"))

@@ -224,6 +224,25 @@ def test_a_failed_call_for_the_time_of_a_loss_is_an_error_of_the_driver(tmp_path
             driver.listed("job", [MARKET], START + timedelta(hours=1))
 
 
+def test_losses_of_more_instances_than_a_filter_takes_are_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    driver = make_driver(tmp_path)
+    names = [f"i-{k:03}" for k in range(250)]
+    listed = [ended_instance(name, spot=True) for name in names]
+    ended = {"Code": "instance-terminated-by-price", "UpdateTime": START + timedelta(minutes=20)}
+    with Stubber(driver._client("us-east-1")) as stub:
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": listed}]})
+        for part in (names[:200], names[200:]):
+            stub.add_response(
+                "describe_spot_instance_requests",
+                {"SpotInstanceRequests": [{"InstanceId": name, "Status": ended} for name in part]},
+                {"Filters": [{"Name": "instance-id", "Values": part}]},
+            )
+        found = driver.listed("job", [MARKET], START + timedelta(hours=1))
+    assert {instance.ended for instance in found} == {START + timedelta(minutes=20)}
+
+
 class Slots:
     """Decisions at random for some jobs, a slot every five minutes unless stated."""
 
