@@ -139,19 +139,25 @@ def admitted_workload(
     """Return an admitted workload with its pods, None if it does not use the resource."""
     meta, status = workload["metadata"], workload["status"]
     assigned = [
-        one for one in status["admission"]["podSetAssignments"] if options.resource in one.get("flavors", {})
+        pod_set
+        for pod_set in status["admission"]["podSetAssignments"]
+        if options.resource in pod_set.get("flavors", {})
     ]
     if not assigned:
         return None
-    nodes = sum(one["count"] for one in assigned)
-    used = sum(whole_number(one["resourceUsage"][options.resource]) for one in assigned)
-    flavors = {one["flavors"][options.resource] for one in assigned}
+    nodes = sum(pod_set["count"] for pod_set in assigned)
+    used = sum(whole_number(pod_set["resourceUsage"][options.resource]) for pod_set in assigned)
+    flavors = {pod_set["flavors"][options.resource] for pod_set in assigned}
     if used != nodes * options.per_node or len(flavors) > 1 or not flavors <= options.places.keys():
         raise DriverError(
             f"workload {meta['name']} has {nodes} pods with {used} {options.resource} of {', '.join(sorted(flavors))}",
             expected=f"{options.per_node} a pod, of one of {', '.join(options.places)}",
         )
-    reached = {one["type"]: one for one in status.get("conditions", ()) if one["status"] == "True"}
+    reached = {
+        condition["type"]: condition
+        for condition in status.get("conditions", ())
+        if condition["status"] == "True"
+    }
     return AdmittedWorkload(
         name=meta["name"],
         flavor=flavors.pop(),
@@ -174,7 +180,7 @@ def surplus_workloads(
 ) -> list[AdmittedWorkload]:
     """Return the workloads above a number of nodes by flavor: first those without a node, then the newest."""
     left, found = dict(nodes), []
-    for workload in sorted(admitted, key=lambda one: (not one.is_placed, one.since, one.name)):
+    for workload in sorted(admitted, key=lambda own: (not own.is_placed, own.since, own.name)):
         if not workload.active:
             continue
         if workload.nodes <= left[workload.flavor]:
