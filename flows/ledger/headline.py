@@ -277,7 +277,11 @@ def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
         [
             Tile("On-demand", str(on_demand), colour="od"),
             Tile("Spot", str(spot), colour="spot"),
-            Tile("Expected saving", percent(saved / alone), f"${usd(saved)} less than on-demand only")
+            Tile(
+                "Expected saving",
+                percent(saved / alone),
+                f"${usd(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand only",
+            )
             if alone
             else Tile("Expected saving", MISSING),
             Tile("Jobs at risk", str(at_risk), f"risk unknown for {unknown}" if unknown else ""),
