@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slackwater.warehouse.store.connection import Store
 
 SHOWN_MARKETS = 12  # Markets listed on a terminal; pipes, pages and JSON have all markets
-_EXAMPLES = 3  # Number of names listed; the others are counted
+_MOST_NAMES = 3  # Markets that a note names; the others are counted
 READ_COLUMNS: dict[str, Column | str] = {
     "market": "market",
     "prices": Column(heading="prices", format=whole),
@@ -74,7 +74,7 @@ def ingest(
     list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input.
+    """Read histories into the warehouse; reading a file again adds nothing. The path - is standard input.
 
     The exit code is 2 if no row could be used.
     """
@@ -97,7 +97,7 @@ def ingest(
     with (
         input_files(paths) as (files, standard_input),
         session.writing() as store,
-        progress("rows read") as tell,
+        progress("rows read") as report_progress,
     ):
         done = observations.ingest(
             store,
@@ -107,7 +107,7 @@ def ingest(
             imported_at=at,
             bounds=bounds,
             progress=lambda _: None,
-            rows=lambda file, rows: tell(rows, text=file),
+            rows=lambda file, rows: report_progress(rows, text=file),
             standard_input=standard_input,
             **values,
         )
@@ -137,7 +137,7 @@ REJECTED_COLUMNS: dict[str, Column | str] = {
     "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
     "reason": "reason", "found": "row",
 }  # fmt: skip
-SHOWN_OF_A_ROW = 300  # Characters of a row shown in a table; JSON has the whole row
+SHOWN_CHARACTERS = 300  # Characters of a row shown in a table; JSON has whole rows
 
 
 def show_rejected(
@@ -165,7 +165,7 @@ def show_rejected(
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
     raw = [str(row["raw"]) for row in found.rows]
-    short = [text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..." for text in raw]
+    short = [text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..." for text in raw]
     rows = [{**row, "found": text} for row, text in zip(found.rows, short, strict=True)]
     title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
     counts = [{"reason": reason, "rows": count} for reason, count in found.reasons.items()]
@@ -204,15 +204,15 @@ def stated_options(
     source: str, texts: Sequence[str], columns: Sequence[str], *, at: pd.Timestamp | None
 ) -> dict[str, str | Mapping[str, str]]:
     """Return the options of ``--set`` and ``--map``; ``observed_at``, if the source has it, defaults to ``--at``."""
-    options: dict[str, str | Mapping[str, str]] = dict(_pair(text, "--set") for text in texts)
+    options: dict[str, str | Mapping[str, str]] = dict(_parse_pair(text, "--set") for text in texts)
     if columns:
-        options["map"] = dict(_pair(text, "--map") for text in columns)
+        options["map"] = dict(_parse_pair(text, "--map") for text in columns)
     if at is not None and "observed_at" in SOURCES[source].options:
         options.setdefault("observed_at", at.isoformat())
     return options
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def _parse_pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise InputError(f"{option} {text!r}", expected="NAME=VALUE" if option == "--set" else "NAME=COLUMN")
@@ -226,7 +226,7 @@ def import_answer(
     from slackwater.warehouse.observations import imported_series
 
     read = imported_series(store, done.batches)
-    reasons = _reasons_here(store, read, session)
+    reasons = _reasons_not_followed(store, read, session)
     for row in read:
         row["followed"] = reasons.get(f"{row['market']}@{row['source']}", "")
     value: dict[str, Any] = {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}
@@ -259,8 +259,10 @@ def import_answer(
     return value, blocks
 
 
-def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
-    """Return the reasons why markets are not followed, judged at the end of each market's record."""
+def _reasons_not_followed(
+    store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt
+) -> dict[str, str]:
+    """Return the reasons why markets are not followed, as of the end of each market's record."""
     if not read:
         return {}
     from slackwater.flows.following import why_not_followed
@@ -301,7 +303,7 @@ def _set_aside(done: Appended) -> Table:
 def reasons_table(
     title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column | str]
 ) -> Table:
-    """Return a table of reasons with further columns, and with the meaning or remedy of each reason that has some."""
+    """Return a table of reasons with other columns, and a column of meanings if a reason has one."""
     found = [row | {"remedy": _remedy(row["reason"])} for row in map(dict, rows)]
     remedy = {"remedy": "meaning"} if any(row["remedy"] for row in found) else {}
     return Table(title, found, {"reason": "reason", **columns, **remedy})
@@ -319,19 +321,22 @@ def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
         found.setdefault(row["followed"], []).append(row["market"])
     followed = found.pop("", [])
     return [
-        *([f"Followed (forecast in every turn): {_some(followed)}."] if followed else []),
-        *(f"Not followed unless a job names it: {_some(own)}: {reason}." for reason, own in found.items()),
+        *([f"Followed (forecast in every turn): {_shortened(followed)}."] if followed else []),
+        *(
+            f"Not followed unless a job names it: {_shortened(names)}: {reason}."
+            for reason, names in found.items()
+        ),
     ]
 
 
 def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return notes on the markets without a product that jobs can be planned on, and on products with unknown names."""
+    """Return notes on the markets without a price of Linux instances, and on products with unknown names."""
     found: dict[str, list[str]] = {}
     for row in read:
         if row["products"] and not _has_planned(row["products"]):
             found.setdefault(unplanned_words(row["products"]), []).append(row["market"])
     notes = [
-        f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}."
+        f"No price that a job can be planned on ({words}; jobs run on Linux): {_shortened(markets)}."
         for words, markets in found.items()
     ]
     others = sorted({name for row in read for name in row["products"] if product_rank(name) is None})
@@ -347,7 +352,7 @@ def _has_planned(products: Sequence[str]) -> bool:
 
 
 def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[str]:
-    """Return a note if the newest row is at least two days old: a turn at the present time does not use it."""
+    """Return a note if the newest row is at least two days old: a turn as of now does not use it."""
     if not read:
         return []
     last = max(row["last"] for row in read)
@@ -355,7 +360,7 @@ def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[s
     if days < 2:
         return []
     return [
-        f"The newest row is {plural(days, 'day')} old: commands take a market at the end of its record, `run` at the present."
+        f"The newest row is {plural(days, 'day')} old: commands take a market at the end of its record, `run` at the present time."
     ]
 
 
@@ -379,6 +384,6 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
     return [f"slackwater plan JOB.toml --market {shlex.quote(best['market'])}{db}", f"slackwater markets{db}"]
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _EXAMPLES
-    return ", ".join(names[:_EXAMPLES]) + (f" and {more:,} more" if more > 0 else "")
+def _shortened(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")

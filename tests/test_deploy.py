@@ -16,7 +16,7 @@ import yaml
 from command_kit import options_of
 from kueue_kit import check_queue
 
-from slackwater.flows.acting.drivers.quotas import QuotaOptions, check_closed, has_resource
+from slackwater.flows.acting.drivers.quotas import QuotaOptions, check_quotas_limit, has_resource
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -75,7 +75,7 @@ def test_the_queue_of_the_example_is_closed_and_admits_its_pods():
     by_kind = {one["kind"]: one for one in KUEUE}
     queue, pods = by_kind["ClusterQueue"], by_kind["Deployment"]
     check_queue(queue)
-    check_closed(queue, options)
+    check_quotas_limit(queue, options)
     assert options.queue_of("llama-8b") == queue["metadata"]["name"]
     assert {one["metadata"]["name"] for one in KUEUE if one["kind"] == "ResourceFlavor"} == set(
         options.places

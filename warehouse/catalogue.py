@@ -331,7 +331,7 @@ def terms_for(market: str, terms: Sequence[OnDemandTerms]) -> OnDemandTerms | No
 # ---
 # Products of prices, and the product that jobs are planned on (M1.1).
 #
-# Jobs run on Linux and rent spot instances. Prices of another operating system or another way to buy (reserved, flex-start,
+# Jobs run on Linux and rent spot instances. Prices of another operating system or purchase option (reserved, flex-start,
 # low priority, on-demand) are stored under their product name and never used as the price of the market.
 
 _RANKS = {name.casefold(): rank for rank, name in enumerate(_NAMES["planned"])}

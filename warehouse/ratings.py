@@ -17,7 +17,7 @@ SCORE_HOURS, BAND_HOURS = 24, 60 * 24
 
 
 def known_ratings(store: Store, requests: Sequence[tuple[Market, pd.Timestamp]]) -> list[Ratings]:
-    """Return the ratings of markets, each as known at its time; a rating of the zone is used before that of the region."""
+    """Return the ratings of markets, each as known at its time; a rating of the zone comes before that of the region."""
     if not requests:
         return []
     rows = store.execute(
@@ -32,10 +32,10 @@ def known_ratings(store: Store, requests: Sequence[tuple[Market, pd.Timestamp]])
             "band_hours": BAND_HOURS,
         },
     )
-    found: list[dict[str, tuple[int, int]]] = [{} for _ in requests]
+    newest: list[dict[str, tuple[int, int]]] = [{} for _ in requests]
     for place, kind, value, at_us in rows:
-        found[place][kind] = value, at_us
-    return [_ratings(own.get(SCORE), own.get(BAND)) for own in found]
+        newest[place][kind] = value, at_us
+    return [_ratings(kinds.get(SCORE), kinds.get(BAND)) for kinds in newest]
 
 
 def _ratings(score: tuple[int, int] | None, band: tuple[int, int] | None) -> Ratings:

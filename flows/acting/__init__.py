@@ -1,5 +1,5 @@
-"""Acting on decisions: instances are brought to the newest decision of each job and kept there.
+"""Acting on decisions: launch, keep and stop the instances that the newest decision of each job states.
 
-`loop` is a pass over all jobs, `targets` the instances that each should have, `revising` the decision after a loss of spot,
-and `drivers` launch and stop.
+`loop` makes passes over all jobs, `targets` computes the instances that a job should have, `revising` decides again after a
+loss of spot, and `drivers` launch and stop instances.
 """

@@ -39,7 +39,7 @@ class MarketPrices:
 
 
 def paid_usd(instances: Iterable[Instance], prices: Mapping[str, MarketPrices], now: datetime) -> float:
-    """Return the USD paid for instances by a time; those of a market without known prices are left out."""
+    """Return the USD paid for instances up to a time, without those of markets whose prices are not known."""
     return sum(
         prices[instance.market].usd(instance, now) for instance in instances if instance.market in prices
     )

@@ -32,8 +32,8 @@ COLUMNS: dict[str, Column | str] = {
 
 
 #: Notes of an interrupted call, with instances and without.
-RUN_ON = "Interrupted: these instances run on. `slackwater act` goes on with them, `slackwater act --down` stops them."
-NOTHING_RUNS = "Interrupted: no instance runs. `slackwater act` goes on."
+RUN_ON = "Interrupted: these instances keep running. `slackwater act` continues with them, `slackwater act --down` stops them."
+NOTHING_RUNS = "Interrupted: no instance runs. `slackwater act` continues."
 #: Minutes after which evidence that waits for the warehouse is shown.
 PATIENCE = 10
 #: Why evidence is not stored yet.
@@ -55,20 +55,20 @@ def act(
         int, option("Slots without a decision after which a job is stopped.", metavar="N", least=1)
     ] = 3,
     once: Annotated[bool, option("Act once and end; with --at as of that time.")] = False,
-    dry_run: Annotated[bool, option("Print the calls of the drivers, and call nothing.")] = False,
-    adopt: Annotated[
-        bool, option("Take over tagged instances that the ledger does not know, and end.")
-    ] = False,
+    dry_run: Annotated[bool, option("Print the calls of the drivers without making them.")] = False,
+    adopt: Annotated[bool, option("Take over tagged instances that are not in the ledger, and end.")] = False,
     down: Annotated[bool, option("Stop all instances of the jobs, and end.")] = False,
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Launch, keep and stop the instances that the newest decisions state, until interrupted.
 
-    Lost spot is answered at once, by the standby plan of the decision. Everything of a job stops at
-    its finish, its deadline and its budget, and if decisions stay away. The command may be killed
-    at any time: started again, it goes on. Interrupted by SIGINT (Ctrl-C) or SIGTERM, it ends the
-    present look, prints the running instances and their cost, and ends with exit code 130 or 143;
-    a second signal ends it at once. Instances run on; --down stops them.
+    After a loss of spot the rest of the slot is decided again at once; where no decision is possible,
+    the standby plan runs. All instances of a job stop when it is over, at its deadline, when its budget
+    is spent, and --idle-slots slots after the slot of its newest decision. Killed at any time, the
+    command continues when it is started again.
+    On SIGINT (Ctrl-C) or SIGTERM it finishes the present look, prints the running instances and their
+    cost, and ends with exit code 130 or 143; a second signal ends it at once. Instances keep running;
+    --down stops them.
     """
     from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
     from slackwater.flows.acting.loop import Acting
@@ -112,7 +112,7 @@ def act(
 
 
 def _check_names(session: QueryAt, jobs: Sequence[str]) -> None:
-    """Raise `JobError` for a name that is no job: a misspelled --down would stop nothing."""
+    """Raise `JobError` for a name that is no job: `--down` with a misspelled name would stop nothing."""
     from slackwater.flows.ledger.jobs import find_job
 
     if jobs:
@@ -184,7 +184,7 @@ def _keep_acting(
 
 
 def _look(acting: Acting, start: datetime, before: list[JobPass], shown: dict[str, str]) -> list[JobPass]:
-    """Make a pass and print its changes; a warehouse that cannot be read is printed, and the next look repeats it."""
+    """Make a pass and print its changes; if the warehouse cannot be read, print why and try again at the next look."""
     from slackwater.warehouse.errors import StoreError
 
     try:
@@ -204,7 +204,7 @@ def _look(acting: Acting, start: datetime, before: list[JobPass], shown: dict[st
 def _stop(
     acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool, signals: StopSignals
 ) -> list[JobPass]:
-    """Stop jobs, and look again until no instance of an interrupted launch can appear and the warehouse has the evidence."""
+    """Stop jobs; repeat until no instance of an interrupted launch can appear and the warehouse has the evidence."""
     shown = ""
     while True:
         at = clock()
@@ -320,9 +320,9 @@ def progress(
     """Report the progress of a job from the folder of its trainer, until it has finished.
 
     A report states the work that the newest checkpoint saved. With the callback of
-    slackwater.flows.acting.trainer the measured boot and restart minutes replace the assumed ones,
-    and the work that a loss now would cost is shown. An error of a later look, such as a warehouse that is busy,
-    is printed, and the next look repeats it.
+    slackwater.flows.acting.trainer, measured boot and restart minutes replace the assumed minutes,
+    and the work that a loss now would cost is shown. An error of a later look, such as a busy warehouse,
+    is printed, and the next look tries again.
     """
     from slackwater.flows.acting.progress import read_progress
     from slackwater.flows.acting.reporting import report_progress

@@ -36,7 +36,7 @@ class Instance(FrozenModel):
     ``key`` is the decision that it was launched for, "" where the provider has no tags. ``since`` is
     the time of its grant, from which it is paid. ``ended`` is the time of its end and ``end`` the
     reason, as far as the provider states them; None while it is held. ``leaving`` is the time of the
-    provider's notice that it takes the instance away, which is still held and paid.
+    provider's notice that it will reclaim the instance, which is still held and paid.
     """
 
     id: str
@@ -56,7 +56,7 @@ class Order(FrozenModel):
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
     end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
     other markets in which the job may have instances. ``missing`` are the instances to launch by kind, as
-    the ledger knew them when the order was first given: a repeated order states the same, whatever the
+    the ledger had them when the order was first sent: a repeated order states the same, whatever the
     provider lists by then. None: those that the provider does not list.
     """
 
@@ -190,7 +190,7 @@ def count_by_kind(instances: Collection[Instance], market: str | None = None) ->
 def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
     """Return the instances to stop for an order: those of other markets, and the newest of each kind above its number.
 
-    An instance with a notice is left the time to save its work, unless nothing is to run.
+    An instance with a notice is not stopped, so that it can save its work, unless the order is empty.
     """
     ours = staying(held) if order.total else alive(held)
     elsewhere = [instance for instance in ours if instance.market != order.market]
@@ -202,7 +202,7 @@ def surplus(order: Order, held: Collection[Instance]) -> list[Instance]:
 
 
 def lacking(order: Order, held: Collection[Instance]) -> dict[Kind, int]:
-    """Return the number of instances to launch by kind for an order."""
+    """Return the number of missing instances of an order by kind."""
     here = count_by_kind(staying(held), order.market)
     return {kind: max(0, order.count(kind) - here[kind]) for kind in KINDS}
 

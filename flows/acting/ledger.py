@@ -47,7 +47,7 @@ class ReturnEntry(FrozenModel):
     error: str = ""
 
 
-class InstancesChanged(FrozenModel):
+class InstanceEntry(FrozenModel):
     """A change of the instances of a job: those that are new or ended since the last entry.
 
     An instance changes with its provider's notice and with its end. ``key`` is the decision in force,
@@ -63,7 +63,7 @@ class InstancesChanged(FrozenModel):
 
     @property
     def lost(self) -> list[Instance]:
-        """The instances that the provider took."""
+        """The instances that the provider reclaimed."""
         return [instance for instance in self.instances if instance.end == "lost"]
 
 
@@ -92,7 +92,7 @@ class EvidenceEntry(FrozenModel):
 
 
 #: Entries that become evidence in the warehouse, and all entries.
-Evidence = OrderEntry | ReturnEntry | InstancesChanged | RevisionEntry
+Evidence = OrderEntry | ReturnEntry | InstanceEntry | RevisionEntry
 AnyEntry = Evidence | EvidenceEntry
 _ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="event")])
 
@@ -140,7 +140,7 @@ class JobLaunches:
         return alive(self.instances.values())
 
     @property
-    def spot_asked(self) -> int:
+    def spot_requested(self) -> int:
         """Spot instances of the newest order."""
         return 0 if self.last is None else self.last.order.spot
 
@@ -173,8 +173,8 @@ class JobLaunches:
         elif isinstance(entry, ReturnEntry):
             self.answered = self.answered or self.last is None or entry.token == self.last.order.token
             self.refused, self.error = entry.refused, entry.error
-        elif isinstance(entry, InstancesChanged):
-            losses = self._new_losses(entry)
+        elif isinstance(entry, InstanceEntry):
+            losses = self._losses_in(entry)
             self.instances |= {instance.id: instance for instance in entry.instances}
             self.markets |= {instance.market for instance in entry.instances}
             if losses:
@@ -183,7 +183,7 @@ class JobLaunches:
             self.revision = entry
         if isinstance(entry, EvidenceEntry):
             for earlier in self.unrecorded:
-                if isinstance(earlier, InstancesChanged) and earlier.at <= entry.at:
+                if isinstance(earlier, InstanceEntry) and earlier.at <= entry.at:
                     self.recorded_ids |= {instance.id for instance in earlier.instances}
             self.unrecorded = [earlier for earlier in self.unrecorded if earlier.at > entry.at]
             self.recorded_at, self.recorded_key = entry.at, entry.key
@@ -191,7 +191,7 @@ class JobLaunches:
         else:
             self.unrecorded.append(entry)
 
-    def _new_losses(self, entry: InstancesChanged) -> list[SpotLoss]:
+    def _losses_in(self, entry: InstanceEntry) -> list[SpotLoss]:
         """Return the losses of spot in an entry; a loss counts at its notice, and not again at its end."""
         noticed = {name for name, instance in self.instances.items() if instance.leaving is not None}
         return [
@@ -210,7 +210,7 @@ def ledger_file(db: Path) -> Path:
 class LaunchLedger(AbstractContextManager["LaunchLedger"]):
     """The ledger, open for one process; raises `StoreError` if another process acts on the same warehouse.
 
-    Opened read-only it excludes nobody.
+    Opened read-only it does not exclude other processes.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -255,7 +255,7 @@ class LaunchLedger(AbstractContextManager["LaunchLedger"]):
                 raise StoreError(
                     f"ledger of launches {self.path}, line {number}: {error.errors()[0]['msg']}",
                     expected="an entry of this or an older version",
-                    remedy="stop what runs with `slackwater act --down` of the version that wrote it",
+                    remedy="stop the running instances with `slackwater act --down` of the version that wrote it",
                 ) from error
         return entries
 
@@ -278,12 +278,12 @@ class LaunchLedger(AbstractContextManager["LaunchLedger"]):
             self._file.truncate(size)
             raise StoreError(
                 f"ledger of launches {self.path}: {error.strerror}",
-                expected="room for a line: no order is given that the ledger does not have",
-                remedy="make room on the disk; the next look goes on",
+                expected="room for a line: the ledger has every order before it is sent",
+                remedy="make room on the disk; the next look continues",
             ) from error
 
     def job(self, name: str) -> JobLaunches:
-        """Return the launches of a job, without any if it is new."""
+        """Return the launches of a job, empty if it is new."""
         return self.jobs.setdefault(name, JobLaunches())
 
     def busy(self) -> Collection[str]:

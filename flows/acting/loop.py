@@ -21,7 +21,7 @@ from slackwater.flows.acting.contract import (
 from slackwater.flows.acting.ledger import (
     Evidence,
     EvidenceEntry,
-    InstancesChanged,
+    InstanceEntry,
     JobLaunches,
     LaunchLedger,
     OrderEntry,
@@ -43,7 +43,7 @@ from slackwater.flows.acting.targets import (
 from slackwater.warehouse.errors import SlackwaterError, StoreError
 
 
-class World(Protocol):
+class WarehouseAccess(Protocol):
     """Interface of the warehouse for acting."""
 
     def jobs(self, names: Collection[str], now: datetime) -> Sequence[ActedJob]:
@@ -67,7 +67,7 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvidence:
-    """Entries of a job that the warehouse does not have; none: its instances have not changed."""
+    """Entries of a job that the warehouse does not have; without entries its instances have not changed."""
 
     job: str
     entries: tuple[Evidence, ...]
@@ -107,55 +107,55 @@ class JobPass:
 
 @dataclass(slots=True, kw_only=True)
 class Acting:
-    """One actor on a warehouse: its world, its ledger, and the driver of each job (None: nobody acts on the job).
+    """The loop of a process on a warehouse: its ledger, and the driver of each job, None for a job that is left alone.
 
-    ``clock`` returns the time after a call of a driver, which may take minutes; None: in simulated time
-    calls take none.
+    ``world`` is the warehouse. ``clock`` returns the time after a call of a driver, which may take minutes;
+    it is None in simulated time, in which calls take no time.
     """
 
-    world: World
+    world: WarehouseAccess
     ledger: LaunchLedger
     driver_of: Callable[[str], Driver | None]
     limits: Limits
     only: frozenset[str] = frozenset()
     clock: Callable[[], datetime] | None = None
-    _periods: dict[str, str] = field(
-        default_factory=dict
-    )  # by open job its decision in force, or its slot without one
+    #: By open job the key of its decision in force, or that of a slot without a decision.
+    _periods: dict[str, str] = field(default_factory=dict)
 
     def run_pass(self, now: datetime, *, dry: bool = False) -> list[JobPass]:
         """Bring every job to its target at a time, and return the result of each.
 
         A dry run lists instances and calls nothing else; its ledger is read-only.
         """
-        if not dry:  # what an earlier pass could not store; alone, so that a repetition adds nothing
-            self._try_record(now, kept=False)
+        if not dry:
+            # Apart from the evidence of this pass, so that a repetition adds nothing.
+            self._try_record(now, every_slot=False)
         passes: dict[str, JobPass] = {}
         lost: list[tuple[ActedJob, Driver]] = []
-        for job, driver in self._acted({*self.ledger.busy(), *self.only}, now):
-            done = self._try(job, driver, self._later(now), dry, waits=not dry)
+        for job, driver in self._jobs_to_act_on({*self.ledger.busy(), *self.only}, now):
+            done = self._try(job, driver, self._time_now(now), dry, waits=not dry)
             if done is None:
                 lost.append((job, driver))
             else:
                 passes[job.name] = done
         for job, driver in lost:  # after all others, which do not wait for their decisions
-            note = self._revise(job, self._later(now))
-            if (again := self._try(job, driver, self._later(now), dry)) is not None:
+            note = self._revise(job, self._time_now(now))
+            if (again := self._try(job, driver, self._time_now(now), dry)) is not None:
                 passes[job.name] = replace(again, note=note or again.note)
-        return self._recorded(list(passes.values()), self._later(now), dry)
+        return self._with_evidence(list(passes.values()), self._time_now(now), dry)
 
-    def _acted(self, names: Collection[str], now: datetime) -> Iterator[tuple[ActedJob, Driver]]:
-        """Yield the open jobs and those named that this actor acts on, with their drivers."""
+    def _jobs_to_act_on(self, names: Collection[str], now: datetime) -> Iterator[tuple[ActedJob, Driver]]:
+        """Yield the open jobs and those named that have a driver, with their drivers."""
         for job in self.world.jobs(names, now):
             driver = self.driver_of(job.name)
             if driver is not None and (not self.only or job.name in self.only):
                 yield job, driver
 
-    def _later(self, now: datetime) -> datetime:
+    def _time_now(self, now: datetime) -> datetime:
         """Return the present time in a pass that began at ``now``."""
         return now if self.clock is None else max(now, self.clock())
 
-    def _recorded(self, passes: Sequence[JobPass], now: datetime, dry: bool) -> list[JobPass]:
+    def _with_evidence(self, passes: Sequence[JobPass], now: datetime, dry: bool) -> list[JobPass]:
         """Store the evidence of passes, and return them with the evidence that waits or is left out."""
         error = "" if dry else self._try_record(now)
         found = []
@@ -166,10 +166,10 @@ class Acting:
             found.append(replace(job_pass, error=why, waits_since=waits, left_out=tuple(launches.left_out)))
         return found
 
-    def _try_record(self, now: datetime, *, kept: bool = True) -> str:
+    def _try_record(self, now: datetime, *, every_slot: bool = True) -> str:
         """Store the evidence of all jobs; return why the warehouse cannot be written, to try again in the next pass."""
         try:
-            self.record(now, kept=kept)
+            self.record(now, every_slot=every_slot)
         except StoreError as error:
             return f"evidence is not stored yet: {error}"
         return ""
@@ -179,19 +179,19 @@ class Acting:
     ) -> JobPass | None:
         """Bring a job to its target; None if it ``waits`` for a decision on the rest of its slot.
 
-        An error of a job is stated in its result, and does not keep others from theirs.
+        An error of a job is stated in its result and does not stop other jobs.
         """
         try:
-            self._observe(self._in_slot(job), driver, now)
-            if waits and self._has_lost(job, now):
+            self._observe(self._with_revision(job), driver, now)
+            if waits and self._can_be_revised(job, now):
                 return None
             return self._act_on(job, driver, now, dry)
         except SlackwaterError as error:
             return self._note_failure(job, driver, now, error)
 
-    def _has_lost(self, job: ActedJob, now: datetime) -> bool:
+    def _can_be_revised(self, job: ActedJob, now: datetime) -> bool:
         """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
-        current = self._in_slot(job).decision
+        current = self._with_revision(job).decision
         return (
             current is not None
             and not job.ended
@@ -200,7 +200,7 @@ class Acting:
             and now + self.limits.every < current.valid_until
         )
 
-    def _in_slot(self, job: ActedJob) -> ActedJob:
+    def _with_revision(self, job: ActedJob) -> ActedJob:
         """Return a job with the newest revision of its decision."""
         if job.decision is None:
             return job
@@ -208,7 +208,7 @@ class Acting:
 
     def _revise(self, job: ActedJob, now: datetime) -> str:
         """Store a decision for the rest of the slot; return why there is none, "" if there is."""
-        row = self.world.revise(self._in_slot(job), self.ledger.job(job.name), now)
+        row = self.world.revise(self._with_revision(job), self.ledger.job(job.name), now)
         if isinstance(row, str) or job.decision is None:
             return str(row)
         try:
@@ -229,11 +229,11 @@ class Acting:
             RevisionEntry(at=now, job=job, of=before.key, key=f"{before.key}-r{number}", row=dict(row))
         )
 
-    def record(self, now: datetime, *, kept: bool = True) -> None:
-        """Store the evidence of all jobs in the warehouse; while that is locked, it waits.
+    def record(self, now: datetime, *, every_slot: bool = True) -> None:
+        """Store the evidence of all jobs in the warehouse; while the warehouse is locked, the evidence waits.
 
-        There is evidence after every change, and, with ``kept``, once in each slot of an open job, also if nothing
-        runs: a decision that comes after its slot was not run.
+        There is evidence after every change and, with ``every_slot``, once in each slot of an open job, also if
+        nothing runs: a decision that is issued after its slot was not run.
         """
         evidence: list[NewEvidence] = []
         keys: dict[str, str] = {}
@@ -243,7 +243,7 @@ class Acting:
             key = "" if launches.last is None else launches.last.order.key
             keys[name] = self._periods.get(name, key)
             is_due = (launches.held or name in self._periods) and keys[name] != launches.recorded_key
-            if launches.unrecorded or (kept and is_due):
+            if launches.unrecorded or (every_slot and is_due):
                 evidence.append(NewEvidence(job=name, entries=tuple(launches.unrecorded), launches=launches))
         refused = self.world.record(evidence, now) if evidence else None
         if refused is None:
@@ -268,28 +268,28 @@ class Acting:
                 found.append(self._bring(job, driver, target, now, dry))
             except SlackwaterError as error:
                 found.append(self._note_failure(job, driver, now, error))
-        return self._recorded(found, self._later(now), dry)
+        return self._with_evidence(found, self._time_now(now), dry)
 
     def adopt(self, now: datetime) -> list[JobPass]:
-        """Add instances that are listed and not in the ledger to it, and leave them as they are."""
+        """Add the listed instances that the ledger lacks to it, and change nothing else."""
         found = []
-        for job, driver in self._acted(self.ledger.busy(), now):
+        for job, driver in self._jobs_to_act_on(self.ledger.busy(), now):
             try:
                 self._observe(job, driver, now)
                 why = "taken over" if self.ledger.job(job.name).held else "nothing is listed"
-                found.append(self._result(job, driver, self._as_held(job.name, why), now))
+                found.append(self._result(job, driver, self._present_target(job.name, why), now))
             except SlackwaterError as error:
                 found.append(self._note_failure(job, driver, now, error))
-        return self._recorded(found, self._later(now), False)
+        return self._with_evidence(found, self._time_now(now), False)
 
-    def _as_held(self, job: str, why: str) -> Target:
+    def _present_target(self, job: str, why: str) -> Target:
         launches = self.ledger.job(job)
         market = launches.held[-1].market if launches.held else last_market(launches)
         held = count_by_kind(launches.held)
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
     def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
-        job, launches = self._in_slot(job), self.ledger.job(job.name)
+        job, launches = self._with_revision(job), self.ledger.job(job.name)
         self._periods.pop(job.name, None)
         if not job.ended and now < job.deadline and (period := period_of(job, now)):
             self._periods[job.name] = period
@@ -311,20 +311,20 @@ class Acting:
         return self._bring(job, driver, target, now, dry)
 
     def _observe(self, job: ActedJob, driver: Driver, now: datetime) -> None:
-        """Compare the instances that are listed with those of the ledger, and add the changes to it."""
+        """Add the differences between the listed instances and those of the ledger to the ledger."""
         launches = self.ledger.job(job.name)
         markets = launches.markets | set(job.markets)
         if not markets:
             return
         listed = driver.listed(job.name, markets, now)
-        now = self._later(now)
+        now = self._time_now(now)
         changed = changes(launches, listed, now, driver.settle_seconds)
         if changed:
             key = _key_in_force(job, launches, changed)
             kept = launches.instances | {instance.id: instance for instance in changed}
             left = count_by_kind(staying(kept.values()))["spot"]
             self.ledger.add(
-                InstancesChanged(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
+                InstanceEntry(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
             )
 
     def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
@@ -337,7 +337,7 @@ class Acting:
             commands = tuple(driver.commands(order, launches.held))
         elif needed:
             self._call(driver, order, target, now)
-            now = self._later(now)
+            now = self._time_now(now)
             self._observe(job, driver, now)
         result = self._result(job, driver, target, now)
         return replace(result, order=order if needed else None, commands=commands)
@@ -368,12 +368,12 @@ class Acting:
         """Store the order, call the driver, and store the outcome."""
         self.ledger.add(OrderEntry(at=now, job=order.job, driver=driver.name, order=order, why=target.why))
         brought = driver.bring(order, now)
-        now = self._later(now)
+        now = self._time_now(now)
         launches = self.ledger.job(order.job)
         if new := tuple(instance for instance in brought.launched if instance.id not in launches.instances):
             left = count_by_kind(staying([*launches.held, *new]))["spot"]
             self.ledger.add(
-                InstancesChanged(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
+                InstanceEntry(at=now, job=order.job, key=order.key, instances=new, spot_left=left)
             )
         self.ledger.add(
             ReturnEntry(
@@ -387,7 +387,8 @@ class Acting:
         """Return whether the driver must be called for an order.
 
         An order whose call was interrupted is repeated; another order waits until the instances of
-        the interrupted call are listed. An order that was granted in part is repeated after a while.
+        the interrupted call are listed. An order that was granted in part is repeated after the driver's
+        ``retry_seconds``.
         """
         last = launches.last
         if last is not None and not launches.answered:
@@ -400,7 +401,7 @@ class Acting:
             and not same_target(last.order, order)
             and any(lacking(last.order, launches.held).values())
         ):
-            return True  # the driver may still request what is missing
+            return True  # the driver may still request the missing instances
         if not any(lacking(order, launches.held).values()):
             return bool(surplus(order, launches.held))
         if last is None or surplus(order, launches.held) or not same_target(last.order, order):
@@ -409,7 +410,7 @@ class Acting:
 
     def _note_failure(self, job: ActedJob, driver: Driver, now: datetime, error: SlackwaterError) -> JobPass:
         why = "the driver failed" if isinstance(error, DriverError) else "nothing was changed"
-        return replace(self._result(job, driver, self._as_held(job.name, why), now), error=str(error))
+        return replace(self._result(job, driver, self._present_target(job.name, why), now), error=str(error))
 
 
 def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:
@@ -433,7 +434,7 @@ def changes(
     """Return the instances that are new, leaving or ended since the last entry, with the reason of the end.
 
     An instance that is no longer listed, or whose end has no stated reason, was stopped if the
-    last order left no room for it, else it was lost. A new instance may not be listed yet.
+    last order did not include it, else it was lost. A new instance may not be listed yet.
     """
     found = {instance.id for instance in listed}
     known = launches.instances

@@ -142,7 +142,7 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 def _steps(value: Any) -> int:
     """Return a number of steps; raises `ValueError` for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
-        raise ValueError(f"{str(value)[:40]!r} is no number of steps")
+        raise ValueError(f"{str(value)[:40]!r} is not a number of steps")
     return value
 
 
@@ -150,7 +150,7 @@ def _seconds(value: Any) -> float:
     """Return finite seconds, at least 0; raises `ValueError` for any other value."""
     seconds = as_number(value)
     if seconds is None or seconds < 0:
-        raise ValueError(f"{str(value)[:40]!r} is no number of seconds")
+        raise ValueError(f"{str(value)[:40]!r} is not a number of seconds")
     return seconds
 
 
@@ -158,4 +158,4 @@ def _time(value: Any) -> datetime:
     try:
         return datetime.fromtimestamp(_seconds(value), UTC)
     except OverflowError as error:
-        raise ValueError(f"{str(value)[:40]!r} is no time in seconds since 1970") from error
+        raise ValueError(f"{str(value)[:40]!r} is not a time in seconds since 1970") from error

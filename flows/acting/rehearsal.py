@@ -1,4 +1,4 @@
-"""A rehearsal of `slackwater act`: a job of the recorded past, acted on in a simulated cloud, on a copy of the warehouse.
+"""A rehearsal of `slackwater act`: a job of the recorded past in a simulated cloud, on a copy of the warehouse.
 
 Turns of a rehearsal report the progress of the simulated jobs and decide their slots as turns do,
 without forecasts; passes, standby plans, revisions and evidence are those of `slackwater act`.
@@ -23,7 +23,7 @@ from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import (
     Evidence,
-    InstancesChanged,
+    InstanceEntry,
     LaunchLedger,
     OrderEntry,
     RevisionEntry,
@@ -174,7 +174,7 @@ def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[bool, pd.Ti
 
 
 class _PastWarehouse(ActedWarehouse):
-    """A warehouse that is acted on in the past: its markets are read once, and all evidence is kept."""
+    """The warehouse of a rehearsal in the past: its markets are read once, and all evidence stays in memory."""
 
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
         super().__init__(db, settings, examples=examples)
@@ -184,7 +184,7 @@ class _PastWarehouse(ActedWarehouse):
         return pd.Timestamp.max.tz_localize("UTC").floor("D")  # the end of the job
 
     def record(self, found: Sequence[NewEvidence], now: datetime) -> Mapping[str, Sequence[str]] | None:
-        """Store evidence, and keep its entries."""
+        """Store evidence, and append its entries to ``entries``."""
         self.entries += [entry for result in found for entry in result.entries]
         return super().record(found, now)
 
@@ -226,7 +226,7 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
     """Return the events of instances in words, with their times: launched, lost, replaced, stopped."""
     found: list[tuple[datetime, str]] = []
     for entry in entries:
-        if isinstance(entry, InstancesChanged):
+        if isinstance(entry, InstanceEntry):
             ends = (("lost", "lost"), ("stopped", "stopped"), ("finished:", "finished"), ("launched", None))
             for word, end in ends:
                 if chosen := [instance for instance in entry.instances if instance.end == end]:
@@ -238,6 +238,6 @@ def events_of(entries: Sequence[Evidence]) -> list[tuple[datetime, str]]:
             found.append((entry.at, f"decided again for the rest of the slot: run {count_words(counts_now)}"))
         elif isinstance(entry, OrderEntry) and "standby" in entry.why:
             n = entry.order.on_demand
-            words = f"{n} on-demand at once" if n else "nothing to run in its place yet"
+            words = f"{n} on-demand at once" if n else "wait for the next decision"
             found.append((entry.at, f"the standby plan of the decision: {words}"))
     return found

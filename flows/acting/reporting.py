@@ -1,4 +1,4 @@
-"""Reports of a job from the progress of its trainer, with the boot and restart that were measured (M12.9)."""
+"""Reports of a job from the progress of its trainer, with measured boot, restart and checkpoint times (M12.9)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def report_progress(db: Path, job: str, progress: TrainerProgress, now: datetime
 
 
 def _measured_minutes(db: Path, job: str, progress: TrainerProgress) -> dict[str, float]:
-    """Return the measured minutes of the present process: restart, checkpoints, and the boot of its instances."""
+    """Return the minutes measured in the present process: restart, between checkpoints, and boot of its instances."""
     measured: dict[str, float] = {}
     if progress.restart_minutes is not None:
         measured["restart_minutes"] = round(progress.restart_minutes, 3)

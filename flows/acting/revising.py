@@ -32,7 +32,7 @@ def revision_of(
     """Return the decision for the rest of the slot of ``job.decision`` as plain values, or why there is none.
 
     The policy is that of the slot's decision, the forecasts and terms those known at the start of the
-    slot; a decision that was made without a forecast is revised without. Raises `RAISED` errors of the job and its markets.
+    slot; a decision without a forecast is revised without a forecast. Raises `RAISED` errors of the job and its markets.
     """
     current = job.decision
     loss = None if current is None else launches.losses.get(current.key)
@@ -56,7 +56,7 @@ def revision_of(
         _targets(running, launches, slot),
     )
     if live.is_finished:
-        return "its work is computed to be done"
+        return "by its computed progress the job is done"
     (policy,) = policies_named(turn, stored.request, [str(before["policy"])])
     after = replace(running, live=live, policy=policy, because="the policy of the slot's decision")
     row = row_of(after, decide(live, policy, effort_of(settings)))

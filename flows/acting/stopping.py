@@ -11,7 +11,7 @@ from types import FrameType
 #: Signals that request a stop.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 #: Printed if a signal arrives within a look.
-ENDING = b"  ends after the present look; a second signal ends it at once ...\n"
+ENDING = b"  finishing the present look; a second signal ends it at once ...\n"
 
 
 class StopSignals:

@@ -17,11 +17,11 @@ UNDECIDED = "no decision yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActedDecision:
-    """A decision as far as it is acted on: the instances of a slot in a market.
+    """The instances of a slot in a market, by the decision of the slot or its revision.
 
     ``standby_on_demand`` and ``standby_spot`` are the instances to run in ``standby_market`` (None: in
     ``market``) once all spot is lost; without a standby plan the first is None. ``guarded``: the
-    deadline is met whatever becomes of spot. ``why`` is the reason of a revision, "" for the
+    deadline is met even if all spot is lost. ``why`` is the reason of a revision, "" for the
     decision of the slot.
     """
 
@@ -38,7 +38,7 @@ class ActedDecision:
     why: str = ""
 
     def with_revision(self, by: RevisionEntry | None) -> ActedDecision:
-        """Return the decision for the rest of the slot, itself without a revision of this slot.
+        """Return the revision of this decision, or this decision if ``by`` revises another or is None.
 
         ``guarded`` is unchanged.
         """
@@ -98,7 +98,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of acting: slots without a decision after which a job is stopped, and the longest time between two passes."""
+    """Slots without a decision after which a job is stopped, and the longest time between two passes."""
 
     idle_slots: int
     every: timedelta
@@ -118,8 +118,8 @@ def target_of(
 
     ``spent_usd`` returns the sum paid so far, ``usd_per_hour`` the cost of instances by kind in a
     market; both are called for a job with a budget only.
-    ``last_start`` states until when on-demand can wait, from the state of the job at a slot; it is
-    called if a guarded deadline has no decision.
+    ``last_start`` returns the latest start of on-demand from the state of the job at a slot; it is
+    called only if a guarded job has no decision.
     """
     market = job.decision.market if job.decision is not None else last_market(launches)
     stop = Target(market=market, on_demand=0, spot=0, why="", final=True)
@@ -150,7 +150,7 @@ def _by_decision(
     limits: Limits,
     last_start: Callable[[datetime], LastStart | None],
 ) -> Target:
-    """Return the target by the newest decision: its instances, its standby plan, or the remaining instances once it is over."""
+    """Return the target by the newest decision: its instances, its standby plan, or, after its slot, the running instances."""
     market = decision.market
     if now < decision.valid_until:
         if launches.has_lost_all(decision.key) and decision.standby_on_demand is not None:
@@ -196,7 +196,7 @@ def same_target(first: Order, second: Order) -> bool:
 
 
 def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetime) -> Order:
-    """Return the order of a target: the last one if it is the same and its call did not return, else a new one."""
+    """Return the order of a target: the last order if it has this target and its call did not return, else a new order."""
     key = NO_DECISION if job.decision is None else job.decision.key
     until = None if job.decision is None else job.decision.valid_until
     order = Order(

@@ -1,4 +1,4 @@
-"""The warehouse as `slackwater act` uses it: jobs with their decisions, prices, evidence, and the simulated world of a job."""
+"""The warehouse for `slackwater act`: jobs with their decisions, prices, evidence, and the simulated world of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pandas as pd
 from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.contract import KINDS, Instance, alive_at, count_by_kind
 from slackwater.flows.acting.drivers.simulated import JobWorld
-from slackwater.flows.acting.ledger import Evidence, InstancesChanged, JobLaunches, ReturnEntry, RevisionEntry
+from slackwater.flows.acting.ledger import Evidence, InstanceEntry, JobLaunches, ReturnEntry, RevisionEntry
 from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.revising import revision_of
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
@@ -61,9 +61,9 @@ class _CachedValues:
 
 
 class ActedWarehouse:
-    """A warehouse that is acted on; each call reads its newest snapshot.
+    """The warehouse of `slackwater act`; each call reads its newest snapshot.
 
-    ``examples``: example jobs are acted on as well, which is for simulated clouds only. A pass over an
+    With ``examples`` example jobs are included, which is for simulated clouds only. A pass over an
     unchanged warehouse reads almost nothing: the snapshot stays open, the state of a job is cached
     until the slot or the snapshot changes, and its markets until the slot, its terms or the
     observations change.
@@ -127,7 +127,7 @@ class ActedWarehouse:
         ]
 
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
-        """Return the latest start of on-demand that meets a job's deadline from its state at a slot; None if none is sold there.
+        """Return the latest start of on-demand that meets a job's deadline from its state at a slot; None if no on-demand is sold.
 
         The work counted is that of the last checkpoint at the start of the slot.
         """
@@ -167,7 +167,7 @@ class ActedWarehouse:
             return {}
         return {
             history.market.key: _prices(history)
-            for history in self._in_markets(job, now).histories
+            for history in self._open_now(job, now).histories
             if history.market.key in markets
         }
 
@@ -181,15 +181,15 @@ class ActedWarehouse:
 
     def world_of(self, job: str, now: datetime) -> JobWorld:
         """Return the simulated world of a job: its markets as recorded by a time."""
-        live = self._in_markets(job, now).live
+        live = self._open_now(job, now).live
         return JobWorld(
             start=live.start.to_pydatetime(),
-            names=self._in_markets(job, now).places,
+            names=self._open_now(job, now).places,
             markets=live.markets,
             readings=tuple(live.readings()),
         )
 
-    def _in_markets(self, job: str, now: datetime) -> OpenJob:
+    def _open_now(self, job: str, now: datetime) -> OpenJob:
         """Return a job in its markets, as recorded until the next slot: its reading, and the counts read before it."""
         slot = self._slot(now)
         until = slot + pd.Timedelta(minutes=self._settings.step_minutes)
@@ -265,7 +265,7 @@ def _prices(history: History) -> MarketPrices:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """An instance that was granted or ended (``word``) at a time; ``left``: the spot instances held afterwards."""
+    """An instance that was granted or ended (``word``, such as "lost") at a time; ``left`` spot instances are held afterwards."""
 
     at: pd.Timestamp
     word: str
@@ -308,7 +308,7 @@ def _changes(entries: Sequence[Evidence], launches: JobLaunches, at: pd.Timestam
     after = launches.recorded_at
     least = pd.Timestamp.min.tz_localize("UTC") if after is None else pd.Timestamp(after) + MOMENT
     found: dict[tuple[str, str], _Change] = {}
-    for entry in (entry for entry in entries if isinstance(entry, InstancesChanged)):
+    for entry in (entry for entry in entries if isinstance(entry, InstanceEntry)):
         for instance in entry.instances:
             times = {} if instance.id in launches.recorded_ids else {"granted": instance.since}
             times |= {} if instance.ended is None else {str(instance.end): instance.ended}
@@ -320,7 +320,7 @@ def _changes(entries: Sequence[Evidence], launches: JobLaunches, at: pd.Timestam
 
 def _spot_requested(launches: JobLaunches) -> int:
     """Return the spot requested by the newest order; 0, which is no evidence, if its call failed before all was granted."""
-    requested = launches.spot_asked
+    requested = launches.spot_requested
     is_granted = count_by_kind(launches.held)["spot"] >= requested
     return 0 if launches.has_failed and not is_granted else requested
 
@@ -329,7 +329,7 @@ def _market_now(launches: JobLaunches, changes: Sequence[_Change]) -> str | None
     """Return the market of the present instances, of the spot requested, or of the newest loss."""
     if launches.held:
         return launches.held[-1].market
-    if launches.last is not None and launches.spot_asked:
+    if launches.last is not None and launches.spot_requested:
         return launches.last.order.market
     return next((change.instance.market for change in reversed(changes) if _is_lost_spot(change)), None)
 
@@ -391,7 +391,7 @@ def _reports(
 
 
 def _minutes_held(instances: Sequence[Instance], at: pd.Timestamp) -> float:
-    """Return how long the newest of some instances was held by a time, in minutes."""
+    """Return for how many minutes the newest of some instances was held, up to a time."""
     newest = max((instance.since for instance in instances), default=at)
     return min(MOST_HELD, max(0.0, round((at - newest) / pd.Timedelta(minutes=1), 3)))
 

@@ -1,4 +1,4 @@
-"""Archetypes: how the availability of measured markets changes between slots, as seen by a request (M13.2)."""
+"""Archetypes: transitions of the availability of measured markets between slots, for a request (M13.2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Archetypes:
 
     ``chain`` (A, AGES, 3, 3) are the transitions per slot by the age of the state, ``weight`` (A,) the
     probabilities of the archetypes before any evidence, and ``share`` (A, AGES, 3) the share of time
-    in each age and state. ``inside`` (A, AGES, 3, 3) are the transitions per part; ``parts`` are a slot.
+    in each age and state. A slot has ``parts`` parts; ``inside`` (A, AGES, 3, 3) are the transitions per part.
     """
 
     chain: np.ndarray
@@ -112,7 +112,7 @@ def _archetypes(request: int, minutes: float, without: frozenset[str]) -> Archet
 
 
 def _shipped_length(minutes: float) -> int:
-    """Return the longest slot length that is shipped and not longer, else the shortest."""
+    """Return the longest shipped slot length of at most ``minutes``, else the shortest."""
     return max((step for step in STEPS if step <= minutes), default=STEPS[0])
 
 
@@ -131,21 +131,21 @@ def _transition_counts(
 
 
 def _chains(counted: np.ndarray, weight: np.ndarray, minutes: float) -> np.ndarray:
-    """Return the chains per ``minutes`` with these numbers of transitions by age, shrunk to the pooled chain."""
+    """Return the chains over ``minutes`` from numbers of transitions by age, shrunk toward the pooled chain."""
     length = np.maximum(counted.sum(axis=(1, 2, 3)), 1e-9)
     pooled = np.tensordot(weight / length, counted, axes=1) + UNSEEN
     pooled /= pooled.sum(axis=-1, keepdims=True)
     chain = counted + TOWARD_POOLED * pooled
     chain /= chain.sum(axis=-1, keepdims=True)
-    return _longer(chain, minutes / _shipped_length(minutes))
+    return _chains_over(chain, minutes / _shipped_length(minutes))
 
 
 def _distance(n: int, request: int) -> float:
     return abs(float(np.log(n / request)))
 
 
-def _longer(chain: np.ndarray, steps: float) -> np.ndarray:
-    """Return the chains per ``steps`` of their slots: below 1 a share of the changes, above it a power."""
+def _chains_over(chain: np.ndarray, steps: float) -> np.ndarray:
+    """Return the chains over ``steps`` slots: a share of the changes if less than 1, else a power."""
     if steps < 1.0:
         return np.eye(STATES) + steps * (chain - np.eye(STATES))
     far = np.linalg.matrix_power(with_ages(chain), round(steps))

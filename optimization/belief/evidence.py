@@ -9,7 +9,7 @@ import pandas as pd
 from slackwater.optimization.belief.ratings import SlotRatings
 from slackwater.warehouse.amounts import duration, plural
 
-#: Levels: prices only; own launches; ratings by the provider; counts now and then; counts in every slot.
+#: Levels: prices only; own launches; ratings by the provider; counts in some slots; counts in every slot.
 PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
 
 
@@ -17,8 +17,9 @@ PRICES, LAUNCHES, SCORES, PROBES, COUNTS = range(5)
 class Evidence:
     """Evidence of availability behind a decision: its level, ratings, own launches, counts and measured markets.
 
-    ``counts`` are those before the slot, the newest ``count_age_hours`` old (None: no count). At the level `COUNTS` they are
-    the slots with a known count if these are too few to learn from, else 0.
+    ``counts`` is the number of counts before the slot, the newest ``count_age_hours`` old (None: no
+    count). At the level `COUNTS` it is the number of slots with a count if they are too few to learn
+    from, else 0.
 
     >>> str(Evidence(level=LAUNCHES, launches=3, markets=32))
     'availability not observed, assumed from 3 own launches and 32 measured markets'
@@ -55,13 +56,13 @@ class Evidence:
             return "no recent count of available instances"
         parts = [] if self.ratings is None else self.ratings.words()
         parts += [
-            f"{many} {name}{'' if many == 1 else 's'}"
-            for many, name in (
-                (self.counts, "count"),
-                (self.launches, "own launch" if self.launches == 1 else "own launche"),
-                (self.markets, "measured market"),
+            f"{number} {singular if number == 1 else plural_form}"
+            for number, singular, plural_form in (
+                (self.counts, "count", "counts"),
+                (self.launches, "own launch", "own launches"),
+                (self.markets, "measured market", "measured markets"),
             )
-            if many
+            if number
         ]
         age = (
             ""

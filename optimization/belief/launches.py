@@ -37,8 +37,8 @@ def known_states(counts: np.ndarray, request: int) -> np.ndarray:
 def states_between(within: np.ndarray, request: int, parts: int) -> np.ndarray:
     """Return the states of a request at the ends of all but the last of the ``parts`` of slots, shape (slots, parts - 1).
 
-    ``within`` (slots, m) are the evenly spaced counts read in each slot. Fewer than one a part say
-    nothing: the states are `UNKNOWN`.
+    ``within`` (slots, m) are the evenly spaced counts read in each slot. With fewer than one count a
+    part the states are `UNKNOWN`.
     """
     slots, each = len(within), within.shape[1] + 1
     if each < parts:
@@ -47,7 +47,7 @@ def states_between(within: np.ndarray, request: int, parts: int) -> np.ndarray:
 
 
 def state_ages(states: np.ndarray) -> np.ndarray:
-    """Return the age of each of consecutive states, (..., n): 0 right after a change, at most `AGES` - 1, which unknown ages have.
+    """Return the ages of consecutive states, (..., n): 0 right after a change, at most `AGES` - 1, also if unknown.
 
     >>> state_ages(np.array([2, 2, 0, 0, 0, 2, 1])).tolist()
     [2, 2, 0, 1, 2, 0, 0]
@@ -87,8 +87,8 @@ class Launches:
     Element ``first`` is slot 0 of the job. ``is_counted`` are the slots whose count was read.
     ``prior`` are the archetypes of such a request, ``counts`` (3,) the instances that stand for
     none, part and all of it, ``newest_hours`` the age of the newest count now, None without a count.
-    ``between`` (slots, parts - 1) are the states between each slot and the slot before. ``ratings`` are the
-    provider's of the market, None without any.
+    ``between`` (slots, parts - 1) are the states between each slot and the slot before. ``ratings`` are
+    the provider's ratings of the market, None without ratings.
     """
 
     request: int
@@ -116,9 +116,9 @@ class Launches:
     ) -> Launches:
         """Return the evidence of a job of ``slots`` slots; of several launches in a slot the last is used.
 
-        ``counts`` are those read for consecutive slots, NaN where none was read; element ``first``
-        is slot 0 of the job; ``within`` (slots, m) those read between each and the slot before. A launch is used
-        before a count.
+        ``counts`` are the counts read for consecutive slots, NaN where none was read; element ``first``
+        is slot 0 of the job. ``within`` (slots, m) are the counts read between each slot and the slot
+        before. Where a slot has a launch and a count, the launch is used.
         """
         launches_by_slot = list(launches)
         read = np.full(slots, np.nan) if counts is None else counts
@@ -169,9 +169,10 @@ class Launches:
         return bool(self.is_counted[self.first + slot])
 
     def rated(self, slot: int) -> SlotRatings | None:
-        """Return the ratings that are evidence in the job's slot ``slot``, None without any.
+        """Return the ratings that are evidence in the job's slot ``slot``, None if there are none.
 
-        A score is evidence until an own launch or a count, ratings where no count was read for the slot.
+        Ratings are evidence where no count was read for the slot, a score only until the next own launch
+        or count.
         """
         if self.ratings is None or slot < self.ratings.slot or self.is_read(slot):
             return None
@@ -193,7 +194,7 @@ def request_counts(request: int) -> np.ndarray:
 
 
 def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
-    """Return the median count in each state of a request, shape (3,); without a count that of `request_counts`."""
+    """Return the median count in each state of a request, shape (3,), or that of `request_counts` without a count."""
     typical, states = request_counts(request), request_states(counts, request)
     for state in (PART, ALL):
         counts_in_state = counts[states == state]
@@ -203,11 +204,11 @@ def _typical_counts(counts: np.ndarray, request: int) -> np.ndarray:
 
 
 def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Return the weighted transitions by age (AGES, 3, 3) between known ``states``, the last of which is the present slot's.
+    """Return the weighted transitions by age (AGES, 3, 3) between known ``states``, the last that of the present slot.
 
     The weight halves every `HALF_LIFE_SLOTS`. Two launches several slots apart count as one
-    transition, spread over the slots between them as the mean ``chain`` (AGES, 3, 3) makes it likely,
-    and over the ages in proportion to the ``share`` (AGES, 3) of time in each.
+    transition, spread over the slots between them by its probability under the mean ``chain``
+    (AGES, 3, 3), and over the ages in proportion to the ``share`` (AGES, 3) of time in each.
     """
     weighted = np.zeros((AGES, STATES, STATES))
     states = states[-MOST_SLOTS:]
@@ -231,7 +232,7 @@ def own_transitions(states: np.ndarray, chain: np.ndarray, share: np.ndarray) ->
 
 
 def _mean_transition(before: int, after: int, apart: int, chain: np.ndarray) -> np.ndarray:
-    """Return the mean transition (3, 3) of a slot on the way between two states ``apart`` slots from each other."""
+    """Return the expected transition (3, 3) in a slot between two states that are ``apart`` slots from each other."""
     onward = np.empty((apart, STATES))
     onward[-1] = np.eye(STATES)[after]
     for k in range(apart - 2, -1, -1):

@@ -19,11 +19,12 @@ from slackwater.optimization.belief.launches import (
 from slackwater.optimization.belief.ratings import SlotRatings, rating_factors, state_likelihood
 from slackwater.optimization.kernels.belief import request_steps, walk_inside, walk_states
 
-#: Strength of an archetype beside own transitions, in slots.
+#: Strength of an archetype compared with own transitions, in slots.
 STRENGTH: Final = 4.0
-#: Half-life, in slots, of a market's chain: a market may turn into another.
+#: Half-life of a market's chain, in slots, and the probability of a change in a slot: the market then has another archetype.
 CHANGE_SLOTS: Final = 96.0
-#: Least share of time and least strength of a transition that are believed.
+CHANGE_PROBABILITY: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
+#: Least share of time in a state, and least strength of a transition, so that none is impossible.
 LEAST_SHARE: Final = 0.02
 LEAST: Final = 1e-4
 
@@ -35,8 +36,8 @@ class Mixture:
     ``strength`` (A, AGES, 3, 3) are the parameters of the Dirichlet distributions of the rows of each
     archetype, by the age of the state; where ``is_certain`` the rows are these, normalised. ``inside`` (A, AGES, 3, 3) are the
     transitions per part of a slot by the age of the state, ``age`` is that of the present state.
-    ``known`` is the number of slots with a known state. In every slot the market turns, with the
-    half-life `CHANGE_SLOTS`, into one of ``others``, the archetypes without any evidence.
+    ``known`` is the number of slots with a known state. In every slot the market changes, with the
+    half-life `CHANGE_SLOTS`, to one of ``others``, the archetypes without any evidence.
     """
 
     others: Archetypes
@@ -125,18 +126,18 @@ class Mixture:
         share[:count], other[count:] = self.weight[:, None, None] * self.now, self.others.weight
         rows = np.concatenate([self.rows, self.others.chain])
         least = LEAST * np.concatenate([self.weight, LEAST * self.others.weight])
-        return request_steps(rows, least, share, other, _TURNS, slots)
+        return request_steps(rows, least, share, other, CHANGE_PROBABILITY, slots)
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states of the present and the next ``slots`` slots, shape (paths, 1 + slots).
 
-        Each path has an archetype and rows of its own, others where the market turns.
+        Each path has its archetype and rows, and other rows after a change of the market.
         """
         count = len(self.weight)
-        chains = np.where(rng.random((1 + slots, paths)) < _TURNS, count, -1)
-        turned = chains == count
-        chains[turned] += rng.choice(len(self.others), size=int(turned.sum()), p=self.others.weight)
-        chains[0] = rng.permutation(_in_proportion(self.weight, paths, rng))
+        chains = np.where(rng.random((1 + slots, paths)) < CHANGE_PROBABILITY, count, -1)
+        has_changed = chains == count
+        chains[has_changed] += rng.choice(len(self.others), size=int(has_changed.sum()), p=self.others.weight)
+        chains[0] = rng.permutation(_archetypes_by_weight(self.weight, paths, rng))
         return walk_states(
             np.cumsum(self.now.reshape(count, -1), axis=1),
             np.concatenate([self.strength, _strength(self.others)]),
@@ -148,15 +149,15 @@ class Mixture:
     def sample_inside(self, states: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return sampled states between the slots of paths ``states`` (paths, 1 + slots), shape (paths, slots, parts - 1).
 
-        They are those of the mixture's mean transitions per part of a slot, given the states at both ends.
+        They follow the mixture's mean transitions per part of a slot, given the states at both ends.
         """
         chain = np.tensordot(self.weight, self.inside, axes=1)
         return walk_inside(states, self.age, chain, rng.random((*states[:, 1:].shape, self.others.parts - 1)))
 
-    def draw(self, many: int, rng: np.random.Generator) -> list[Mixture]:
-        """Return ``many`` equally likely beliefs that this may turn into once the market is known."""
-        which = _in_proportion(self.weight, many, rng)
-        rows = _drawn_rows(self.strength[which], rng)
+    def draw(self, size: int, rng: np.random.Generator) -> list[Mixture]:
+        """Return ``size`` equally likely beliefs, each that of a known market drawn from this belief."""
+        which = _archetypes_by_weight(self.weight, size, rng)
+        rows = _sample_rows(self.strength[which], rng)
         return [
             replace(
                 self,
@@ -186,7 +187,7 @@ def _advance(now: np.ndarray, rows: np.ndarray, slots: int) -> np.ndarray:
 def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:
     """Return the probabilities of age and state in the last of ``states``, by archetype (A, AGES, 3).
 
-    If the slot before is unknown, so is the age: it is as long as the archetype's ages in that state are frequent.
+    If the slot before is unknown, so is the age: it has the archetype's share of time in each age of that state.
     """
     state, distribution = states[-1], np.zeros(archetypes.share.shape)
     if len(states) > 1 and states[-2] != UNKNOWN:
@@ -197,16 +198,13 @@ def _last_known(archetypes: Archetypes, states: np.ndarray) -> np.ndarray:
     return distribution
 
 
-_TURNS: Final = 1.0 - 0.5 ** (1.0 / CHANGE_SLOTS)
-
-
-def _in_proportion(weight: np.ndarray, many: int, rng: np.random.Generator) -> np.ndarray:
-    """Return ``many`` archetypes in proportion to their weight, ascending."""
-    at = (np.arange(many) + rng.random()) / many
+def _archetypes_by_weight(weight: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the indices of ``size`` archetypes in proportion to their weight, ascending."""
+    at = (np.arange(size) + rng.random()) / size
     return np.minimum(np.searchsorted(np.cumsum(weight), at), len(weight) - 1)
 
 
-def _drawn_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _sample_rows(strength: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return rows drawn from Dirichlet distributions, shape of ``strength``."""
     gamma = rng.standard_gamma(strength) + 1e-12
     return np.asarray(gamma / gamma.sum(axis=-1, keepdims=True))

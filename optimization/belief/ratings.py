@@ -13,13 +13,13 @@ from slackwater.optimization.belief.archetypes import ALL, Archetypes
 BANDS: Final = ("less than 5 %", "5 to 10 %", "10 to 15 %", "15 to 20 %", "more than 20 %")
 #: Bounds of the likelihood of a state, so that no score is certain.
 LEAST_LIKELY, MOST_LIKELY = 0.1, 0.9
-#: Factors of archetypes whose losses are in the band, in the next band, and further away.
+#: Factors of archetypes whose losses are in the band, in an adjacent band, and in any other band.
 BAND_FACTORS: Final = (2.0, 1.0, 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRatings:
-    """Ratings known in a job's ``slot``: ``score`` (1 to 10) of ``slots_ago`` slots before, ``band`` (0 to 4); None: unknown."""
+    """Ratings known in a job's ``slot``: ``score`` (1 to 10), ``slots_ago`` slots old, and ``band`` (0 to 4), None if unknown."""
 
     slot: int
     score: int | None = None
@@ -42,9 +42,9 @@ def state_likelihood(score: int) -> np.ndarray:
 
 
 def rating_factors(archetypes: Archetypes, ratings: SlotRatings, fade: float) -> np.ndarray:
-    """Return the factor of each archetype's weight, shape (A,): that of the band, and the mean likelihood of its share of time.
+    """Return the factor of each archetype's weight, shape (A,): that of the band, times the mean likelihood of the score.
 
-    The latter has the power ``fade``.
+    The likelihood is averaged over the archetype's share of time in each state, and raised to the power ``fade``.
     """
     factors = np.ones(len(archetypes))
     if ratings.band is not None:

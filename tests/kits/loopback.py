@@ -19,7 +19,7 @@ AT = pd.Timestamp("2026-01-05T12:00Z")
 
 
 @dataclass
-class InstancesChanged:
+class InstanceEntry:
     """A request as the server saw it."""
 
     method: str
@@ -54,7 +54,7 @@ class Reply:
         return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
 
 
-Answer = Callable[[InstancesChanged], Reply]
+Answer = Callable[[InstanceEntry], Reply]
 
 
 class Loopback:
@@ -63,10 +63,10 @@ class Loopback:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.faults: dict[int, Reply] = {}
-        self.seen: list[InstancesChanged] = []
+        self.seen: list[InstanceEntry] = []
         self.url = ""
 
-    def reply(self, seen: InstancesChanged) -> Reply:
+    def reply(self, seen: InstanceEntry) -> Reply:
         self.seen.append(seen)
         fault = self.faults.get(len(self.seen))
         return self.answer(seen) if fault is None else fault
@@ -86,7 +86,7 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             size = int(self.headers.get("Content-Length") or 0)
             parts = urlsplit(self.path)
             reply = loopback.reply(
-                InstancesChanged(
+                InstanceEntry(
                     method=self.command,
                     path=parts.path,
                     query={name: values[0] for name, values in parse_qs(parts.query).items()},
@@ -157,7 +157,7 @@ class Ec2:
     expired: set[str] = field(default_factory=set)
     stuck: bool = False
 
-    def __call__(self, seen: InstancesChanged) -> Reply:
+    def __call__(self, seen: InstanceEntry) -> Reply:
         region = seen.headers["authorization"].split("Credential=")[1].split("/")[2]
         asked = seen.form
         if asked["Action"] == "DescribeRegions":
@@ -240,7 +240,7 @@ class Azure:
     items: list[dict[str, object]]
     page: int = 2
 
-    def __call__(self, seen: InstancesChanged) -> Reply:
+    def __call__(self, seen: InstanceEntry) -> Reply:
         wanted = seen.query["$filter"]
         rows = [
             item
@@ -282,7 +282,7 @@ class Vast:
     offers: list[object]
     key: str = "vast-secret-0123456789"
 
-    def __call__(self, seen: InstancesChanged) -> Reply:
+    def __call__(self, seen: InstanceEntry) -> Reply:
         if seen.headers.get("authorization") != f"Bearer {self.key}":
             return Reply({"success": False, "error": "auth_error", "msg": "Invalid user key"}, status=401)
         return Reply({"offers": self.offers[: seen.json["limit"]]})
@@ -313,7 +313,7 @@ class Gcp:
     page: int = 2
     key: str = "gcp-secret-0123456789"
 
-    def __call__(self, seen: InstancesChanged) -> Reply:
+    def __call__(self, seen: InstanceEntry) -> Reply:
         if seen.headers.get("x-goog-api-key") != self.key:
             return Reply({"error": {"code": 403, "status": "PERMISSION_DENIED"}}, status=403)
         at = int(seen.query.get("pageToken", "p0")[1:])

@@ -1,7 +1,7 @@
-"""Facts that columns of a table state by their headings and values: units, currencies, zones, the way to buy (M1.2) (ours).
+"""Units, currencies, zones and purchase options of a table, from the headings and values of its columns (M1.2) (ours).
 
-Tables have many names for these facts. A price per month, in cents or of a GPU is no price of an instance-hour, and a
-row with "1yr reserved" in any column is no spot price.
+Tables have many names for these facts. A price per month, in cents or of a GPU is not a price of an instance-hour, and a
+row with "1yr reserved" in any column is not a spot price.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from slackwater.warehouse.documents import read_data
 
 # ---
 # Values of columns that no field reads. Such a column is recognised by its values: a column with "spot" and
-# "1yr reserved" is the way to buy, whatever its name.
+# "1yr reserved" is the purchase option (field `mode`), whatever its name.
 
-#: Most distinct values of a column that states such a fact.
+#: Maximum number of distinct values of such a column.
 MOST_VALUES: Final = 64
 #: Texts for a missing value.
 _MISSING: Final = frozenset(("", "-", "--", "n/a", "na", "none", "null", "nan", "unknown", "?"))
 _FLAGS: Final = {"true": True, "yes": True, "t": True, "y": True, "1": True, "1.0": True,
                  "false": False, "no": False, "f": False, "n": False, "0": False, "0.0": False}  # fmt: skip
 #: Names of columns that are true for rows that are not sold as spot.
-_NOT_SPOT: Final = re.compile(
+_NOT_SPOT_COLUMN: Final = re.compile(
     r"(is)?(ondemand|reserved|reservation|dedicated|committed|commitment|devtest|payasyougo|payg)(only)?"
 )
 #: Names of columns with the zone of times that state none.
-ZONES: Final = frozenset(
+ZONE_COLUMNS: Final = frozenset(
     ("tz", "timezone", "timezoneid", "utcoffset", "tzoffset", "timezoneoffset", "tzname")
 )
 #: A time without a zone.
 _NO_ZONE: Final = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?\s*$"
 _UTC: Final = re.compile(r"(?i)(etc/)?(utc|gmt|zulu|z)|(utc|gmt)?[+-]?0+(:?00)?(\.0)?")
-#: Names of columns whose values, if they are times such as "month", are the unit of the price.
-_PRICED_BY: Final = re.compile(
+#: Names of columns with the unit of the price, if their values are times such as "month".
+_UNIT_COLUMN: Final = re.compile(
     r"(price|pricing|rate|cost|bill|billing|charge|charged|rental|usage)?(per|period|basis|cycle|unit|time|timeunit|frequency)"
     r"|priced|billing|uom"
 )
 _TIME: Final = r"(hours?|hrs?|h|months?|mo|days?|weeks?|years?|yr|minutes?|mins?|seconds?|secs?|s)"
-_THING: Final = (
+_RESOURCE: Final = (
     r"(gpus?|vcpus?|cpus?|cores?|cards?|accelerators?|chips?|instances?|vms?|machines?|nodes?|servers?)"
 )
-#: Units that are of prices whatever the name of their column, and those that are so in a column of `_PRICED_BY`.
+#: Units of prices in a column of any name, and in a column whose name fits `_UNIT_COLUMN`.
 _UNIT: Final = re.compile(
-    rf"(?i)([a-z]{{0,5}}[ _$€£¢]*(per|/)[ _]*)({_THING}[ _/-]*(per )?)?(\d* ?{_TIME})?|{_THING}[ _/-]*(per )?{_TIME}"
+    rf"(?i)([a-z]{{0,5}}[ _$€£¢]*(per|/)[ _]*)({_RESOURCE}[ _/-]*(per )?)?(\d* ?{_TIME})?|{_RESOURCE}[ _/-]*(per )?{_TIME}"
 )
-_SPAN: Final = re.compile(rf"(?i)\d* ?{_TIME}|{_THING}|(hour|dai|month|week|year|annual)(ly)?")
-_WAY: Final = re.compile(
+_BARE_UNIT: Final = re.compile(rf"(?i)\d* ?{_TIME}|{_RESOURCE}|(hour|dai|month|week|year|annual)(ly)?")
+_PURCHASE_OPTION: Final = re.compile(
     r"(?i)(non[ _-]?spot|on[ _-]?demand|(un)?reserved|reservations?|savings?[ _-]?plans?|commit(ted|ment)?s?|commit\dyr"
     r"|dedicated([ _-]?hosts?)?|pay[ _-]?as[ _-]?you[ _-]?go|payg|flex[ _-]?start|dws|calendar|low[ _-]?prio(rity)?"
     r"|dev[ _/-]?test(consumption)?|capacity[ _-]?blocks?|prepaid|sole[ _-]?tenan(t|cy)|(\d|one|three)[ _-]?(yr|years?)([ _-].*)?)"
     r"([ _-]?(vms?|instances?|price|use|mode|\dyr))*"
     r"|([A-Z0-9]{2,5}-)?(Box|DedicatedBox|Dedicated|Host|HostBox|UnusedBox|UnusedDed|ReservedHost)Usage(:.*)?"  # of AWS bills
 )
-_SYSTEM: Final = re.compile(
+_OPERATING_SYSTEM: Final = re.compile(
     r"(?i)(gnu[/ ]?)?(linux|unix|windows|ms ?win|win(\b|[ _-]?\d)|rhel|red ?hat|suse|sles|ubuntu|debian|centos|rocky"
     r"|alma ?linux|amazon linux|mac ?os).*"
 )
@@ -69,14 +69,14 @@ _CURRENCY: Final = re.compile(
     rf"(?i){PATTERNS['US_DOLLAR']}|euros?|[€£¥₹¢]|cents?|rmb|aed|aud|brl|cad|chf|clp|cny|cop|czk|dkk|eur|gbp|hkd|huf|idr|ils"
     "|inr|jpy|krw|mxn|myr|nok|nzd|php|pln|ron|rub|sar|sek|sgd|thb|try|twd|uah|vnd|zar"
 )
-_OF_SPOT: Final = {
+_SPOT_VALUES: Final = {
     column: re.compile(f"(?i){PATTERNS[name]}")
     for column, name in (("mode", "SPOT"), ("currency", "US_DOLLAR"), ("unit", "INSTANCE_HOUR"))
 }
 
 
-#: Endings of names that state the way to buy or the system, as in price lists of Azure: "ND96isr H100 v5 Spot".
-_ENDING: Final = {
+#: Endings of names that state the purchase option or the operating system, as in price lists of Azure: "ND96isr H100 v5 Spot".
+_NAME_ENDINGS: Final = {
     "mode": re.compile(r"(?i)[ _-]+(spot|preemptible)$"),
     "product": re.compile(r"(?i)[ _-]+windows$"),
 }
@@ -95,7 +95,7 @@ def plain_name(text: str) -> str:
 
 
 def is_flag(values: Iterable[str]) -> bool:
-    """Return whether texts are truth values; all of them 1 are numbers.
+    """Return whether texts are truth values; texts that are all 1 are numbers.
 
     >>> is_flag(["true", "False"]), is_flag(["0", "1"]), is_flag(["1"]), is_flag(["3.06", "0"])
     (True, True, False, False)
@@ -104,60 +104,64 @@ def is_flag(values: Iterable[str]) -> bool:
     return bool(found) and found <= set(_FLAGS) and not found <= {"1", "1.0"}
 
 
-def other_values(plain: str, values: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Return the column of ours that an unread column states, and its values that are not of a spot price, as texts to state.
+def non_spot_values(plain: str, values: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Return the field that an unread column states, and its values that do not fit a spot price, with the texts to store.
 
-    ``plain``: its name (`plain_name`). ("", {}) for a column that states none.
+    ``plain`` is the name of the column (`plain_name`). Returns ("", {}) for a column that states no field.
 
-    >>> other_values("tier", ["spot", "standard"]), other_values("x", ["USD", "EUR"]), other_values("system", ["Linux", "RHEL8"])
-    (('mode', {'standard': 'standard'}), ('currency', {'EUR': 'EUR'}), ('product', {'RHEL8': 'RHEL8'}))
-    >>> other_values("sku", ["ND96 v5 Spot", "ND96 v5", "ND96 v5 Low Priority"])[1].keys()
+    >>> non_spot_values("tier", ["spot", "standard"]), non_spot_values("x", ["USD", "EUR"])
+    (('mode', {'standard': 'standard'}), ('currency', {'EUR': 'EUR'}))
+    >>> non_spot_values("system", ["Linux", "RHEL8"]), non_spot_values("model", ["gpu", "L4"])
+    (('product', {'RHEL8': 'RHEL8'}), ('', {}))
+    >>> non_spot_values("sku", ["ND96 v5 Spot", "ND96 v5", "ND96 v5 Low Priority"])[1].keys()
     dict_keys(['ND96 v5', 'ND96 v5 Low Priority'])
-    >>> other_values("reserved", ["true", "false"]), other_values("basis", ["hour", "month"]), other_values("model", ["gpu", "L4"])
-    (('mode', {'true': 'reserved true'}), ('unit', {'month': 'month'}), ('', {}))
+    >>> non_spot_values("reserved", ["true", "false"]), non_spot_values("basis", ["hour", "month"])
+    (('mode', {'true': 'reserved true'}), ('unit', {'month': 'month'}))
     """
     found = {value: value.strip() for value in values if value.strip().lower() not in _MISSING}
     words = list(found.values())
     if not words or len(words) > MOST_VALUES:
         return "", {}
-    if _NOT_SPOT.fullmatch(plain) and is_flag(words):
+    if _NOT_SPOT_COLUMN.fullmatch(plain) and is_flag(words):
         return "mode", {value: f"{plain} {word}" for value, word in found.items() if _FLAGS[word.lower()]}
-    column = _stated_by(plain, words)
-    return column, {value: word for value, word in found.items() if column and not _is_of_spot(column, word)}
+    column = _fact_of(plain, words)
+    return column, {
+        value: word for value, word in found.items() if column and not _is_spot_value(column, word)
+    }
 
 
-def _stated_by(plain: str, words: Collection[str]) -> str:
-    """Return the column of ours that the values of a column are of, "" if of none."""
-    if any(map(_OF_SPOT["mode"].fullmatch, words)) or all(map(_WAY.fullmatch, words)):
+def _fact_of(plain: str, words: Collection[str]) -> str:
+    """Return the field that the values of a column state, "" if none."""
+    if any(map(_SPOT_VALUES["mode"].fullmatch, words)) or all(map(_PURCHASE_OPTION.fullmatch, words)):
         return "mode"
-    if all(map(_SYSTEM.fullmatch, words)):
+    if all(map(_OPERATING_SYSTEM.fullmatch, words)):
         return "product"
-    if ended := next((column for column in _ENDING if _is_ending(column, words)), ""):
+    if ended := next((column for column in _NAME_ENDINGS if _has_ending(column, words)), ""):
         return ended
     if all(map(_CURRENCY.fullmatch, words)):
         return "currency"
     units = list(map(_UNIT.fullmatch, words))
-    if (any(units) or _PRICED_BY.fullmatch(plain)) and all(
-        map(any, zip(units, map(_SPAN.fullmatch, words), strict=True))
+    if (any(units) or _UNIT_COLUMN.fullmatch(plain)) and all(
+        map(any, zip(units, map(_BARE_UNIT.fullmatch, words), strict=True))
     ):
         return "unit"
     return ""
 
 
-def _is_ending(column: str, words: Collection[str]) -> bool:
-    """Return whether a name has an ending of a column that another name with the same beginning lacks."""
-    ending = _ENDING[column]
+def _has_ending(column: str, words: Collection[str]) -> bool:
+    """Return whether a name has the ending of a field, and another name with the same beginning lacks it."""
+    ending = _NAME_ENDINGS[column]
     beginnings = {ending.sub("", word) for word in words if ending.search(word)}
     return any(word.startswith(tuple(beginnings)) for word in words if not ending.search(word))
 
 
-def _is_of_spot(column: str, word: str) -> bool:
-    """Return whether a value of a column is one of a Linux spot price in USD per instance-hour."""
+def _is_spot_value(column: str, word: str) -> bool:
+    """Return whether a value of a field fits a Linux spot price in USD per instance-hour."""
     if column == "product":
         return product_rank(word) is not None
-    if column == "mode" and _ENDING["mode"].search(word):
+    if column == "mode" and _NAME_ENDINGS["mode"].search(word):
         return True
-    return _OF_SPOT[column].fullmatch(word) is not None
+    return _SPOT_VALUES[column].fullmatch(word) is not None
 
 
 def is_other_currency(word: str) -> bool:
@@ -166,39 +170,39 @@ def is_other_currency(word: str) -> bool:
     >>> is_other_currency("EUR"), is_other_currency("cents"), is_other_currency("USD"), is_other_currency("spot")
     (True, True, False, False)
     """
-    return _CURRENCY.fullmatch(word) is not None and not _is_of_spot("currency", word)
+    return _CURRENCY.fullmatch(word) is not None and not _is_spot_value("currency", word)
 
 
-def other_fields(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return column of ours -> text of the unread fields of a row (plain name -> text) that is no spot price.
+def non_spot_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return field -> text of the unread columns of a row (plain name -> text) that do not fit a spot price.
 
-    >>> other_fields({"offertype": "On-Demand", "gpu": "H100"})
+    >>> non_spot_fields({"offertype": "On-Demand", "gpu": "H100"})
     {'mode': 'On-Demand'}
     """
     found: dict[str, str] = {}
     for plain, text in fields.items():
-        column, other = other_values(plain, [text])
+        column, other = non_spot_values(plain, [text])
         if text in other:
             found.setdefault(column, other[text])
     return found
 
 
-def other_columns(table: Mapping[str, Any], read: Collection[str]) -> dict[str, pa.Array]:
-    """Return column of ours -> its text in each row, null for rows of a spot price, by the columns that are not ``read``."""
+def non_spot_columns(table: Mapping[str, Any], read: Collection[str]) -> dict[str, pa.Array]:
+    """Return field -> its text in each row, null where it fits a spot price, from the columns that are not ``read``."""
     found: dict[str, pa.Array] = {}
     for name, column in table.items():
         if name in read:
             continue
-        ours, other = other_values(plain_name(name), distinct_texts(column))
+        field, other = non_spot_values(plain_name(name), distinct_texts(column))
         if other:
             texts = [other.get(text or "") for text in column.cast(pa.string()).to_pylist()]
             stated = pa.array(texts, pa.string())
-            found[ours] = pc.coalesce(found[ours], stated) if ours in found else stated
+            found[field] = pc.coalesce(found[field], stated) if field in found else stated
     return found
 
 
 def distinct_texts(column: pa.Array) -> list[str]:
-    """Return the distinct values of a column of texts or truth values; none of another column or of more than `MOST_VALUES`."""
+    """Return the distinct values of a column of texts or truth values; empty for other types and for more than `MOST_VALUES`."""
     if not is_text_type(column.type) or len(values := pc.unique(column)) > MOST_VALUES:
         return []
     return [text for text in values.cast(pa.string()).to_pylist() if text is not None]
@@ -210,9 +214,9 @@ def is_text_type(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean))
 
 
-def other_zones(table: Mapping[str, Any], times: pa.Array, heading_zone: str = "") -> list[str | None]:
-    """Return the zone that another column, or the heading of the times, names for times that state none, None for UTC."""
-    name = next((name for name in table if plain_name(name) in ZONES), None)
+def non_utc_zones(table: Mapping[str, Any], times: pa.Array, heading_zone: str = "") -> list[str | None]:
+    """Return the zone of each time that states none, from another column or the heading of the times; None for UTC."""
+    name = next((name for name in table if plain_name(name) in ZONE_COLUMNS), None)
     typed = not is_text_type(times.type)
     if (name is None and not heading_zone) or (
         typed and not (pa.types.is_timestamp(times.type) and times.type.tz is None)
@@ -240,18 +244,18 @@ def is_utc(zone: str) -> bool:
 # Words of headings: units of prices and counts, currencies and zones.
 
 _WORDS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\sA-Za-z\d_.,:;()\[\]-]")
-#: Words by meaning: times, GPUs, cores, instances, shares, sums; `short` are times only after "per".
+#: Words by meaning: times, GPUs, cores, instances, shares, costs; the words of `short` are times only after "per".
 _DATA: Final = read_data(__package__, "headings")
-_HOUR, _GPU, _CORE, _INSTANCE, _SHARE, _SUM = (
+_HOUR, _GPU, _CORE, _INSTANCE, _SHARE, _COST = (
     frozenset(_DATA[name]) for name in ("hour", "gpu", "core", "instance", "share", "sum")
 )
 _TIMES: Final[Mapping[str, Sequence[str]]] = _DATA["times"]
 _SHORT: Final[Mapping[str, str]] = _DATA["short"]
-_USE: Final = re.compile(
+_USAGE: Final = re.compile(
     r"(lineitem|product|resource)?(usage(amount|quantity|hours)?|(consumed|billed|pricing)?quantity|(running|used|billed)hours|runtimehours)"
 )
-#: Zones by their abbreviations, as headings name them.
-_ZONES: Final = re.compile(
+#: Abbreviations of zones in headings.
+_ZONE_WORDS: Final = re.compile(
     r"local(time)?|cet|cest|eet|eest|wet|west|msk|bst|ist|jst|kst|hkt|sgt|ae[sd]t|[pmce][sd]t|pt|et"
 )
 PER_GPU: Final = "per GPU"
@@ -274,8 +278,8 @@ def time_of(heading: str) -> str:
     """
     words = _words_of(heading)
     per = _after_per(words)
-    if many := next((word for word in per if word.isdecimal() and word != "1"), ""):
-        return f"{many} hours" if _HOUR & set(words) else many
+    if number := next((word for word in per if word.isdecimal() and word != "1"), ""):
+        return f"{number} hours" if _HOUR & set(words) else number
     if short := next((_SHORT[word] for word in words if word in _SHORT and word in per), ""):
         return short
     if _HOUR & set(words):
@@ -298,7 +302,7 @@ def price_unit(heading: str) -> str:
 
 
 def currency_of(heading: str) -> str:
-    """Return the currency other than US dollars, or the part of a dollar or price, that a heading names, "" if none.
+    """Return the currency other than US dollars, or the part of a dollar or of a price, that a heading names, "" if none.
 
     >>> currency_of("price_eur"), currency_of("Spot price (€)"), currency_of("usd_cents"), currency_of("spot_usd")
     ('eur', '€', 'cents', '')
@@ -320,15 +324,15 @@ def counts_gpus(heading: str) -> bool:
 
 
 def usage_column(price: str, headings: Iterable[str]) -> str:
-    """Return the heading of the amount of use that a cost is for, "" if the price is no cost or there is none.
+    """Return the heading of the usage that a cost is for, "" if the price is not a cost or no heading fits.
 
     >>> usage_column("lineItem/UnblendedCost", ["lineItem/UsageAmount"]), usage_column("rate", ["UsageAmount"])
     ('lineItem/UsageAmount', '')
     """
     words = set(_words_of(price))
-    if not _SUM & words or _HOUR & words:
+    if not _COST & words or _HOUR & words:
         return ""
-    return next((heading for heading in headings if _USE.fullmatch(plain_name(heading))), "")
+    return next((heading for heading in headings if _USAGE.fullmatch(plain_name(heading))), "")
 
 
 def zone_of(heading: str) -> str:
@@ -337,7 +341,7 @@ def zone_of(heading: str) -> str:
     >>> zone_of("Timestamp (PST)"), zone_of("local_time"), zone_of("time_utc"), zone_of("latest_time")
     ('pst', 'local', '', '')
     """
-    return next((word for word in _words_of(heading) if _ZONES.fullmatch(word)), "")
+    return next((word for word in _words_of(heading) if _ZONE_WORDS.fullmatch(word)), "")
 
 
 # ---
@@ -348,9 +352,9 @@ _THOUSANDS: Final = {",": ".'\u2019 \u00a0\u202f", ".": ",'\u2019 \u00a0\u202f"}
 
 
 def with_points(texts: pa.Array, decimal: str) -> tuple[pa.Array, pa.Array]:
-    """Return numbers written with a decimal point and no thousands separator, and which texts have digits but are no such number.
+    """Return numbers with a decimal point and no thousands separator, and whether each text has digits but is not such a number.
 
-    The latter, and texts without digits, stay as they are.
+    Texts that are not such numbers stay as they are.
 
     >>> numbers, bad = with_points(pa.array(["8,52", "1.234,5", "1.852", "1.85", "n/a"]), ",")
     >>> numbers.to_pylist(), bad.to_pylist()

@@ -28,7 +28,7 @@ FormT = TypeVar("FormT", bound=DriverOptions)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a driver is set up: its name in the settings, the warehouse file, and the simulated world of a job at a time."""
+    """Context of a driver: its name in the settings, the warehouse file, and the simulated world of a job at a time."""
 
     name: str
     db: Path

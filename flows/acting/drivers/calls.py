@@ -22,9 +22,9 @@ def call_program(
 ) -> str:
     """Run a program with ``given`` on its standard input, and return its standard output.
 
-    ``name`` is the call in errors, ``expected`` and ``remedy`` are those of a program that is not
-    there. Raises `DriverError` if it cannot be run, fails, or takes too long. Ctrl-C at the terminal
-    does not reach the program: a launch that has begun is not cut.
+    ``name`` is the call in errors; ``expected`` and ``remedy`` are for a missing program. Raises
+    `DriverError` if it cannot be run, fails, or takes too long. Ctrl-C at the terminal does not reach
+    the program, so that it never cuts a launch.
     """
     try:
         done = subprocess.run(

@@ -4,9 +4,9 @@
 Repeated with the same client token and parameters it returns the first fleet, so an interrupted order
 cannot launch twice even while EC2 does not list its instances yet. Therefore both depend on the stored
 order alone: an interrupted order is repeated as it is, and every other call is a new order with a new
-token (`Order.missing`). Killed before the call, the repetition launches; killed after it, the repetition
+token (`Order.missing`). After a kill before the call, the repetition launches; after a kill later, it
 finds all instances listed or gets the first answer again, also if only a part was granted. Instances
-carry their order, market and decision as tags.
+have their order, market and decision as tags.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from slackwater.warehouse.history import WHOLE, Market
 from slackwater.warehouse.plugins import require_extra
 
 MARKET_TAG = "slackwater:market"
-#: Errors that refuse instances; another call may be granted later.
+#: Errors that refuse instances; a later call may be granted.
 REFUSALS = (
     "InsufficientCapacity",
     "InsufficientFreeAddressesInSubnet",
@@ -58,7 +58,7 @@ REFUSALS = (
     "VcpuLimitExceeded",
 )
 #: Error of a repeated order whose request changed, as after a change of the driver's options: its first
-#: call took effect, so nothing more is launched for it, and what is missing is a later order.
+#: call took effect, so nothing more is launched for it, and a later order launches the missing instances.
 CHANGED_REQUEST = "IdempotentParameterMismatch"
 #: States of instances that are paid.
 PAID = ("pending", "running")
@@ -66,7 +66,7 @@ PAID = ("pending", "running")
 LOST = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.InternalError")
 #: Error of a call that the account may not make.
 NOT_PERMITTED = "UnauthorizedOperation"
-#: Begin of the status codes of spot requests whose instance EC2 ended, and the code of those that it ends in two minutes.
+#: Prefix of the status codes of spot requests whose instance EC2 ended, and the code of a two-minute notice.
 TERMINATED, NOTICED = "instance-terminated", "marked-for-termination"
 #: Most values that EC2 accepts in a filter.
 MOST_VALUES = 200
@@ -126,7 +126,7 @@ class Ec2Driver(Driver):
         return found
 
     def _read_interruptions(self, region: str, instances: Sequence[Mapping[str, Any]]) -> None:
-        """Read from spot requests when EC2 ends spot instances or gave notice; the instances themselves do not state it.
+        """Read from spot requests when EC2 ended spot instances or gave notice, which the instances do not state.
 
         Without the permission ``ec2:DescribeSpotInstanceRequests`` the times stay unknown.
         """
@@ -252,13 +252,13 @@ def _driver_errors(region: str) -> Iterator[None]:
 
 
 def _counts_to_launch(order: Order, held: Collection[Instance]) -> Mapping[Kind, int]:
-    """Return the instances to launch by kind: none once all are listed, else those that the order states."""
+    """Return the instances to launch by kind: none if all are listed, else those that the order states."""
     counts = lacking(order, held)
     return counts if order.missing is None or not any(counts.values()) else order.missing
 
 
 def _brought(order: Order, counts: Mapping[Kind, int], answer: Mapping[str, Any], now: datetime) -> Brought:
-    """Return the outcome of a fleet: errors of a kind count if it got fewer instances than requested."""
+    """Return the outcome of a fleet; errors of a kind are included if fewer of its instances were granted than requested."""
     launched = tuple(
         Instance(
             id=name,
@@ -293,7 +293,7 @@ def _brought(order: Order, counts: Mapping[Kind, int], answer: Mapping[str, Any]
 def _instance(
     found: Mapping[str, Any], job: str, now: datetime, interrupted: datetime | None, noticed: datetime | None
 ) -> Instance:
-    """Return an instance of EC2's answer; one that was not launched by an order belongs to its own zone."""
+    """Return an instance of EC2's answer; without the tag of a market its market is that of its zone."""
     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
     place = str(found["Placement"].get("AvailabilityZone", ""))
     market = tags.get(MARKET_TAG) or f"aws/{place.rstrip('abcdefghijk')}/{place}/{found['InstanceType']}"
@@ -313,7 +313,7 @@ def _instance(
 
 
 def _end_time(found: Mapping[str, Any]) -> datetime | None:
-    """Return the time in EC2's text on the end of an instance, None without a time."""
+    """Return the end of an instance as EC2's text states it, None without a time."""
     stated = _TIME.search(found.get("StateTransitionReason", ""))
     return None if stated is None else datetime.fromisoformat(stated[1]).replace(tzinfo=UTC)
 
@@ -323,7 +323,7 @@ def _is_held(found: Mapping[str, Any]) -> bool:
 
 
 def _end(found: Mapping[str, Any]) -> End | None:
-    """Return "lost" if EC2 reclaimed the instance, else None: the ledger knows whether an order ended it."""
+    """Return "lost" if EC2 reclaimed the instance, else None: the loop infers whether an order ended it."""
     return "lost" if found.get("StateReason", {}).get("Code") in LOST else None
 
 

@@ -73,12 +73,12 @@ class KubernetesDriver(Driver):
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the pods of a job that have a node, and those that ended as long as the cluster lists them."""
-        found = self._kubectl.read_json("get", "pods", "-l", f"{JOB}={mark_of(job)}", "-o", "json")
+        found = self._kubectl.read_json("get", "pods", "-l", f"{JOB}={job_label(job)}", "-o", "json")
         return [instance for pod in found["items"] if (instance := instance_of(pod, job, now)) is not None]
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Delete the workloads that the order leaves out, then apply those that it states."""
-        deleted, kept = self._parts(order)
+        deleted, kept = self._workloads(order)
         if deleted:
             self._kubectl.call(*self._deletion(deleted))
         if kept:
@@ -87,14 +87,14 @@ class KubernetesDriver(Driver):
 
     def commands(self, order: Order, held: Sequence[Instance]) -> list[str]:
         """Return the calls of ``kubectl``."""
-        deleted, kept = self._parts(order)
+        deleted, kept = self._workloads(order)
         names = {workload_name(instance.job, instance.market, instance.kind) for instance in held}
         calls = [self._kubectl.command(*self._deletion([name])) for name in deleted if name in names]
         return calls + [
             f"{self._kubectl.command(*APPLY)} <<< {shlex.quote(json.dumps(workload))}" for workload in kept
         ]
 
-    def _parts(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:
+    def _workloads(self, order: Order) -> tuple[list[str], list[dict[str, Any]]]:
         """Return the names of the workloads to delete, and the workloads to apply."""
         deleted: list[str] = []
         kept: list[dict[str, Any]] = []
@@ -134,10 +134,10 @@ APPLY: Final = (
 )  # fmt: skip
 
 
-def mark_of(job: str) -> str:
-    """Return the value of the label of a job: names may have characters that labels do not.
+def job_label(job: str) -> str:
+    """Return the label value of a job: names may have characters that labels must not have.
 
-    >>> mark_of("Llama 8B")
+    >>> job_label("Llama 8B")
     '561a6b00ccf8416d'
     """
     return hashlib.sha256(job.encode()).hexdigest()[:16]
@@ -165,13 +165,13 @@ def workload(
     found["metadata"] = {
         "name": name,
         "namespace": namespace,
-        "labels": {**given.get("labels", {}), JOB: mark_of(order.job)},
+        "labels": {**given.get("labels", {}), JOB: job_label(order.job)},
         "annotations": {**given.get("annotations", {}), **tags},
     }
     spec = found["spec"]
     spec[SCALED[found["kind"]]] = count
     pod = spec["template"]
-    marks = {JOB: mark_of(order.job), KIND: kind, WORKLOAD: name}
+    marks = {JOB: job_label(order.job), KIND: kind, WORKLOAD: name}
     meta = {key: value for key, value in pod.get("metadata", {}).items() if value is not None}
     pod["metadata"] = {
         **meta,

@@ -19,10 +19,10 @@ from slackwater.flows.acting.drivers.quotas import (
     AdmittedWorkload,
     QuotaOptions,
     admitted_workload,
-    check_closed,
+    check_quotas_limit,
     has_resource,
-    owner_of,
     queue_of,
+    quota_owner,
     quotas_of,
     surplus_workloads,
     whole_number,
@@ -46,7 +46,7 @@ class QuotaDriver(Driver):
 
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return the admitted pods of a job's queue that have a node, and those that ended as long as the cluster lists them."""
-        if owner_of(self._queue(job)) != job:
+        if quota_owner(self._queue(job)) != job:
             return []
         found = {}
         for workload in self._admitted(job, self._items()):
@@ -60,7 +60,7 @@ class QuotaDriver(Driver):
     def bring(self, order: Order, now: datetime) -> Brought:
         """Lower the quotas, evict the workloads above them, then raise quotas.
 
-        In this order no instance starts before the instance that it replaces was told to end.
+        In this order a replacement starts only after the workload that it replaces is deactivated.
         """
         nodes = self._nodes(order)
         self._kubectl.call(*self._set_quotas(order, nodes, raised=False))
@@ -103,22 +103,22 @@ class QuotaDriver(Driver):
         return list(self._kubectl.read_json("get", f"pods,{WORKLOADS}", "-o", "json")["items"])
 
     def _set_quotas(self, order: Order, nodes: Mapping[str, int], *, raised: bool) -> list[str]:
-        """Return the call that sets the quotas of a queue; without ``raised`` none becomes larger.
+        """Return the call that sets the quotas of a queue; without ``raised`` no quota becomes larger.
 
-        The list of quotas is replaced as a whole (it is an atomic list of the API), and refused by the
-        API if the queue has changed since it was read.
+        The list of quotas is replaced as a whole, because it is an atomic list of the API. The API refuses the
+        call if the queue has changed since it was read.
         """
         queue = self._queue(order.job)
         name = queue["metadata"]["name"]
         quotas = quotas_of(queue, self._options)
         before = {flavor: whole_number(quota["nominalQuota"]) for flavor, quota in quotas.items()}
-        if owner_of(queue) not in (order.job, None) and any(before.values()):
+        if quota_owner(queue) not in (order.job, None) and any(before.values()):
             raise DriverError(
-                f"ClusterQueue {name} has the quotas of job {owner_of(queue)!r}",
+                f"ClusterQueue {name} has the quotas of job {quota_owner(queue)!r}",
                 expected="a queue for each job",
             )
         if raised:
-            check_closed(queue, self._options)
+            check_quotas_limit(queue, self._options)
         for flavor, quota in quotas.items():
             wanted = nodes.get(flavor, 0) * self._options.per_node
             quota["nominalQuota"] = str(wanted if raised else min(wanted, before[flavor]))

@@ -34,7 +34,7 @@ class Kubectl:
         return dict(found)
 
     def call(self, *words: str, given: str = "") -> str:
-        """Make a call with ``given`` on its standard input, and return its standard output."""
+        """Run a call with ``given`` on its standard input, and return its standard output."""
         return call_program(
             self._words(*words),
             name=f"`kubectl {words[0]}`",
@@ -75,7 +75,7 @@ def pod_instance(
 
 
 def _end(status: Mapping[str, Any]) -> End | None:
-    """Return "lost" for a pod whose node was reclaimed, "finished" for a completed pod, else None: the ledger knows."""
+    """Return "lost" for a pod whose node was reclaimed, "finished" for a completed pod, else None: the loop infers the reason."""
     if status.get("phase") == "Succeeded":
         return "finished"
     return "lost" if _disruptions(status) else None

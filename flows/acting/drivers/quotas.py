@@ -18,7 +18,7 @@ JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 
 
 class Flavors(DriverOptions):
-    """ResourceFlavors of a market."""
+    """The ResourceFlavors of a market."""
 
     spot: str = Field(min_length=1, description="flavor of its spot nodes")
     on_demand: str = Field(min_length=1, description="flavor of its on-demand nodes")
@@ -47,7 +47,9 @@ class QuotaOptions(DriverOptions):
     @property
     def places(self) -> dict[str, tuple[str, Kind]]:
         """Market and kind by flavor."""
-        return {of.of(kind): (market, kind) for market, of in self.flavors.items() for kind in KINDS}
+        return {
+            flavors.of(kind): (market, kind) for market, flavors in self.flavors.items() for kind in KINDS
+        }
 
     def queue_of(self, job: str) -> str:
         """Return the name of the ClusterQueue of a job."""
@@ -68,11 +70,11 @@ class AdmittedWorkload:
 
     @property
     def is_placed(self) -> bool:
-        """Whether a pod of it has a node."""
+        """Whether one of its pods has a node."""
         return any("startTime" in pod.get("status", {}) for pod in self.pods)
 
 
-def owner_of(queue: Mapping[str, Any]) -> str | None:
+def quota_owner(queue: Mapping[str, Any]) -> str | None:
     """Return the job whose orders set the quotas of a ClusterQueue, None before the first."""
     owner = queue["metadata"].get("annotations", {}).get(OWNER)
     return None if owner is None else str(owner)
@@ -89,7 +91,7 @@ def quotas_of(queue: Mapping[str, Any], options: QuotaOptions) -> dict[str, dict
     }
 
 
-def check_closed(queue: Mapping[str, Any], options: QuotaOptions) -> None:
+def check_quotas_limit(queue: Mapping[str, Any], options: QuotaOptions) -> None:
     """Raise `DriverError` if a ClusterQueue could admit pods beyond the quotas of an order."""
     name, quotas = queue["metadata"]["name"], quotas_of(queue, options)
     if quotas.keys() != options.places.keys():
@@ -164,12 +166,12 @@ def admitted_workload(
         nodes=nodes,
         since=reached.get("QuotaReserved", {}).get("lastTransitionTime", ""),
         active=workload["spec"].get("active", True) and "Finished" not in reached,
-        pods=tuple(pod for pod in pods if owners_of(workload) & owners_of(pod)),
+        pods=tuple(pod for pod in pods if matching_uids(workload) & matching_uids(pod)),
     )
 
 
-def owners_of(item: Mapping[str, Any]) -> set[str]:
-    """Return the identities by which a pod and its workload are matched: those of the pod, its owners and its JobSet."""
+def matching_uids(item: Mapping[str, Any]) -> set[str]:
+    """Return the UIDs by which pods are matched with workloads: those of an object, its owners and its JobSet."""
     meta = item["metadata"]
     found = {owner["uid"] for owner in meta.get("ownerReferences", ())}
     return found | {meta["uid"], meta.get("labels", {}).get(JOBSET_UID, meta["uid"])}
@@ -180,7 +182,8 @@ def surplus_workloads(
 ) -> list[AdmittedWorkload]:
     """Return the workloads above a number of nodes by flavor: first those without a node, then the newest."""
     left, found = dict(nodes), []
-    for workload in sorted(admitted, key=lambda own: (not own.is_placed, own.since, own.name)):
+    kept_first = sorted(admitted, key=lambda item: (not item.is_placed, item.since, item.name))
+    for workload in kept_first:
         if not workload.active:
             continue
         if workload.nodes <= left[workload.flavor]:

@@ -1,4 +1,4 @@
-"""Driver of a simulated cloud (M12): instances are granted and lost by the market's record, and cost nothing.
+"""Driver of a simulated cloud (M12): instances are granted and lost as in the market's record, and cost nothing.
 
 The orders of each job are stored in a file next to the warehouse; the state of the cloud is the
 simulation of these orders.
@@ -40,8 +40,8 @@ class JobWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class _Aim:
-    """A stored order: its time in seconds, and its target."""
+class _StoredOrder:
+    """An order as stored: its time in seconds, and its target."""
 
     at: float
     token: str
@@ -74,23 +74,25 @@ class SimulatedDriver(Driver):
     def listed(self, job: str, markets: Collection[str], now: datetime) -> Sequence[Instance]:
         """Return all instances of a job so far."""
         world = self._world_of(job, now)
-        return list(_instances(job, world, self._aims(job), _seconds(world, now)))
+        return list(_instances(job, world, self._stored_orders(job), _seconds(world, now)))
 
     def bring(self, order: Order, now: datetime) -> Brought:
         """Store the order as the target of the job from now on; a repeated order changes nothing."""
         world = self._world_of(order.job, now)
-        aims = self._aims(order.job)
-        if any(aim.token == order.token for aim in aims):
+        orders = self._stored_orders(order.job)
+        if any(stored.token == order.token for stored in orders):
             return Brought()
         if order.total and order.market not in world.names:
-            return Brought(refused=f"{order.market} is no market of the job")
-        aim = _Aim(_seconds(world, now), order.token, order.key, order.market, order.on_demand, order.spot)
+            return Brought(refused=f"{order.market} is not a market of the job")
+        stored = _StoredOrder(
+            _seconds(world, now), order.token, order.key, order.market, order.on_demand, order.spot
+        )
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._file(order.job).open("a", encoding="utf-8") as file:
-            file.write(json.dumps([getattr(aim, name) for name in aim.__dataclass_fields__]) + "\n")
+            file.write(json.dumps([getattr(stored, name) for name in stored.__dataclass_fields__]) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        missing = order.spot - run_of(world, [*aims, aim], aim.at).held.spot
+        missing = order.spot - run_of(world, [*orders, stored], stored.at).held.spot
         return Brought(
             refused=f"{missing} of {order.spot} spot instances are not available" if missing > 0 else ""
         )
@@ -104,48 +106,48 @@ class SimulatedDriver(Driver):
     def run(self, job: str, now: datetime) -> WorldRun:
         """Return the simulated run of a job at a time."""
         world = self._world_of(job, now)
-        return run_of(world, self._aims(job), _seconds(world, now))
+        return run_of(world, self._stored_orders(job), _seconds(world, now))
 
     def _file(self, job: str) -> Path:
         return self._folder / f"{folder_name(job)}.jsonl"
 
-    def _aims(self, job: str) -> list[_Aim]:
+    def _stored_orders(self, job: str) -> list[_StoredOrder]:
         file = self._file(job)
         if not file.exists():
             return []
         whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # a kill may cut the last line
-        return [_Aim(*json.loads(line)) for line in whole if line]
+        return [_StoredOrder(*json.loads(line)) for line in whole if line]
 
 
 def _seconds(world: JobWorld, now: datetime) -> float:
     return max(0.0, (now - world.start).total_seconds())
 
 
-def run_of(world: JobWorld, aims: Sequence[_Aim], until: float) -> WorldRun:
+def run_of(world: JobWorld, orders: Sequence[_StoredOrder], until: float) -> WorldRun:
     """Return the run of a job under its orders up to a second."""
     run = WorldRun(world.markets, world.readings)
-    for aim in aims:
-        run.advance(aim.at)
-        _aim(run, world, aim)
+    for stored in orders:
+        run.advance(stored.at)
+        _apply_order(run, world, stored)
     run.advance(until)
     return run
 
 
-def _aim(run: WorldRun, world: JobWorld, aim: _Aim) -> None:
-    place = world.names.index(aim.market) if aim.market in world.names else None
-    run.decide(Allocation(aim.on_demand, aim.spot), place)
+def _apply_order(run: WorldRun, world: JobWorld, stored: _StoredOrder) -> None:
+    place = world.names.index(stored.market) if stored.market in world.names else None
+    run.decide(Allocation(stored.on_demand, stored.spot), place)
 
 
-def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) -> Iterator[Instance]:
+def _instances(job: str, world: JobWorld, orders: Sequence[_StoredOrder], until: float) -> Iterator[Instance]:
     """Yield every instance of a run, with its grant, its end and the reason.
 
     The run stops at every reading and order, because instances end only there and at the finish.
     """
     run = WorldRun(world.markets, world.readings)
     times = {float(t) for readings in world.readings for t in readings.times if 0.0 < t <= until}
-    stops = sorted(times | {aim.at for aim in aims} | {until})
+    stops = sorted(times | {stored.at for stored in orders} | {until})
     held: dict[str, Instance] = {}
-    key, pending = "", list(aims)
+    key, pending = "", list(orders)
     for second in stops:
         run.advance(second)
         ended = "finished" if run.is_finished else "lost"
@@ -153,9 +155,9 @@ def _instances(job: str, world: JobWorld, aims: Sequence[_Aim], until: float) ->
         held, ended_now = _instances_now(job, world, run, held, key)
         yield from (instance.model_copy(update={"ended": at, "end": ended}) for instance in ended_now)
         while pending and pending[0].at <= second:
-            aim = pending.pop(0)
-            _aim(run, world, aim)
-            key = aim.key
+            stored = pending.pop(0)
+            _apply_order(run, world, stored)
+            key = stored.key
             held, ended_now = _instances_now(job, world, run, held, key)
             yield from (instance.model_copy(update={"ended": at, "end": "stopped"}) for instance in ended_now)
     yield from held.values()

@@ -1,9 +1,8 @@
 """A SkyPilot cluster per job, through the command line ``sky`` (0.14 or later): launched, resized and taken down.
 
 A cluster is either all spot or all on-demand, and training runs in one cluster. A decision that
-mixes both runs as many on-demand instances instead, which meets its deadline as well and costs
-more. Names of clusters derive from job, market and kind, so that a repeated call finds the cluster
-of the first.
+mixes both runs all its instances on demand, which also meets the deadline and costs more. Names
+of clusters derive from job, market and kind, so that a repeated call finds the cluster of the first.
 """
 
 from __future__ import annotations

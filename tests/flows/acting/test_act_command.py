@@ -29,7 +29,7 @@ from command_kit import call
 from slackwater.flows.acting.contract import Instance
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import EvidenceEntry, InstancesChanged, LaunchLedger, ledger_file
+from slackwater.flows.acting.ledger import EvidenceEntry, InstanceEntry, LaunchLedger, ledger_file
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.stopping import StopSignals
 from slackwater.flows.acting.targets import Limits
@@ -242,7 +242,7 @@ def test_interrupted_it_ends_its_look_and_tells_what_runs_on(tmp_path, monkeypat
     assert done.code == 128 + number
     assert "acting on every open job, a look every 30 s" in done.err
     assert "on-demand instances run for 1 job; $0.00 paid so far" in done.said
-    assert "Interrupted: these instances run on" in done.said
+    assert "Interrupted: these instances keep running" in done.said
     assert signal.getsignal(number) == before
 
 
@@ -302,7 +302,7 @@ def test_evidence_that_the_warehouse_refuses_is_stated(tmp_path):
     at = BEGIN.to_pydatetime()
     unknown = Instance(id="i-1", job="gone", key="k", market=MARKET, kind="spot", since=at)
     with LaunchLedger(ledger_file(renter.db)) as ledger:
-        ledger.add(InstancesChanged(at=at, job="gone", key="k", instances=(unknown,), spot_left=1))
+        ledger.add(InstanceEntry(at=at, job="gone", key="k", instances=(unknown,), spot_left=1))
         acting = Acting(
             world=renter.world,
             ledger=ledger,
@@ -319,9 +319,7 @@ def test_a_grant_before_the_start_of_a_job_is_said_to_be_left_out(tmp_path):
     early = BEGIN.to_pydatetime() - timedelta(minutes=20)
     own = Instance(id="i-1", job="demo", key="", market=MARKET, kind="on_demand", since=early)
     with LaunchLedger(ledger_file(renter.db)) as ledger:
-        ledger.add(
-            InstancesChanged(at=BEGIN.to_pydatetime(), job="demo", key="", instances=(own,), spot_left=0)
-        )
+        ledger.add(InstanceEntry(at=BEGIN.to_pydatetime(), job="demo", key="", instances=(own,), spot_left=0))
         acting = Acting(
             world=renter.world,
             ledger=ledger,

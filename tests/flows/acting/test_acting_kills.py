@@ -12,7 +12,7 @@ from acting_kit import MARKET, START, GuardedWorld, Killed, Kills, Week, make_jo
 from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger, ledger_file
+from slackwater.flows.acting.ledger import InstanceEntry, LaunchLedger, ledger_file
 from slackwater.flows.acting.targets import ActedDecision
 
 
@@ -51,7 +51,7 @@ def check_week(tmp_path, world, cloud, week, hours):
             bill = paid_usd(own.instances.values(), world.prices(job.name, [], end), end)
             assert bill == pytest.approx(run.paid_usd, abs=0.005)
             seen = [
-                one for name, one in world.evidence if name == job.name and isinstance(one, InstancesChanged)
+                one for name, one in world.evidence if name == job.name and isinstance(one, InstanceEntry)
             ]
             lost = {one.id for entry in seen for one in entry.lost}
             assert len(lost) == run.lost_instances

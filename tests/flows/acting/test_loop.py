@@ -22,13 +22,7 @@ from slackwater.flows.acting.contract import (
     surplus,
 )
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.flows.acting.ledger import (
-    InstancesChanged,
-    JobLaunches,
-    LaunchLedger,
-    OrderEntry,
-    RevisionEntry,
-)
+from slackwater.flows.acting.ledger import InstanceEntry, JobLaunches, LaunchLedger, OrderEntry, RevisionEntry
 from slackwater.flows.acting.loop import Acting
 from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
 from slackwater.flows.acting.warehouse import evidence
@@ -431,7 +425,7 @@ def in_west(count):
         Instance(id=f"i-{k}", job="job", key="key-0", market="west", kind="on_demand", since=START)
         for k in range(count)
     )
-    launches.add(InstancesChanged(at=START, job="job", key="key-0", instances=held, spot_left=0))
+    launches.add(InstanceEntry(at=START, job="job", key="key-0", instances=held, spot_left=0))
     return launches
 
 
@@ -696,7 +690,7 @@ def test_an_order_that_the_ledger_cannot_take_is_not_given(setting):
         result = setting.act(0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "no order is given that the ledger does not have" in result.error
+    assert "the ledger has every order before it is sent" in result.error
     assert setting.held(0) == (0, 0)
     setting.again()
     assert (setting.act(1).error, setting.held(1)) == ("", (1, 0))

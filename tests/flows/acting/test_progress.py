@@ -12,7 +12,7 @@ from advice_kit import BEGIN, add_job, new_store
 from command_kit import call
 
 from slackwater.flows.acting.contract import Instance
-from slackwater.flows.acting.ledger import InstancesChanged, LaunchLedger, ledger_file
+from slackwater.flows.acting.ledger import InstanceEntry, LaunchLedger, ledger_file
 from slackwater.flows.acting.progress import read_progress
 from slackwater.flows.acting.stopping import StopSignals
 from slackwater.flows.acting.trainer import PROGRESS_FILE, ProgressCallback
@@ -100,9 +100,7 @@ def test_the_callback_measures_restart_and_boot_and_what_a_loss_would_cost(rente
         instance = Instance(
             id="i-1", job="demo", key="k", market=market, kind="spot", since=BEGIN.to_pydatetime()
         )
-        ledger.add(
-            InstancesChanged(at=instance.since, job="demo", key="k", instances=(instance,), spot_left=1)
-        )
+        ledger.add(InstanceEntry(at=instance.since, job="demo", key="k", instances=(instance,), spot_left=1))
     training = Training(renter / "output", minutes=3)
     training.event("on_step_end", 1, minutes=7)
     training.event("on_step_end", 2, minutes=7.1)

@@ -8,7 +8,7 @@ from slackwater.optimization.belief.archetypes import (
     ALL,
     NONE,
     PART,
-    _longer,
+    _chains_over,
     archetypes,
     request_states,
 )
@@ -57,12 +57,12 @@ def test_several_steps_of_rows_without_age_are_a_power_and_age_shows_in_the_firs
     rng = np.random.default_rng(4)
     chain = rng.dirichlet(np.ones(3), size=(2, 3))
     same = np.repeat(chain[:, None], AGES, axis=1)
-    np.testing.assert_allclose(_longer(same, 3.0)[:, 1], np.linalg.matrix_power(chain, 3))
+    np.testing.assert_allclose(_chains_over(same, 3.0)[:, 1], np.linalg.matrix_power(chain, 3))
     rows = rng.dirichlet(np.ones(3), size=(2, AGES, 3))
     old, fresh = rows[:, -1], rows[:, 0]
     stays = np.eye(3)
     twice = (old * stays) @ old + (old * (1.0 - stays)) @ fresh
-    np.testing.assert_allclose(_longer(rows, 2.0)[:, -1], twice)
+    np.testing.assert_allclose(_chains_over(rows, 2.0)[:, -1], twice)
 
 
 def test_measured_transitions_have_the_age_of_their_state():

@@ -17,7 +17,12 @@ from slackwater.warehouse.catalogue import UNSPECIFIED, highest_likely_price
 from slackwater.warehouse.columns import COLUMN, StatedReason, because, columns_of
 from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.sources.column_facts import other_columns, other_fields, other_zones, plain_name
+from slackwater.warehouse.sources.column_facts import (
+    non_spot_columns,
+    non_spot_fields,
+    non_utc_zones,
+    plain_name,
+)
 from slackwater.warehouse.sources.contract import (
     MILLISECONDS,
     NOT_UTF8,
@@ -59,7 +64,7 @@ _RECORD = {
 }
 #: Other names of the fields: the zone ID if the zone is left out, and the price in AWS Tools for PowerShell.
 _OTHER_NAMES = {"zone": ("AvailabilityZoneId",), "price_usd": ("Price",)}
-#: Fields of tables made from the answer: the on-demand price, and columns that state another unit, currency or way to buy.
+#: Fields of tables made from the answer: the on-demand price, and columns that state another unit, currency or purchase option.
 _ADDED = {column.name: column.names for column in (COLUMN["on_demand_usd"], *columns_of("price", "judged"))}
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 _PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
@@ -250,7 +255,7 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     # the spot price may be another price; a request or an instance has times, and its SpotPrice is the bid.
     named = [value for name, value in plain.items() if not _OTHER_TIME.search(name)]
     found = (
-        other_fields(plain)
+        non_spot_fields(plain)
         | _by_form([value for value in named if _known_form(value) not in ("", "price_usd", *found)])
         | found
         | {column: plain[name] for column, name in _added_columns(plain).items() if plain[name]}
@@ -433,10 +438,10 @@ def _table(
             yield chunk.rejected_batch(path)
         if len(chunk):
             known = columns or dict(zip(_RECORD, _RECORD, strict=True))
-            own = other_columns(chunk.columns, known.values()) | {
+            own = non_spot_columns(chunk.columns, known.values()) | {
                 name: chunk.columns[column] for name, column in known.items()
             }
-            zones = other_zones(chunk.columns, own["observed_at"])
+            zones = non_utc_zones(chunk.columns, own["observed_at"])
             yield from _table_batches(path, own, chunk.lines, constants, zones)
 
 

@@ -14,7 +14,7 @@ from slackwater.warehouse.amounts import parsed_number
 from slackwater.warehouse.catalogue import sellers_of
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.sources.column_facts import other_columns, plain_name
+from slackwater.warehouse.sources.column_facts import non_spot_columns, plain_name
 from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
@@ -177,7 +177,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 yield line, (raw, reason)
             if len(chunk):
                 columns = {name: chunk.columns[theirs].to_pylist() for name, theirs in names.items()}
-                other = other_columns(chunk.columns, names.values())
+                other = non_spot_columns(chunk.columns, names.values())
                 columns |= {ours: texts.to_pylist() for ours, texts in other.items()}
                 for place, line in enumerate(chunk.lines.to_pylist()):
                     yield line, {name: values[place] for name, values in columns.items()}

@@ -27,8 +27,8 @@ from slackwater.warehouse.sources.column_facts import (
     distinct_texts,
     is_flag,
     is_text_type,
-    other_columns,
-    other_zones,
+    non_spot_columns,
+    non_utc_zones,
     plain_name,
     price_unit,
     time_of,
@@ -241,7 +241,7 @@ class Tabular(FileSource[TabularOptions]):
 
     Columns are found by the names of `NAMES` or by a map; a missing column may be given as a constant. Each
     row of the file becomes a row of a batch, in file order; other columns are ignored. The store checks the
-    columns on the way to buy, unit, currency and validity. If an instance type has rows with several GPU
+    columns of purchase option, unit, currency and validity. If an instance type has rows with several GPU
     memories or numbers of GPUs, these become part of its name (``A100_80GB_x8``). A row of a table with both
     prices and availability yields a row of each, except for an empty cell. ``line`` is the line of the CSV
     file, or the 1-based row of the Parquet file. For a folder, its ``prices.*`` and ``availability.*`` and
@@ -500,7 +500,7 @@ def _with_plain_numbers(table: Mapping[str, Any], layout: Layout) -> tuple[dict[
 
 
 def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str, Any], Layout]:
-    """Add the columns that headings, and values of unread columns, state for rows that are no spot prices (`other_columns`)."""
+    """Add the columns that headings, and values of unread columns, state for rows that are no spot prices (`non_spot_columns`)."""
     columns = dict(layout.columns)
     prices = [columns[ours] for ours in ("price_usd", "on_demand_usd") if ours in columns]
     for ours, texts in _by_heading(table, layout, prices).items():
@@ -509,7 +509,7 @@ def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str,
     name = columns.get("on_demand_usd", "")
     if plain_name(name) == "ondemand" and is_flag(distinct_texts(table[name])):
         del columns["on_demand_usd"]  # whether a row is sold on demand
-    for ours, texts in other_columns(table, columns.values()).items():
+    for ours, texts in non_spot_columns(table, columns.values()).items():
         if ours not in columns and ours not in layout.stated:
             columns[ours] = f"\0{ours}"
             table[columns[ours]] = texts
@@ -556,7 +556,7 @@ def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
     reasons: list[str | None] = [None] * len(next(iter(table.values())))
     times = table.get(layout.columns.get("observed_at", ""))
     if times is not None and layout.time == "iso":
-        zones = other_zones(table, times, zone_of(layout.columns["observed_at"]))
+        zones = non_utc_zones(table, times, zone_of(layout.columns["observed_at"]))
         reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
     if any(counts_gpus(layout.columns.get(ours, "")) for ours in ("available", "capacity")):
         numbers = [_gpus(*part) or 1 for part in _parts_of(table, layout)]

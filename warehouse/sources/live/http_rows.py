@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from slackwater.warehouse.amounts import parsed_decimal
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.sources.column_facts import currency_of, other_values, plain_name, price_unit
+from slackwater.warehouse.sources.column_facts import currency_of, non_spot_values, plain_name, price_unit
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     PER_SECOND,
@@ -55,7 +55,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 #: Columns that identify a market and a time.
 _IDENTITY = ("provider", "region", "zone", "instance_type", "product", "observed_at")
-#: Columns by which the store rejects prices of another way to buy, which disagree with no spot price.
+#: Columns by which the store rejects prices of another purchase option, which disagree with no spot price.
 _SOLD_BY = ("mode", "unit", "currency")
 #: Path elements: every entry of a list or object (in a path of rows); the enclosing entry, and the
 #: entry's name (in a field).
@@ -613,7 +613,7 @@ def _found_at(entry: _Entry, field: str, options: HttpOptions) -> Any:
 def _unread_fields(
     entries: Sequence[_Entry], options: HttpOptions
 ) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return by field the column of ours that it states for rows that are no spot prices, and these texts (`other_values`).
+    """Return by field the column of ours that it states for rows that are no spot prices, and these texts (`non_spot_values`).
 
     Fields that the options name count by the options only, and so do unit and currency of prices with a factor.
     """
@@ -624,7 +624,7 @@ def _unread_fields(
     found = {}
     for name in names:
         texts = {_plain(row[name]) for row in rows if isinstance(row.get(name), str | bool)}
-        column, other = other_values(plain_name(str(name)), texts)
+        column, other = non_spot_values(plain_name(str(name)), texts)
         if other and column not in options.columns and not (options.scale and column in ("unit", "currency")):
             found[name] = column, other
     return found
