@@ -17,7 +17,7 @@ SCORE_HOURS, BAND_HOURS = 24, 60 * 24
 
 
 def known_ratings(store: Store, requests: Sequence[tuple[Market, pd.Timestamp]]) -> list[Ratings]:
-    """Return the ratings of markets, each as known at its time; a rating of the zone comes before that of the region."""
+    """Return the ratings of markets, each as known at its time; a rating of the zone is preferred to that of the region."""
     if not requests:
         return []
     rows = store.execute(

@@ -15,7 +15,7 @@ from slackwater.flows.show.formats import plural, usd
 
 if TYPE_CHECKING:
     from slackwater.flows.acting.contract import Driver
-    from slackwater.flows.acting.loop import Acting, JobPass
+    from slackwater.flows.acting.loop import ActLoop, JobPass
     from slackwater.flows.acting.stopping import StopSignals
 
 COLUMNS: dict[str, Column | str] = {
@@ -71,7 +71,7 @@ def act(
     --down stops them.
     """
     from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
-    from slackwater.flows.acting.loop import Acting
+    from slackwater.flows.acting.loop import ActLoop
     from slackwater.flows.acting.stopping import StopSignals
     from slackwater.flows.acting.targets import Limits
     from slackwater.flows.clock import now
@@ -88,7 +88,7 @@ def act(
         raise InputError("--down with --adopt", expected="one of them", remedy="adopt first, then stop")
     with LaunchLedger(ledger_file(session.db), read_only=dry_run) as ledger, StopSignals() as signals:
         _check_names(session, [name for name in jobs if name not in ledger.jobs])
-        acting = Acting(
+        acting = ActLoop(
             world=world,
             ledger=ledger,
             driver_of=drivers.of,
@@ -126,7 +126,7 @@ class _Drivers:
 
     def __init__(self, session: QueryAt, named: str | None) -> None:
         from slackwater.flows.acting.drivers import check_driver
-        from slackwater.flows.acting.warehouse import ActedWarehouse
+        from slackwater.flows.acting.warehouse import ActingWarehouse
         from slackwater.flows.config import DriverSettings
         from slackwater.warehouse.errors import SettingsError
 
@@ -146,7 +146,7 @@ class _Drivers:
             check_driver(rule.kind)
         self._db = session.db
         only_simulated = {rule.kind for rule in self._rules} == {"simulated"}
-        self.world = ActedWarehouse(session.db, session.config, examples=only_simulated)
+        self.world = ActingWarehouse(session.db, session.config, examples=only_simulated)
         self._made: dict[str, Driver] = {}
         self.without: set[str] = set()
 
@@ -165,7 +165,11 @@ class _Drivers:
 
 
 def _keep_acting(
-    acting: Acting, clock: Callable[[], datetime], pause: timedelta, jobs: Sequence[str], signals: StopSignals
+    acting: ActLoop,
+    clock: Callable[[], datetime],
+    pause: timedelta,
+    jobs: Sequence[str],
+    signals: StopSignals,
 ) -> list[JobPass]:
     """Make passes until all named jobs are over, or until a signal; return the last."""
     shown: dict[str, str] = {}
@@ -183,7 +187,7 @@ def _keep_acting(
             return passes
 
 
-def _look(acting: Acting, start: datetime, before: list[JobPass], shown: dict[str, str]) -> list[JobPass]:
+def _look(acting: ActLoop, start: datetime, before: list[JobPass], shown: dict[str, str]) -> list[JobPass]:
     """Make a pass and print its changes; if the warehouse cannot be read, print why and try again at the next look."""
     from slackwater.warehouse.errors import StoreError
 
@@ -202,7 +206,7 @@ def _look(acting: Acting, start: datetime, before: list[JobPass], shown: dict[st
 
 
 def _stop(
-    acting: Acting, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool, signals: StopSignals
+    acting: ActLoop, jobs: Sequence[str], clock: Callable[[], datetime], dry: bool, signals: StopSignals
 ) -> list[JobPass]:
     """Stop jobs; repeat until no instance of an interrupted launch can appear and the warehouse has the evidence."""
     shown = ""

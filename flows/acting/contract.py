@@ -1,4 +1,4 @@
-"""The contract of drivers: what they launch, list and stop, and how an order is repeated without a double launch."""
+"""The contract of drivers: they launch, list and stop instances, and repeat an order without a double launch."""
 
 from __future__ import annotations
 

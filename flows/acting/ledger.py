@@ -1,7 +1,7 @@
 """The ledger of launches: a file next to the warehouse with each order before its call and each outcome after it.
 
 A turn may hold the warehouse for minutes, and an order cannot wait for it. The file has a JSON
-object a line, and is flushed to the disk before `act` goes on: after a kill at any moment it states
+object a line, and is flushed to the disk before `act` continues: after a kill at any moment it states
 every launch that may have taken place.
 """
 
@@ -82,7 +82,7 @@ class RevisionEntry(FrozenModel):
 
 
 class EvidenceEntry(FrozenModel):
-    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``, except what it ``refused``."""
+    """The warehouse has the evidence of a job up to ``at``, under the decision ``key``, except the ``refused`` parts."""
 
     event: Literal["recorded"] = "recorded"
     at: datetime

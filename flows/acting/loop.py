@@ -29,10 +29,10 @@ from slackwater.flows.acting.ledger import (
     RevisionEntry,
 )
 from slackwater.flows.acting.targets import (
-    ActedDecision,
-    ActedJob,
+    ActiveJob,
     LastStart,
     Limits,
+    SlotDecision,
     Target,
     last_market,
     order_for,
@@ -46,13 +46,13 @@ from slackwater.warehouse.errors import SlackwaterError, StoreError
 class WarehouseAccess(Protocol):
     """Interface of the warehouse for acting."""
 
-    def jobs(self, names: Collection[str], now: datetime) -> Sequence[ActedJob]:
+    def jobs(self, names: Collection[str], now: datetime) -> Sequence[ActiveJob]:
         """Return the jobs that are open at a time and those named, with their newest decisions."""
 
     def last_start(self, job: str, slot: datetime) -> LastStart | None:
         """Return the latest start of on-demand that meets a job's deadline from its state at a slot; None if none is sold."""
 
-    def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Mapping[str, Any] | str:
+    def revise(self, job: ActiveJob, launches: JobLaunches, now: datetime) -> Mapping[str, Any] | str:
         """Return a decision for the rest of the slot after the loss of spot under ``job.decision``, or why there is none.
 
         All its fields are plain values (`slackwater.flows.ledger.decisions.REVISED` included).
@@ -106,7 +106,7 @@ class JobPass:
 
 
 @dataclass(slots=True, kw_only=True)
-class Acting:
+class ActLoop:
     """The loop of a process on a warehouse: its ledger, and the driver of each job, None for a job that is left alone.
 
     ``world`` is the warehouse. ``clock`` returns the time after a call of a driver, which may take minutes;
@@ -131,7 +131,7 @@ class Acting:
             # Apart from the evidence of this pass, so that a repetition adds nothing.
             self._try_record(now, every_slot=False)
         passes: dict[str, JobPass] = {}
-        lost: list[tuple[ActedJob, Driver]] = []
+        lost: list[tuple[ActiveJob, Driver]] = []
         for job, driver in self._jobs_to_act_on({*self.ledger.busy(), *self.only}, now):
             done = self._try(job, driver, self._time_now(now), dry, waits=not dry)
             if done is None:
@@ -144,7 +144,7 @@ class Acting:
                 passes[job.name] = replace(again, note=note or again.note)
         return self._with_evidence(list(passes.values()), self._time_now(now), dry)
 
-    def _jobs_to_act_on(self, names: Collection[str], now: datetime) -> Iterator[tuple[ActedJob, Driver]]:
+    def _jobs_to_act_on(self, names: Collection[str], now: datetime) -> Iterator[tuple[ActiveJob, Driver]]:
         """Yield the open jobs and those named that have a driver, with their drivers."""
         for job in self.world.jobs(names, now):
             driver = self.driver_of(job.name)
@@ -175,7 +175,7 @@ class Acting:
         return ""
 
     def _try(
-        self, job: ActedJob, driver: Driver, now: datetime, dry: bool, *, waits: bool = False
+        self, job: ActiveJob, driver: Driver, now: datetime, dry: bool, *, waits: bool = False
     ) -> JobPass | None:
         """Bring a job to its target; None if it ``waits`` for a decision on the rest of its slot.
 
@@ -189,7 +189,7 @@ class Acting:
         except SlackwaterError as error:
             return self._note_failure(job, driver, now, error)
 
-    def _can_be_revised(self, job: ActedJob, now: datetime) -> bool:
+    def _can_be_revised(self, job: ActiveJob, now: datetime) -> bool:
         """Return whether spot was lost under the decision in force, with more than a pass left in its slot."""
         current = self._with_revision(job).decision
         return (
@@ -200,13 +200,13 @@ class Acting:
             and now + self.limits.every < current.valid_until
         )
 
-    def _with_revision(self, job: ActedJob) -> ActedJob:
+    def _with_revision(self, job: ActiveJob) -> ActiveJob:
         """Return a job with the newest revision of its decision."""
         if job.decision is None:
             return job
         return replace(job, decision=job.decision.with_revision(self.ledger.job(job.name).revision))
 
-    def _revise(self, job: ActedJob, now: datetime) -> str:
+    def _revise(self, job: ActiveJob, now: datetime) -> str:
         """Store a decision for the rest of the slot; return why there is none, "" if there is."""
         row = self.world.revise(self._with_revision(job), self.ledger.job(job.name), now)
         if isinstance(row, str) or job.decision is None:
@@ -217,7 +217,7 @@ class Acting:
             return str(error)
         return ""
 
-    def _store_revision(self, job: str, before: ActedDecision, row: Mapping[str, Any], now: datetime) -> None:
+    def _store_revision(self, job: str, before: SlotDecision, row: Mapping[str, Any], now: datetime) -> None:
         launches = self.ledger.job(job)
         known = (
             launches.revision
@@ -262,7 +262,7 @@ class Acting:
                 continue
             market = last_market(self.ledger.job(name))
             target = Target(market=market, on_demand=0, spot=0, why=why, final=True)
-            job = ActedJob(name=name, deadline=now, step=timedelta(hours=1))
+            job = ActiveJob(name=name, deadline=now, step=timedelta(hours=1))
             try:
                 self._observe(job, driver, now)
                 found.append(self._bring(job, driver, target, now, dry))
@@ -288,7 +288,7 @@ class Acting:
         held = count_by_kind(launches.held)
         return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
-    def _act_on(self, job: ActedJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
+    def _act_on(self, job: ActiveJob, driver: Driver, now: datetime, dry: bool) -> JobPass:
         job, launches = self._with_revision(job), self.ledger.job(job.name)
         self._periods.pop(job.name, None)
         if not job.ended and now < job.deadline and (period := period_of(job, now)):
@@ -310,7 +310,7 @@ class Acting:
         )
         return self._bring(job, driver, target, now, dry)
 
-    def _observe(self, job: ActedJob, driver: Driver, now: datetime) -> None:
+    def _observe(self, job: ActiveJob, driver: Driver, now: datetime) -> None:
         """Add the differences between the listed instances and those of the ledger to the ledger."""
         launches = self.ledger.job(job.name)
         markets = launches.markets | set(job.markets)
@@ -327,7 +327,7 @@ class Acting:
                 InstanceEntry(at=now, job=job.name, key=key, instances=tuple(changed), spot_left=left)
             )
 
-    def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
+    def _bring(self, job: ActiveJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
         launches = self.ledger.job(job.name)
         on_demand, spot = driver.fitted(target.on_demand, target.spot)
         target = replace(target, on_demand=on_demand, spot=spot)
@@ -342,7 +342,7 @@ class Acting:
         result = self._result(job, driver, target, now)
         return replace(result, order=order if needed else None, commands=commands)
 
-    def _result(self, job: ActedJob, driver: Driver, target: Target, now: datetime) -> JobPass:
+    def _result(self, job: ActiveJob, driver: Driver, target: Target, now: datetime) -> JobPass:
         launches, paid = self.ledger.job(job.name), self._paid(job.name, now)
         return JobPass(
             job=job.name,
@@ -408,12 +408,12 @@ class Acting:
             return True
         return (now - last.at).total_seconds() >= driver.retry_seconds
 
-    def _note_failure(self, job: ActedJob, driver: Driver, now: datetime, error: SlackwaterError) -> JobPass:
+    def _note_failure(self, job: ActiveJob, driver: Driver, now: datetime, error: SlackwaterError) -> JobPass:
         why = "the driver failed" if isinstance(error, DriverError) else "nothing was changed"
         return replace(self._result(job, driver, self._present_target(job.name, why), now), error=str(error))
 
 
-def _key_in_force(job: ActedJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:
+def _key_in_force(job: ActiveJob, launches: JobLaunches, changed: Sequence[Instance]) -> str:
     """Return the key of the decision under which instances changed: a loss before its slot belongs to the previous decision."""
     before = "" if launches.last is None else launches.last.order.key
     times = [instance.ended or instance.leaving for instance in changed]

@@ -29,9 +29,9 @@ from slackwater.flows.acting.ledger import (
     RevisionEntry,
     ledger_file,
 )
-from slackwater.flows.acting.loop import Acting, NewEvidence
+from slackwater.flows.acting.loop import ActLoop, NewEvidence
 from slackwater.flows.acting.targets import Limits
-from slackwater.flows.acting.warehouse import ActedWarehouse
+from slackwater.flows.acting.warehouse import ActingWarehouse
 from slackwater.flows.config import Settings
 from slackwater.flows.following import step_of
 from slackwater.flows.histories import read_history
@@ -55,7 +55,7 @@ SLOTS, INSTANCES = 10, 4
 PASSES = 3
 
 
-def simulated_cloud(db: Path, world: ActedWarehouse) -> SimulatedDriver:
+def simulated_cloud(db: Path, world: ActingWarehouse) -> SimulatedDriver:
     """Return the simulated cloud of a warehouse."""
     result = DRIVERS["simulated"]({}, Place(name="simulated", db=db, world_of=world.world_of))
     if not isinstance(result, SimulatedDriver):
@@ -173,7 +173,7 @@ def _window(db: Path, settings: Settings, at: pd.Timestamp) -> tuple[bool, pd.Ti
     return max(found, default=None)
 
 
-class _PastWarehouse(ActedWarehouse):
+class _PastWarehouse(ActingWarehouse):
     """The warehouse of a rehearsal in the past: its markets are read once, and all evidence stays in memory."""
 
     def __init__(self, db: Path, settings: Settings, *, examples: bool = False) -> None:
@@ -197,7 +197,7 @@ def _rehearse(db: Path, settings: Settings, request: JobRequest, market: str) ->
     every = (step / PASSES).to_pytimedelta()
     at, end = request.starts, request.ends
     with LaunchLedger(ledger_file(db)) as ledger:
-        acting = Acting(
+        acting = ActLoop(
             world=world, ledger=ledger, driver_of=lambda _: cloud, limits=Limits(idle_slots=3, every=every)
         )
         while at <= end:

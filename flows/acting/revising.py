@@ -1,4 +1,4 @@
-"""A decision for the rest of a slot after a loss of spot: the policy of the slot, from what is known at that time (M12.15)."""
+"""A decision for the rest of a slot after a loss of spot: that of the slot's policy, from the data known at that time (M12.15)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from slackwater.flows.acting.contract import count_by_kind, staying
 from slackwater.flows.acting.ledger import JobLaunches
-from slackwater.flows.acting.targets import ActedJob
+from slackwater.flows.acting.targets import ActiveJob
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import Row, decisions_of
 from slackwater.flows.ledger.jobs import find_job
@@ -27,7 +27,7 @@ from slackwater.warehouse.store.connection import Store
 
 
 def revision_of(
-    store: Store, settings: Settings, job: ActedJob, launches: JobLaunches, now: pd.Timestamp
+    store: Store, settings: Settings, job: ActiveJob, launches: JobLaunches, now: pd.Timestamp
 ) -> Row | str:
     """Return the decision for the rest of the slot of ``job.decision`` as plain values, or why there is none.
 

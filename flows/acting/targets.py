@@ -16,7 +16,7 @@ UNDECIDED = "no decision yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActedDecision:
+class SlotDecision:
     """The instances of a slot in a market, by the decision of the slot or its revision.
 
     ``standby_on_demand`` and ``standby_spot`` are the instances to run in ``standby_market`` (None: in
@@ -37,7 +37,7 @@ class ActedDecision:
     guarded: bool = False
     why: str = ""
 
-    def with_revision(self, by: RevisionEntry | None) -> ActedDecision:
+    def with_revision(self, by: RevisionEntry | None) -> SlotDecision:
         """Return the revision of this decision, or this decision if ``by`` revises another or is None.
 
         ``guarded`` is unchanged.
@@ -69,7 +69,7 @@ class LastStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActedJob:
+class ActiveJob:
     """A job to act on, with its newest decision for a slot that has begun.
 
     ``markets`` are those in which it may have instances. ``ended`` is "finished" or "withdrawn" by
@@ -82,7 +82,7 @@ class ActedJob:
     budget_usd: float | None = None
     markets: tuple[str, ...] = ()
     ended: str = ""
-    decision: ActedDecision | None = None
+    decision: SlotDecision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Limits:
 
 
 def target_of(
-    job: ActedJob,
+    job: ActiveJob,
     launches: JobLaunches,
     now: datetime,
     limits: Limits,
@@ -143,7 +143,7 @@ def target_of(
 
 
 def _by_decision(
-    decision: ActedDecision,
+    decision: SlotDecision,
     step: timedelta,
     launches: JobLaunches,
     now: datetime,
@@ -177,7 +177,7 @@ def _by_decision(
     return Target(market=market, on_demand=held["on_demand"], spot=held["spot"], why=why)
 
 
-def period_of(job: ActedJob, now: datetime) -> str:
+def period_of(job: ActiveJob, now: datetime) -> str:
     """Return the key of the decision in force, or that of a slot without a decision once half of it is over, else ""."""
     if job.decision is not None and now < job.decision.valid_until:
         return job.decision.key
@@ -195,7 +195,7 @@ def same_target(first: Order, second: Order) -> bool:
     return (first.market, first.on_demand, first.spot) == (second.market, second.on_demand, second.spot)
 
 
-def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetime) -> Order:
+def order_for(job: ActiveJob, launches: JobLaunches, target: Target, now: datetime) -> Order:
     """Return the order of a target: the last order if it has this target and its call did not return, else a new order."""
     key = NO_DECISION if job.decision is None else job.decision.key
     until = None if job.decision is None else job.decision.valid_until

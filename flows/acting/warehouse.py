@@ -19,7 +19,7 @@ from slackwater.flows.acting.drivers.simulated import JobWorld
 from slackwater.flows.acting.ledger import Evidence, InstanceEntry, JobLaunches, ReturnEntry, RevisionEntry
 from slackwater.flows.acting.loop import NewEvidence
 from slackwater.flows.acting.revising import revision_of
-from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart
+from slackwater.flows.acting.targets import ActiveJob, LastStart, SlotDecision
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import Row, decided_markets, key_of, newest_decisions, save_revisions
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
@@ -60,7 +60,7 @@ class _CachedValues:
         return self.values[name]
 
 
-class ActedWarehouse:
+class ActingWarehouse:
     """The warehouse of `slackwater act`; each call reads its newest snapshot.
 
     With ``examples`` example jobs are included, which is for simulated clouds only. A pass over an
@@ -93,7 +93,7 @@ class ActedWarehouse:
             if self._reader is None:
                 store.close()
 
-    def jobs(self, names: Collection[str], now: datetime) -> list[ActedJob]:
+    def jobs(self, names: Collection[str], now: datetime) -> list[ActiveJob]:
         """Return the jobs that are open at a time and those named, with their newest decisions."""
         at = pd.Timestamp(now)
         with self._reading() as store:
@@ -153,7 +153,7 @@ class ActedWarehouse:
             on_demand=rates.index(max(rates)),
         )
 
-    def revise(self, job: ActedJob, launches: JobLaunches, now: datetime) -> Row | str:
+    def revise(self, job: ActiveJob, launches: JobLaunches, now: datetime) -> Row | str:
         """Return a decision for the rest of the slot after a loss of spot (M12.15), or why there is none."""
         try:
             with self._reading() as store:
@@ -225,10 +225,10 @@ def _state_of_markets(store: Store, job: str) -> tuple[Any, ...]:
 
 def _acted_job(
     job: StoredJob, row: Mapping[str, Any] | None, markets: Sequence[str], reports: Sequence[Report]
-) -> ActedJob:
+) -> ActiveJob:
     ended = next((report for report in reports if report.ends), None)
     home = [job.request.market] if job.request.market is not None else []
-    return ActedJob(
+    return ActiveJob(
         name=job.request.name,
         deadline=job.request.ends.to_pydatetime(),
         step=job.step.to_pytimedelta(),
@@ -239,8 +239,8 @@ def _acted_job(
     )
 
 
-def _decision(row: Mapping[str, Any]) -> ActedDecision:
-    return ActedDecision(
+def _decision(row: Mapping[str, Any]) -> SlotDecision:
+    return SlotDecision(
         key=key_of(row),
         market=str(row["market"]),
         slot=pd.Timestamp(row["slot"]).to_pydatetime(),

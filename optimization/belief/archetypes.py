@@ -18,7 +18,7 @@ STATES: Final = 3
 #: Sizes of requests, and lengths of slots in minutes, for which transitions are shipped.
 REQUESTS: Final = (1, 2, 4, 8, 16)
 STEPS: Final = (10, 30, 60)
-#: Length of the parts of a slot in which instances come and go, in minutes, and most parts of a slot.
+#: Length in minutes of the parts of a slot, between which availability changes, and maximum number of parts.
 PART_MINUTES, MOST_PARTS = 10.0, 6
 #: Ages of a state: in its first slot, in its second, and later; between slots likewise in parts.
 AGES: Final = 3

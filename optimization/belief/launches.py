@@ -155,7 +155,7 @@ class Launches:
         """Return the states between the slots up to the job's slot ``slot``."""
         return self.between[: self.first + slot + 1]
 
-    def known_slots(self, slot: int) -> int:
+    def launched_slots(self, slot: int) -> int:
         """Return the number of slots up to ``slot`` whose state is known from own launches."""
         launched = (self.until(slot) != UNKNOWN) & ~self.is_counted[: self.first + slot + 1]
         return int(launched.sum())
@@ -164,17 +164,17 @@ class Launches:
         """Return the number of counts up to ``slot``."""
         return int(self.is_counted[: self.first + slot + 1].sum())
 
-    def is_read(self, slot: int) -> bool:
+    def has_count(self, slot: int) -> bool:
         """Return whether the count of the job's slot ``slot`` was read."""
         return bool(self.is_counted[self.first + slot])
 
-    def rated(self, slot: int) -> SlotRatings | None:
+    def ratings_at(self, slot: int) -> SlotRatings | None:
         """Return the ratings that are evidence in the job's slot ``slot``, None if there are none.
 
         Ratings are evidence where no count was read for the slot, a score only until the next own launch
         or count.
         """
-        if self.ratings is None or slot < self.ratings.slot or self.is_read(slot):
+        if self.ratings is None or slot < self.ratings.slot or self.has_count(slot):
             return None
         slots_ago = self.ratings.slots_ago + slot - self.ratings.slot
         is_superseded = (self.until(slot)[-1 - slots_ago :] != UNKNOWN).any()

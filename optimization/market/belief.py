@@ -732,7 +732,7 @@ class SlotBeliefs:
     def counted_evidence(self, slot: int) -> Evidence:
         """Return the evidence of availability in ``slot`` where its count was read."""
         tried = self.launches
-        known = FEW_SLOTS if tried is None else tried.known_slots(slot) + tried.counted_slots(slot)
+        known = FEW_SLOTS if tried is None else tried.launched_slots(slot) + tried.counted_slots(slot)
         if tried is None or known >= FEW_SLOTS:
             return Evidence(level=COUNTS)
         return Evidence(level=COUNTS, counts=known, markets=len(tried.prior))
@@ -742,7 +742,11 @@ class SlotBeliefs:
         tried = self.launches
         if tried is None:
             return Evidence(level=PRICES)
-        launches, counts, ratings = tried.known_slots(slot), tried.counted_slots(slot), tried.rated(slot)
+        launches, counts, ratings = (
+            tried.launched_slots(slot),
+            tried.counted_slots(slot),
+            tried.ratings_at(slot),
+        )
         return Evidence(
             level=PROBES if counts else SCORES if ratings else LAUNCHES if launches else PRICES,
             ratings=ratings,
@@ -761,8 +765,8 @@ class SlotBeliefs:
             launches.request,
             launches.counts.tobytes(),
             min(REQUEST_SLOTS, max(1, len(self.price) - slot)),
-            launches.is_read(slot),
-            launches.rated(slot),
+            launches.has_count(slot),
+            launches.ratings_at(slot),
         )
 
     def _now(self, slot: int) -> Now:

@@ -493,7 +493,7 @@ def _after_loss(seen: SlotMarket, slot: int, left: int) -> SlotMarket:
     """Return the observations of a market in which ``left`` spot instances are left in ``slot``."""
     beliefs = seen.beliefs
     available, launches = beliefs.available.copy(), beliefs.launches
-    if launches is None or launches.is_read(slot):
+    if launches is None or launches.has_count(slot):
         available[slot] = left
     if launches is not None:
         states = launches.states.copy()
@@ -623,7 +623,7 @@ def _observed_market(
         newest_hours=None if newest is None else (now - newest) / pd.Timedelta(hours=1),
         ratings=_slot_ratings(ratings, slot, now, history.step),
     )
-    if slot < run.deadline_slots and window.observed[slot] and not launches.is_read(slot):
+    if slot < run.deadline_slots and window.observed[slot] and not launches.has_count(slot):
         window = replace(window, availability_observed=False)
     return see(run, window, points, record, launches), issued.get(now)
 

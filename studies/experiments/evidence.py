@@ -160,7 +160,7 @@ def first_decision(case: WorldCase, evidence: Launches, start: pd.Timestamp) -> 
     """Return the decision of the first slot with its expected outcome."""
     (known,) = case.cases
     window = known.window
-    if not evidence.is_read(0):
+    if not evidence.has_count(0):
         window = replace(
             window,
             available=np.full(len(window), known.job.n_max, dtype=np.int64),

@@ -12,8 +12,8 @@ import numpy as np
 from slackwater.flows.acting.account import MarketPrices
 from slackwater.flows.acting.drivers.simulated import JobWorld, SimulatedDriver
 from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
-from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import ActedDecision, ActedJob, LastStart, Limits
+from slackwater.flows.acting.loop import ActLoop
+from slackwater.flows.acting.targets import ActiveJob, LastStart, Limits, SlotDecision
 from slackwater.optimization.job.definition import Allocation
 from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldTerms
 
@@ -92,7 +92,7 @@ class GuardedWorld:
 
     works: dict[str, SimulatedJob]
     cloud: SimulatedDriver
-    decisions: dict[str, ActedDecision] = field(default_factory=dict)
+    decisions: dict[str, SlotDecision] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     evidence: list[tuple[str, object]] = field(default_factory=list)
 
@@ -109,7 +109,7 @@ class GuardedWorld:
                 _, target = run.guarded_in(
                     0, Allocation(0, min(run.available, 4)), next_at=following, deadline=end
                 )
-                self.decisions[job.name] = ActedDecision(
+                self.decisions[job.name] = SlotDecision(
                     key=f"{job.name}-{slot:%d%H%M}",
                     market=MARKET,
                     slot=slot,
@@ -128,7 +128,7 @@ class GuardedWorld:
                 if job.name not in self.finished and self.cloud.run(job.name, now).is_finished:
                     self.finished.add(job.name)
                 found.append(
-                    ActedJob(
+                    ActiveJob(
                         name=job.name,
                         deadline=job.deadline,
                         step=timedelta(seconds=SLOT),
@@ -230,12 +230,12 @@ class MortalDriver:
         return self._driver.listed(job, markets, now)
 
 
-def mortal_acting(file: Path, world, driver, kills: Kills, every: timedelta) -> Acting:
+def mortal_acting(file: Path, world, driver, kills: Kills, every: timedelta) -> ActLoop:
     """Return an actor that goes on from the ledger in ``file``, and that ``kills`` may end at any moment."""
     ledger = MortalLedger(file)
     ledger.kills = kills
     mortal, limits = MortalDriver(driver, kills), Limits(idle_slots=3, every=every)
-    return Acting(world=world, ledger=ledger, driver_of=lambda _: mortal, limits=limits)
+    return ActLoop(world=world, ledger=ledger, driver_of=lambda _: mortal, limits=limits)
 
 
 @dataclass
@@ -247,7 +247,7 @@ class Week:
     driver: object
     kills: Kills
     every: timedelta = timedelta(minutes=5)
-    check: Callable[[Acting, datetime], None] = lambda acting, now: None
+    check: Callable[[ActLoop, datetime], None] = lambda acting, now: None
     turns_missed: int = 0
 
     def run(self, hours: float) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from command_kit import call
 
 from slackwater.flows.acting.rehearsal import simulated_cloud
-from slackwater.flows.acting.warehouse import ActedWarehouse
+from slackwater.flows.acting.warehouse import ActingWarehouse
 
 
 def simulated(db, settings):
     """Return a warehouse as it is acted on, and its simulated cloud."""
-    world = ActedWarehouse(db, settings)
+    world = ActingWarehouse(db, settings)
     return world, simulated_cloud(db, world)
 
 

@@ -29,7 +29,7 @@ from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import WHOLE, Market
 
 JOB, KIND, WORKLOAD, MARKET = "slackwater/job", "slackwater/kind", "slackwater/workload", "slackwater/market"
-#: Labels of nodes that state where they are and what they are.
+#: Labels of nodes with their region, zone and instance type.
 REGION, ZONE, TYPE = (
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
@@ -128,7 +128,7 @@ class KubernetesDriver(Driver):
         return self._manifest
 
 
-#: A server-side apply creates or changes an object to what is stated, in one call.
+#: A server-side apply creates an object, or changes it to the stated fields, in one call.
 APPLY: Final = (
     "apply", "--server-side", "--force-conflicts", "--field-manager=slackwater", "--validate=false", "-f", "-",
 )  # fmt: skip

@@ -30,10 +30,10 @@ from slackwater.flows.acting.contract import Instance
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import EvidenceEntry, InstanceEntry, LaunchLedger, ledger_file
-from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.loop import ActLoop
 from slackwater.flows.acting.stopping import StopSignals
 from slackwater.flows.acting.targets import Limits
-from slackwater.flows.acting.warehouse import ActedWarehouse
+from slackwater.flows.acting.warehouse import ActingWarehouse
 from slackwater.flows.jobs.bill import cost_rows
 from slackwater.flows.ledger.decisions import decisions_of, revisions_by_job
 from slackwater.flows.ledger.jobs import find_job, save_jobs
@@ -48,7 +48,7 @@ class Renter:
         self.db = folder / "w.duckdb"
         with new_store(folder) as store:
             save_jobs(store, [request(at=at, value_usd=None, **terms)], origin="user", at=at, step=STEP)
-        self.world = ActedWarehouse(self.db, SETTINGS)
+        self.world = ActingWarehouse(self.db, SETTINGS)
         self.cloud = DRIVERS["simulated"]({}, Place(name="s", db=self.db, world_of=self.world.world_of))
 
     def turn(self, slot, policy="UP"):
@@ -110,7 +110,7 @@ def test_a_pass_that_finds_nothing_new_opens_nothing(tmp_path, monkeypatch):
     renter.turn(0, "OD-only")
     limits = Limits(idle_slots=3, every=timedelta(seconds=30))
     with LaunchLedger(ledger_file(renter.db)) as ledger:
-        acting = Acting(world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits)
+        acting = ActLoop(world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits)
         for minutes in (0, 1, 2):  # the first pass launches, and the second reads the evidence of the first
             if minutes == 2:
                 monkeypatch.setattr("slackwater.flows.acting.warehouse.open_placed_job", fail)
@@ -138,7 +138,7 @@ def test_evidence_that_was_stored_just_before_a_kill_is_stored_once(tmp_path):
                 add(entry)
 
             ledger.add = mortal
-            acting = Acting(
+            acting = ActLoop(
                 world=renter.world, ledger=ledger, driver_of=lambda _: renter.cloud, limits=limits
             )
             with suppress(Killed):
@@ -303,7 +303,7 @@ def test_evidence_that_the_warehouse_refuses_is_stated(tmp_path):
     unknown = Instance(id="i-1", job="gone", key="k", market=MARKET, kind="spot", since=at)
     with LaunchLedger(ledger_file(renter.db)) as ledger:
         ledger.add(InstanceEntry(at=at, job="gone", key="k", instances=(unknown,), spot_left=1))
-        acting = Acting(
+        acting = ActLoop(
             world=renter.world,
             ledger=ledger,
             driver_of=lambda _: renter.cloud,
@@ -320,7 +320,7 @@ def test_a_grant_before_the_start_of_a_job_is_said_to_be_left_out(tmp_path):
     own = Instance(id="i-1", job="demo", key="", market=MARKET, kind="on_demand", since=early)
     with LaunchLedger(ledger_file(renter.db)) as ledger:
         ledger.add(InstanceEntry(at=BEGIN.to_pydatetime(), job="demo", key="", instances=(own,), spot_left=0))
-        acting = Acting(
+        acting = ActLoop(
             world=renter.world,
             ledger=ledger,
             driver_of=lambda _: renter.cloud,

@@ -13,7 +13,7 @@ from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import InstanceEntry, LaunchLedger, ledger_file
-from slackwater.flows.acting.targets import ActedDecision
+from slackwater.flows.acting.targets import SlotDecision
 
 
 def act_for(tmp_path, *, jobs, hours, chance, seed, minutes=5):
@@ -85,7 +85,7 @@ class Constant(GuardedWorld):
     """One decision, for 2 on-demand and 2 spot instances, and the end of the job at a minute."""
 
     def decide_for(self, job, *, until):
-        self.decisions[job.name] = ActedDecision(
+        self.decisions[job.name] = SlotDecision(
             key="key",
             market=MARKET,
             slot=START,

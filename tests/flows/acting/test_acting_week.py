@@ -21,7 +21,7 @@ from tidy_folder import START, write_tidy
 from slackwater.flows.acting.account import paid_usd
 from slackwater.flows.acting.contract import count_by_kind
 from slackwater.flows.acting.ledger import LaunchLedger, ledger_file
-from slackwater.flows.acting.loop import Acting
+from slackwater.flows.acting.loop import ActLoop
 from slackwater.flows.acting.rehearsal import rehearse_turn
 from slackwater.flows.acting.targets import Limits
 from slackwater.flows.config import Settings
@@ -91,7 +91,7 @@ class Week:
                     ledger = MortalLedger(ledger_file(self.db))
                     ledger.kills = self.kills["actor"]
                     driver = MortalDriver(self.cloud, ledger.kills)
-                    self.acting = Acting(
+                    self.acting = ActLoop(
                         world=self.world, ledger=ledger, driver_of=lambda _, driver=driver: driver,
                         limits=Limits(idle_slots=3, every=EVERY),
                     )  # fmt: skip

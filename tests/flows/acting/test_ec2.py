@@ -16,8 +16,8 @@ from moto_kit import forget_ended, moto_client, moto_url  # noqa: F401 - a fixtu
 from slackwater.flows.acting.contract import DriverError, Order
 from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.acting.ledger import LaunchLedger
-from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits
+from slackwater.flows.acting.loop import ActLoop
+from slackwater.flows.acting.targets import ActiveJob, Limits, SlotDecision
 from slackwater.flows.acting.warehouse import evidence
 
 ZONE_ID_MARKET = "aws/us-east-1/use1-az1/p4d.24xlarge"
@@ -108,7 +108,7 @@ def test_spot_is_replaced_at_its_notice_and_its_loss_is_stored_once_at_its_end(t
     world.decisions["job"] = replace(world.decisions["job"], on_demand=0, spot=2)
     driver = make_driver(tmp_path)
     double = make_double(driver)
-    acting = Acting(
+    acting = ActLoop(
         world=world,
         ledger=LaunchLedger(tmp_path / "launches.jsonl"),
         driver_of=lambda _: driver,
@@ -254,7 +254,7 @@ class Slots:
     def turn(self, now):
         for name in self.names:
             on_demand, spot = (int(n) for n in self.rng.integers(0, 4, size=2))
-            self.decisions[name] = ActedDecision(
+            self.decisions[name] = SlotDecision(
                 key=f"{name}-{now:%H%M%S}",
                 market=MARKET,
                 slot=now,
@@ -265,7 +265,7 @@ class Slots:
 
     def jobs(self, names, now):
         return [
-            ActedJob(
+            ActiveJob(
                 name=name,
                 deadline=START + timedelta(days=9),
                 step=self.step,

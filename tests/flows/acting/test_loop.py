@@ -23,8 +23,8 @@ from slackwater.flows.acting.contract import (
 )
 from slackwater.flows.acting.drivers.simulated import SimulatedDriver
 from slackwater.flows.acting.ledger import InstanceEntry, JobLaunches, LaunchLedger, OrderEntry, RevisionEntry
-from slackwater.flows.acting.loop import Acting
-from slackwater.flows.acting.targets import ActedDecision, ActedJob, Limits, target_of
+from slackwater.flows.acting.loop import ActLoop
+from slackwater.flows.acting.targets import ActiveJob, Limits, SlotDecision, target_of
 from slackwater.flows.acting.warehouse import evidence
 from slackwater.flows.ledger.open_job import _request_state
 from slackwater.optimization.belief.launches import launch_state
@@ -37,7 +37,7 @@ EVERY = timedelta(minutes=1)
 def make_decision(n=0, *, on_demand=0, spot=0, **changes):
     """Return the decision of the n-th slot."""
     slot = START + n * timedelta(seconds=SLOT)
-    decision = ActedDecision(
+    decision = SlotDecision(
         key=f"key-{n}",
         market=MARKET,
         slot=slot,
@@ -64,7 +64,7 @@ class Setting:
 
     def open(self, **options):
         self.ledger = LaunchLedger(self.file, **options)
-        self.acting = Acting(
+        self.acting = ActLoop(
             world=self.world,
             ledger=self.ledger,
             driver_of=lambda _: self.driver,
@@ -430,7 +430,7 @@ def in_west(count):
 
 
 def target_at(minutes, launches, *, budget_usd=None):
-    job = ActedJob(
+    job = ActiveJob(
         name="job",
         deadline=START + timedelta(hours=6),
         step=timedelta(seconds=SLOT),

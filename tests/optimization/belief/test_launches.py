@@ -31,7 +31,7 @@ def test_slots_without_a_launch_are_unknown_and_held_slots_were_granted():
     assert known.first == 2  # two of the held slots were before the job
     assert known.until(3).tolist() == [ALL, ALL, ALL, PART, UNKNOWN, NONE]
     assert known.until(0).tolist() == [ALL, ALL, ALL]  # nothing later is read
-    assert (known.known_slots(3), known.known_slots(0)) == (5, 3)
+    assert (known.launched_slots(3), known.launched_slots(0)) == (5, 3)
 
 
 def test_a_transition_loses_half_its_weight_in_24_slots():

@@ -77,7 +77,7 @@ def test_a_score_counts_until_an_own_launch_or_a_count_and_no_rating_before_it_w
 
     def rated(slot, *launches, counts=None):
         known = Launches.of(4, launches, 12, KNOWN, counts=counts, ratings=ratings)
-        return known.rated(slot)
+        return known.ratings_at(slot)
 
     assert rated(5) is None
     assert rated(6, Launch(slot=3, state=NONE)) == ratings

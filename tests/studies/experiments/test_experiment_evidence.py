@@ -36,11 +36,11 @@ def test_each_level_knows_more_of_the_time_before_the_job(start):
     made = {kind: with_evidence(case, start, kind) for kind in KINDS}
     known = [evidence for _, evidence in made.values()]
     assert [one.first for one in known[:4]] == [0, 0, 48, min(336, start.first)]
-    assert [one.known_slots(0) for one in known[:4]] == [0, 1, 49, 1]
+    assert [one.launched_slots(0) for one in known[:4]] == [0, 1, 49, 1]
     assert known[0].states.max() == UNKNOWN  # nothing is learned at level 0
     assert known[3].counted_slots(0) == pytest.approx(known[3].first / 8, abs=1)
     assert [one.counted_slots(0) for one in known[4:]] == [49, start.first + 1]
-    assert [one.is_read(0) for one in known] == [False] * 4 + [True] * 2
+    assert [one.has_count(0) for one in known] == [False] * 4 + [True] * 2
     cases = [found.cases[0] for found, _ in made.values()]
     assert [one.record.first for one in cases[4:]] == [48, start.first]
     assert [one.launches is None for one in cases] == [False] * 4 + [True] * 2
