@@ -67,7 +67,6 @@ CHECKED_ONLY = tuple(column.name for column in COLUMNS if column.role == "judged
 #: Numbers with a decimal comma (8,52 and 1.234,5), in SQL; 1,234 and 1,234.5 may have commas between thousands.
 _DECIMAL_COMMA = r"[+-]?([0-9]+|[0-9]{1,3}([.][0-9]{3})+),[0-9]+"
 _THOUSANDS = r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+"
-_MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,40 +261,24 @@ def shortened_names(table: pa.Table) -> pa.Table:
 def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     """Return the number of each row's place (pid), and a table with one row per place in the order of pid.
 
-    A place is a distinct combination of the columns that identify a series. Works on dictionary
-    codes, so that each distinct text is read once, or never if the file has codes.
+    A place is a distinct combination of the columns that identify a series.
     """
     names = _place_columns(table.schema)
-    columns = table.select(names).unify_dictionaries().combine_chunks()
-    code, kinds = np.zeros(table.num_rows, dtype=np.int64), 1
-    for column in columns.columns:
-        indices, size = _codes(column)
-        if kinds * size >= _MOST_CODES:
-            code, kinds = _renumber(code)
-        code, kinds = code * size + indices, kinds * size
-    pid, kinds = _renumber(code)
-    first = np.empty(kinds, dtype=np.int64)
-    first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
-    places = [column.take(pa.array(first)) for column in columns.columns]
-    numbers = pa.array(np.arange(kinds, dtype=np.int32))
-    return pa.array(pid), pa.table([*places, numbers], names=[*names, "pid"])
+    nothing = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+    texts = [_place_text(table[name]) for name in names] or [nothing]
+    joined = pc.binary_join_element_wise(*texts, "\x1f", null_handling="replace", null_replacement="\0")
+    pid = joined.combine_chunks().dictionary_encode().indices
+    _, first = np.unique(pid.to_numpy(), return_index=True)
+    numbers = np.arange(first.size, dtype=np.int32)
+    return pid, pa.table({**{name: table[name].take(first) for name in names}, "pid": numbers})
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
-    """Return an integer code for each row's value, and the number of possible codes."""
-    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def _place_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as texts; of nested types every row is another text."""
     try:
-        encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
-    except pa.ArrowNotImplementedError:  # nested types: every row is a separate place
-        return np.arange(len(whole)), max(1, len(whole))
-    missing = len(encoded.dictionary)
-    return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
-
-
-def _renumber(code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Renumber the codes as 0, 1, ... in order of appearance; return them with their number."""
-    encoded = pa.array(code).dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
+        return pc.cast(column, pa.string(), safe=False)
+    except pa.ArrowNotImplementedError:
+        return pa.chunked_array([np.arange(len(column)).astype(str)])
 
 
 def _place_columns(schema: pa.Schema) -> list[str]:
