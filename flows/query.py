@@ -96,23 +96,20 @@ def usual_moment(
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
     slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
     wanted = [request for request in requests if any(_is_open(request, slot) for slot in slots)] or requests
-    ends = {job_request.name: _record_end(job_request, rows) for job_request in wanted}
+    ends = {request.name: _record_end(request, rows) for request in wanted}
     seen = max((end for end in ends.values() if end is not None), default=last)
     is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
     found = [TurnMoment(at=slots[0], slot=slots[0])]
     if newest is not None:
         found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
-    end_slots = ((job_request, _end_slot(job_request, rows, step)) for job_request in wanted)
-    votes = Counter(
-        slot for job_request, slot in end_slots if slot is not None and _is_open(job_request, slot)
-    )
+    end_slots = ((request, _end_slot(request, rows, step)) for request in wanted)
+    votes = Counter(slot for request, slot in end_slots if slot is not None and _is_open(request, slot))
     common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
     past = TurnMoment(at=last, slot=common, own_end=True)
     is_past = newest is None and clock - seen > PAST
     found.insert(0 if is_past or (folder and not is_new) else len(found), past)
     return next(
-        (job_request for job_request in found if any(_is_open(job, job_request.slot) for job in wanted)),
-        found[0],
+        (moment for moment in found if any(_is_open(request, moment.slot) for request in wanted)), found[0]
     )
 
 

@@ -67,7 +67,6 @@ CHECKED_ONLY = tuple(column.name for column in COLUMNS if column.role == "judged
 #: Numbers with a decimal comma (8,52 and 1.234,5), in SQL; 1,234 and 1,234.5 may have commas between thousands.
 _DECIMAL_COMMA = r"[+-]?([0-9]+|[0-9]{1,3}([.][0-9]{3})+),[0-9]+"
 _THOUSANDS = r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+"
-_MOST_CODES = 2**62  # Limit of the combined codes of several columns, so that they fit a 64-bit integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +139,11 @@ class Bounds:
 USUAL = Bounds()
 
 
-def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = True) -> str:
+def places_sql(variable: Variable, schema: pa.Schema) -> str:
     """Return a SELECT over ``found_places`` with one row per series of the batch: pid, raw_* columns, identity, reason.
 
     A batch has few series: trimming and checking each once, not in every row, makes casting three
-    times as fast. ``with_reason`` as in `cast_sql`.
+    times as fast.
     """
     found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
@@ -161,7 +160,7 @@ def places_sql(variable: Variable, schema: pa.Schema, *, with_reason: bool = Tru
     columns = [f"coalesce({found.text('file')}, '') AS file", *texts, *machine]
     tests = _tests(found, columns_of(variable.kind, "identity"), USUAL)
     return (
-        f"SELECT *, {_case(tests, with_reason=with_reason)} AS reason "
+        f"SELECT *, {_case(tests)} AS reason "
         f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
 
@@ -175,15 +174,12 @@ def _named_as_known(provider: str) -> str:
     return f"CASE lower({provider}) {cases} ELSE {provider} END"
 
 
-def cast_sql(
-    variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, with_reason: bool = True
-) -> str:
+def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> str:
     """Return a SELECT over ``incoming`` and ``places`` that casts and checks the rows.
 
     Its columns: n, pid, tsid, line, times, stored columns, reason (null if usable), raw (JSON). The
     reason is a struct of its code and parameters (`REASONS`). ``incoming`` has the columns of the
-    schema, n (row number) and pid (number of the row's series). With ``with_reason`` False, the reason is
-    a text without content and raw is left out, which halves the statement.
+    schema, n (row number) and pid (number of the row's series).
     """
     found = _ColumnSql(schema)
     judged = [column for column in columns_of(variable.kind, "judged") if column.name in schema.names]
@@ -194,20 +190,15 @@ def cast_sql(
         *(f"{found.cast(column)} AS {column.alias}" for column in checked),
     ]
     tests = [("place_reason IS NOT NULL", "place_reason"), *_tests(found, checked, bounds)]
-    case = _case(tests, with_reason=with_reason)
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
-    found_as = (
-        f", CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw"
-        if with_reason
-        else ""
-    )
     typed = ", ".join(f"{_typed_sql(column)} AS {column.name}" for column in stored)
     return (
         f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, p.lowest_listed_usd, {', '.join(columns)} "
         f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
-        f"judged AS (SELECT *, {case} AS reason FROM found) "
-        f"SELECT n, pid, tsid, line, observed_at, stated_known_at, {typed}, reason{found_as} FROM judged"
+        f"judged AS (SELECT *, {_case(tests)} AS reason FROM found) "
+        f"SELECT n, pid, tsid, line, observed_at, stated_known_at, {typed}, reason, "
+        f"CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw FROM judged"
     )
 
 
@@ -262,50 +253,32 @@ def shortened_names(table: pa.Table) -> pa.Table:
 def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     """Return the number of each row's place (pid), and a table with one row per place in the order of pid.
 
-    A place is a distinct combination of the columns that identify a series. Works on dictionary
-    codes, so that each distinct text is read once, or never if the file has codes.
+    A place is a distinct combination of the columns that identify a series.
     """
     names = _place_columns(table.schema)
-    columns = table.select(names).unify_dictionaries().combine_chunks()
-    code, kinds = np.zeros(table.num_rows, dtype=np.int64), 1
-    for column in columns.columns:
-        indices, size = _codes(column)
-        if kinds * size >= _MOST_CODES:
-            code, kinds = _renumber(code)
-        code, kinds = code * size + indices, kinds * size
-    pid, kinds = _renumber(code)
-    first = np.empty(kinds, dtype=np.int64)
-    first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
-    places = [column.take(pa.array(first)) for column in columns.columns]
-    numbers = pa.array(np.arange(kinds, dtype=np.int32))
-    return pa.array(pid), pa.table([*places, numbers], names=[*names, "pid"])
+    nothing = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+    texts = [_place_text(table[name]) for name in names] or [nothing]
+    joined = pc.binary_join_element_wise(*texts, "\x1f", null_handling="replace", null_replacement="\0")
+    pid = joined.combine_chunks().dictionary_encode().indices
+    _, first = np.unique(pid.to_numpy(), return_index=True)
+    numbers = np.arange(first.size, dtype=np.int32)
+    return pid, pa.table({**{name: table[name].take(first) for name in names}, "pid": numbers})
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
-    """Return an integer code for each row's value, and the number of possible codes."""
-    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def _place_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as texts; of nested types every row is another text."""
     try:
-        encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
-    except pa.ArrowNotImplementedError:  # nested types: every row is a separate place
-        return np.arange(len(whole)), max(1, len(whole))
-    missing = len(encoded.dictionary)
-    return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
-
-
-def _renumber(code: np.ndarray) -> tuple[np.ndarray, int]:
-    """Renumber the codes as 0, 1, ... in order of appearance; return them with their number."""
-    encoded = pa.array(code).dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
+        return pc.cast(column, pa.string(), safe=False)
+    except pa.ArrowNotImplementedError:
+        return pa.chunked_array([np.arange(len(column)).astype(str)])
 
 
 def _place_columns(schema: pa.Schema) -> list[str]:
     return [name for name in ("file", *IDENTITY, *MACHINE) if name in schema.names]
 
 
-def _case(tests: Sequence[tuple[str, str]], *, with_reason: bool = True) -> str:
-    """Return SQL for the value of the first true test (an empty text unless ``with_reason``), null if none is true."""
-    if not with_reason:
-        return f"CASE WHEN {' OR '.join(f'({test})' for test, _ in tests)} THEN '' END"
+def _case(tests: Sequence[tuple[str, str]]) -> str:
+    """Return SQL for the value of the first true test, null if none is true."""
     return "CASE " + " ".join(f"WHEN {test} THEN {value}" for test, value in tests) + " END"
 
 
@@ -548,7 +521,7 @@ class Stage:
         table = table.append_column("n", numbers).append_column("pid", pid)
         with store.registered("found_places", places), store.registered("incoming", table):
             self.has_decimal_comma = self.has_decimal_comma or self._finds_decimal_comma(variable, schema)
-            self._place(variable, schema, with_reason=False)
+            self._place(variable, schema)
             store.execute(
                 f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind, {', '.join(MACHINE)} "
                 "FROM places WHERE reason IS NULL",
@@ -557,12 +530,10 @@ class Stage:
             ((usable,),) = store.execute(
                 f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
                 f"coalesce(stated_known_at, {self._rule}), {', '.join(variable.columns)} "
-                f"FROM ({cast_sql(variable, schema, self._bounds, with_reason=False)}) WHERE reason IS NULL"
+                f"FROM ({cast_sql(variable, schema, self._bounds)}) WHERE reason IS NULL"
             )
-            # A second cast for batches with rejected rows: the reasons and original columns are read
-            # for these rows only.
+            # A second cast for batches with rejected rows, of which only these keep their original columns.
             if usable < table.num_rows:
-                self._place(variable, schema, with_reason=True)
                 store.execute(
                     "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason.code, c.reason.found, c.reason.more "
                     f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
@@ -585,15 +556,15 @@ class Stage:
             return False
         return bool(self._store.execute(f"SELECT 1 FROM incoming WHERE {' OR '.join(tests)} LIMIT 1"))
 
-    def _place(self, variable: Variable, schema: pa.Schema, *, with_reason: bool) -> None:
+    def _place(self, variable: Variable, schema: pa.Schema) -> None:
         """Create ``places``: the series of a batch with their numbers, names, reasons (`places_sql`) and list prices."""
         self._store.execute(
             f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, "
             f"NULL::DOUBLE AS lowest_listed_usd, pid + {self._places} AS tsid "
-            f"FROM ({places_sql(variable, schema, with_reason=with_reason)})"
+            f"FROM ({places_sql(variable, schema)})"
         )
         self._spell_as_known()
-        self._reject_other_machines(schema, with_reason=with_reason)
+        self._reject_other_machines(schema)
         if variable is PRICE:
             self._list_prices()
 
@@ -616,7 +587,7 @@ class Stage:
                     f"AND places.{name} <> known.name AND NOT coalesce(list_contains(known.stored, places.{name}), FALSE)"
                 )
 
-    def _reject_other_machines(self, schema: pa.Schema, *, with_reason: bool) -> None:
+    def _reject_other_machines(self, schema: pa.Schema) -> None:
         """Reject places whose rows state another machine than the earlier rows of the type (M1.2)."""
         found = _ColumnSql(schema)
         for column in COLUMNS:
@@ -630,7 +601,6 @@ class Stage:
             }
             parameter = check.parameter.format(**given)
             reason = f"{{'code': '{code_of(column, check)}', 'found': {found.abridged_text(column.name)}, 'more': {parameter}}}"
-            reason = reason if with_reason else "''"
             self._store.execute(
                 f"UPDATE places SET reason = {reason} FROM machines AS known "
                 "WHERE places.reason IS NULL AND places.provider = known.provider "

@@ -707,14 +707,14 @@ def report(
 
     with session.writing() as store:
         done = write_report(store, session.config, name, given, clock=now())
-    kept, stored, value, added = done.report, done.stored, done.value, done.added
-    warnings, throughput = done.warnings, done.throughput
+    kept, value = done.report, done.value
+    measured = [throughput_words(value["throughput"])] if "throughput" in value else []
     columns = columns_by_key(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
-    ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
+    ) | {"progress": f"progress ({done.stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
-        Table("Report" if added else "Report (already stored)", [value], columns),
-        Notes([*warnings, *([throughput_words(throughput)] if throughput is not None else [])]),
+        Table("Report" if value["added"] else "Report (already stored)", [value], columns),
+        Notes([*value["warnings"], *measured]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -35,14 +34,11 @@ from slackwater.warehouse.store.connection import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReport:
-    """A stored report: its job, its answer as plain values, and whether it is new."""
+    """A stored report, its job, and its answer as plain values."""
 
     report: Report
     stored: StoredJob
     value: dict[str, Any]
-    added: bool
-    warnings: Sequence[str]
-    throughput: dict[str, Any] | None
 
 
 def write_report(
@@ -77,14 +73,9 @@ def write_report(
     reports = counting(every_report(store, [name]))
     measured = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
-    return WrittenReport(
-        report=kept,
-        stored=stored,
-        value=value if measured is None else value | {"throughput": measured},
-        added=added,
-        warnings=warnings,
-        throughput=measured,
-    )
+    if measured is not None:
+        value["throughput"] = measured
+    return WrittenReport(report=kept, stored=stored, value=value)
 
 
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:

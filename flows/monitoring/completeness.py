@@ -707,15 +707,8 @@ def classify(facts: Facts, settings: Settings) -> Completeness:
     frame.loc[waiting, "reason"] = (
         f"due by {settings.alarms.grace_minutes:g} minutes after the start of the slot"
     )
-    order = np.lexsort(
-        (
-            frame["slot"].astype("int64").to_numpy(),
-            frame["stage"].map({stage: k for k, stage in enumerate(STAGES)}).to_numpy(),
-            frame["source"].to_numpy(dtype=str),
-            frame["market"].to_numpy(dtype=str),
-        )
-    )
-    frame = frame.iloc[order].reset_index(drop=True)
+    frame["place"] = frame["stage"].map(STAGES.index)
+    frame = frame.sort_values(["market", "source", "place", "slot"], ignore_index=True)
     return Completeness(
         at=window.at, start=window.first, end=window.last, step=window.step, frame=frame[list(COLUMNS)]
     )

@@ -193,7 +193,7 @@ def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, limit: 
     cheap = spot_is_cheaper(price, on_demand_usd)
     if not len(below):
         return np.array([price]) if cheap else np.empty(0)
-    spots = even_quantiles(below, limit)
+    spots = np.quantile(below, (np.arange(limit) + 0.5) / limit)
     kept = [float(spots[0])]
     for level in spots[1:].tolist():
         if level - kept[-1] > LEVEL_WIDTH * on_demand_usd:
@@ -202,15 +202,6 @@ def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, limit: 
     if cheap:
         levels[np.argmin(np.abs(levels - price))] = price
     return np.unique(levels)
-
-
-def even_quantiles(values: np.ndarray, many: int) -> np.ndarray:
-    """Return `np.quantile` at the middles of ``many`` equal shares, a tenth of whose time goes into the quantiles."""
-    ranked, place = np.sort(values), (np.arange(many) + 0.5) / many * (len(values) - 1)
-    low = place.astype(int)
-    part, below, above = place - low, ranked[low], ranked[np.minimum(low + 1, len(values) - 1)]
-    rise = above - below
-    return np.asarray(np.where(part < 0.5, below + rise * part, above - rise * (1.0 - part)))
 
 
 # ---

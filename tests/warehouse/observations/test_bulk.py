@@ -142,8 +142,7 @@ def test_places_are_numbered_as_grouping_would(seed):
     assert told.where(told.notna(), None).equals(frame.where(frame.notna(), None))
 
 
-def test_names_that_have_no_codes_are_places_of_their_own(monkeypatch):
-    monkeypatch.setattr(observations, "_MOST_CODES", 4)
+def test_names_that_are_no_texts_are_places_of_their_own():
     table = pa.table(
         {"region": [["a"], ["a"], ["b"]], "zone": ["x", "x", None], "price_usd": [1.0, 2.0, 3.0]}
     )
