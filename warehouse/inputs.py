@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -31,6 +32,30 @@ class InputModel(BaseModel):
         return values
 
 
+#: Type of a value that may have several types, as pydantic puts it into the place of an error.
+_TYPE_TRIED = re.compile(r"constrained-\w+|bool|(dict|list|tuple)\[.*\]")
+#: Words of pydantic -> words of TOML.
+_WORDS = {"a valid tuple": 'a list, such as ["..."]', "a valid dictionary": "a table"}
+
+
+def all_error_parts(errors: Sequence[ErrorDetails]) -> list[tuple[str, str, str]]:
+    """Return `error_parts` of each key; of a value that may have several types only those of its own type, else the first."""
+    tried = [error for error in errors if _place(error) != error["loc"]]
+    usable = {_place(error)[:1] for error in tried if not error["type"].endswith("_type")}
+    found: dict[str, tuple[str, str, str]] = {}
+    for error in errors:
+        is_of_other_type = error in tried and error["type"].endswith("_type")
+        if not is_of_other_type or _place(error)[:1] not in usable:
+            parts = error_parts({**error, "loc": _place(error)})
+            found.setdefault(parts[0], parts)
+    return list(found.values())
+
+
+def _place(error: ErrorDetails) -> tuple[int | str, ...]:
+    """Return the keys to the value of an error, without the types that were tried."""
+    return tuple(part for part in error["loc"] if not _TYPE_TRIED.fullmatch(str(part)))
+
+
 def error_parts(error: ErrorDetails) -> tuple[str, str, str]:
     """Return the key, the type and the message of an error of validation; a table without the key of its form lacks that key."""
     key, given = ".".join(map(str, error["loc"])), error.get("ctx", {})
@@ -39,7 +64,10 @@ def error_parts(error: ErrorDetails) -> tuple[str, str, str]:
         return named, "missing", "Field required"
     if error["type"] == "union_tag_invalid":
         return named, error["type"], f"{given['tag']!r}, expected {given['expected_tags']}"
-    return key, error["type"], error["msg"]
+    message = error["msg"]
+    for theirs, words in _WORDS.items():
+        message = message.replace(theirs, words)
+    return key, error["type"], message
 
 
 def _leaves(annotation: Any) -> set[Any]:

@@ -159,8 +159,8 @@ def _is_gap(row: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[str, Any]]:
     """Return the sums by ``key``: cost, cost of on-demand only for the same work, and the difference.
 
-    ``unpriced`` counts slots without a known price: they are in no sum. Slots whose work is not
-    known yet, the newest of an open job, are in the cost but not in the comparison.
+    ``unpriced`` counts slots without a known price: they are in no sum, and a cost of such slots alone is
+    None. Slots whose work is not known yet, the newest of an open job, are in the cost but not in the comparison.
     """
     groups: dict[Any, list[Mapping[str, Any]]] = {}
     for row in slots:
@@ -176,13 +176,19 @@ def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[st
                 "slots": len(rows),
                 "reported": sum(row["held_from"] == "reported" for row in rows),
                 "unpriced": sum(row["paid_usd"] is None for row in rows),
-                "paid_usd": sum(row["paid_usd"] or 0.0 for row in rows),
+                "paid_usd": _paid_sum(rows),
                 "on_demand_only_usd": alone if both else None,
                 "saved_usd": saved if both else None,
                 "saved_share": saved / alone if alone else None,
             }
         )
     return found
+
+
+def _paid_sum(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return what was paid in the rows with a known price, None if no row has one."""
+    known = [row["paid_usd"] for row in rows if row["paid_usd"] is not None]
+    return sum(known) if known else None
 
 
 def weeks(slots: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -197,10 +203,17 @@ def weeks(slots: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _headline(jobs: Sequence[Mapping[str, Any]], until: Any) -> str:
     if not jobs:
         return "There is no decision yet: instances that ran without a decision are not in the bill."
-    paid = sum(row["paid_usd"] for row in jobs)
     counted = "" if until is None else f", counted to the end of the newest slot, {utc(until)}"
-    text = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}."
-    text += _compared(jobs, paid)
+    unpriced = sum(row["unpriced"] for row in jobs)
+    paid = _paid_sum(jobs)
+    if paid is None:
+        text = (
+            f"What was paid for {plural(len(jobs), 'job')} is not known{counted}: no slot has a known price."
+        )
+    else:
+        apart = f", without {plural(unpriced, 'slot')} whose price is not known" if unpriced else ""
+        text = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}{counted}{apart}."
+        text += _compared(jobs, paid)
     decided = sum(row["slots"] - row["reported"] for row in jobs)
     slots = sum(row["slots"] for row in jobs)
     if decided == slots:

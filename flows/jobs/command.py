@@ -510,7 +510,7 @@ def show(
     from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
     from slackwater.optimization.job.times import loss_rows, times_rows
-    from slackwater.optimization.job.units import request_words
+    from slackwater.optimization.job.units import request_words, unit_words
 
     _need_warehouse(name, session)
     clock = now()
@@ -543,7 +543,7 @@ def show(
     blocks = _job_blocks(
         value,
         job.request.model_dump_json(indent=2, exclude_none=True),
-        job.request.workload.unit,
+        unit_words(job.request.workload.unit),
         outcome_table(
             "Outcomes, simulated on the recorded market data", fold_equal_outcomes(outcomes), most=10
         ),
@@ -704,6 +704,7 @@ def report(
     from slackwater.flows.clock import now
     from slackwater.flows.jobs.reporting import write_report
     from slackwater.flows.ledger.throughput import throughput_words
+    from slackwater.optimization.job.units import unit_words
 
     with session.writing() as store:
         done = write_report(store, session.config, name, given, clock=now())
@@ -712,7 +713,7 @@ def report(
     columns = columns_by_key(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
-    ) | {"progress": f"progress ({done.stored.request.workload.unit})"}  # fmt: skip
+    ) | {"progress": f"progress ({unit_words(done.stored.request.workload.unit)})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if value["added"] else "Report (already stored)", [value], columns),
         Notes([*value["warnings"], *measured]),

@@ -434,6 +434,8 @@ def unless_over(row: Mapping[str, Any], now: datetime, text: str) -> str:
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return further facts of a decision as rows of a name and a value."""
+    from slackwater.optimization.job.units import amount_words  # loads pandas
+
     kinds = (("spot", "spot"), ("on_demand", "on-demand"))
     held = " and ".join(f"{count} {kind}" for key, kind in kinds if (count := row.get(f"held_{key}")))
     known = {"reported": "as reported", "decided": "by its decisions"}
@@ -447,7 +449,7 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
         if row.get("moved_from")
         else "",
-        "progress": f"{_amount(row['progress'])} of {_amount(row['workload'])} {row['workload_unit']} "
+        "progress": f"{_amount(row['progress'])} of {amount_words(row['workload'], row['workload_unit'])} "
         f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
         "cost": _cost_detail(row),
         "on-demand": str(row.get("on_demand_from") or ""),

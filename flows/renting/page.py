@@ -12,6 +12,7 @@ from slackwater.flows.renting.rent import widths_text
 from slackwater.flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, lines
 from slackwater.flows.show.formats import decimals, join_words, percent, plural, price, usd, utc
+from slackwater.warehouse.history import UNOBSERVED
 
 
 def rent_report(answer: Mapping[str, Any]) -> Answer:
@@ -93,12 +94,14 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
 
 def _market_sentences(market: Mapping[str, Any]) -> list[str]:
     cost = price(market["usd_per_gpu_hour"])
+    is_assumed = any(UNOBSERVED in text for text in market["assumptions"])
     lines = [
         f"In {market['market']} at {utc(market['at'])} a GPU-hour of work is forecast to cost {cost} USD "
         f"({price(market['list_usd_per_gpu_hour'])} on demand; {plural(market['gpus_per_instance'], 'GPU')} an instance): "
         f"{percent(market['spot_share'])} of "
         f"{market['fleet_gpus']:.3g} GPUs on spot "
-        f"over {market['horizon_hours']:g} h, {percent(market['lost_to_restarts'])} more time for restarts."
+        f"over {market['horizon_hours']:g} h, {percent(market['lost_to_restarts'])} more time for restarts"
+        f"{'; availability assumed' if is_assumed else ''}."
     ]
     listed = market["at_list_price"]
     lines.append(

@@ -45,7 +45,7 @@ from slackwater.warehouse.catalogue import OnDemandTerms
 from slackwater.warehouse.documents import EXAMPLES, read_data, read_toml
 from slackwater.warehouse.errors import JobError, nearest
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.inputs import InputModel, error_parts
+from slackwater.warehouse.inputs import InputModel, all_error_parts
 
 LONGEST_NAME = 200  # Longest name of a job, in characters
 #: Margin added to the imputed value of a job with a hard deadline, so that rounding cannot make
@@ -622,7 +622,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
     try:
         request = JobRequest.model_validate(values)
     except ValidationError as error:
-        wrong = {key: (kind, message) for key, kind, message in map(error_parts, error.errors())}
+        wrong = {key: (kind, message) for key, kind, message in all_error_parts(error.errors())}
         missing = [
             key
             for key, (kind, _) in wrong.items()

@@ -384,10 +384,19 @@ def amount_words(amount: float, unit: str) -> str:
     >>> amount_words(320, "gpu_hours"), amount_words(1, "slots"), amount_words(1.6e9, "tokens")
     ('320 GPU-hours', '1 slot', '1,600,000,000 tokens')
     """
-    word, number = UNIT_WORDS.get(unit), f"{amount:,.2f}".rstrip("0").rstrip(".")
+    number = f"{amount:,.2f}".rstrip("0").rstrip(".")
     if 0 < abs(amount) < 0.01:
         number = f"{amount:.2g}"
-    return f"{number} {unit}" if word is None else f"{number} {word}{'' if amount == 1 else 's'}"
+    return f"{number} {UNIT_WORDS[unit] if amount == 1 and unit in UNIT_WORDS else unit_words(unit)}"
+
+
+def unit_words(unit: str) -> str:
+    """Return a unit of work in words.
+
+    >>> unit_words("gpu_hours"), unit_words("slots"), unit_words("tokens")
+    ('GPU-hours', 'slots', 'tokens')
+    """
+    return f"{UNIT_WORDS[unit]}s" if unit in UNIT_WORDS else unit
 
 
 def work_words(

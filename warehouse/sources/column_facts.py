@@ -15,7 +15,8 @@ from unicodedata import category
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.warehouse.catalogue import product_rank
+from slackwater.warehouse.amounts import is_number
+from slackwater.warehouse.catalogue import gpus_of, named_gpus, product_rank
 from slackwater.warehouse.columns import PATTERNS
 from slackwater.warehouse.documents import read_data
 
@@ -201,6 +202,20 @@ def non_spot_columns(table: Mapping[str, Any], read: Collection[str]) -> dict[st
     return found
 
 
+def ending_columns(names: pa.Array) -> dict[str, pa.Array]:
+    """Return column of ours -> its text in each row, null for rows of a spot price, by the endings of names of instance types."""
+    words = {text.strip() for text in pc.unique(names).cast(pa.string()).to_pylist() if text}
+    found = {}
+    for ours in _NAME_ENDINGS:
+        other = (
+            {word for word in words if not _is_spot_value(ours, word)} if _has_ending(ours, words) else set()
+        )
+        if other:
+            texts = [(text or "").strip() for text in names.cast(pa.string()).to_pylist()]
+            found[ours] = pa.array([text if text in other else None for text in texts], pa.string())
+    return found
+
+
 def distinct_texts(column: pa.Array) -> list[str]:
     """Return the distinct values of a column of texts or truth values; empty for other types and for more than `MOST_VALUES`."""
     if not is_text_type(column.type) or len(values := pc.unique(column)) > MOST_VALUES:
@@ -231,6 +246,26 @@ def non_utc_zones(table: Mapping[str, Any], times: pa.Array, heading_zone: str =
     ]
 
 
+def non_utc_zone(fields: Mapping[str, str], time: str) -> str:
+    """Return the zone that another field of a row (plain name -> text) names for a time that states none, "" for UTC.
+
+    >>> non_utc_zone({"tz": "Asia/Tokyo"}, "2026-03-05 08:00"), non_utc_zone({"tz": "Asia/Tokyo"}, "2026-03-05T08:00Z")
+    ('Asia/Tokyo', '')
+    """
+    zone = next((text for name, text in fields.items() if name in ZONE_COLUMNS), "")
+    return zone if re.match(_NO_ZONE, time) and not is_utc(zone) else ""
+
+
+def counts_by_name(heading: str) -> bool:
+    """Return whether a column that is not read counts by its name, also with numbers: a zone, an amount of use, a flag.
+
+    >>> counts_by_name("utc_offset"), counts_by_name("line_item_usage_amount"), counts_by_name("reserved"), counts_by_name("vcpus")
+    (True, True, True, False)
+    """
+    plain = plain_name(heading)
+    return plain in ZONE_COLUMNS or bool(_USAGE.fullmatch(plain) or _NOT_SPOT_COLUMN.fullmatch(plain))
+
+
 def is_utc(zone: str) -> bool:
     """Return whether a text names UTC.
 
@@ -256,7 +291,12 @@ _USAGE: Final = re.compile(
 )
 #: Abbreviations of zones in headings.
 _ZONE_WORDS: Final = re.compile(
-    r"local(time)?|cet|cest|eet|eest|wet|west|msk|bst|ist|jst|kst|hkt|sgt|ae[sd]t|[pmce][sd]t|pt|et"
+    r"local(time)?|eastern|central|mountain|pacific|beijing|cet|cest|eet|eest|wet|west|msk|bst|ist|jst|kst|hkt|sgt|ae[sd]t|[pmce][sd]t|pt|et"
+)
+#: Places and offsets of zones in headings.
+_NAMED_ZONE: Final = re.compile(
+    r"(?i)(?<![a-z])(africa|america|antarctica|asia|atlantic|australia|etc|europe|indian|pacific|us)/[a-z_]+(/[a-z_]+)?"
+    r"|(?<![a-z])(utc|gmt) ?[+-] ?\d{1,2}(:?\d{2})?|[+-]\d{2}:\d{2}"
 )
 PER_GPU: Final = "per GPU"
 
@@ -323,6 +363,18 @@ def counts_gpus(heading: str) -> bool:
     return bool(words & _GPU) and not words & (_INSTANCE | {f"{word}s" for word in _INSTANCE})
 
 
+def gpus_in(instance_type: str, stated: str) -> float | None:
+    """Return the GPUs of an instance: stated, else of the catalogue, else of its name; None if unknown or not one number.
+
+    >>> gpus_in("8xH100", ""), gpus_in("p4d.24xlarge", ""), gpus_in("box", "2"), gpus_in("box", "")
+    (8, 8, 2.0, None)
+    """
+    if is_number(stated):
+        return float(stated)
+    listed = gpus_of(instance_type)
+    return min(listed) if len(listed) == 1 else named_gpus(instance_type)
+
+
 def usage_column(price: str, headings: Iterable[str]) -> str:
     """Return the heading of the usage that a cost is for, "" if the price is not a cost or no heading fits.
 
@@ -340,7 +392,12 @@ def zone_of(heading: str) -> str:
 
     >>> zone_of("Timestamp (PST)"), zone_of("local_time"), zone_of("time_utc"), zone_of("latest_time")
     ('pst', 'local', '', '')
+    >>> zone_of("time (UTC+8)"), zone_of("time (Asia/Tokyo)"), zone_of("lineItem/UsageStartDate"), zone_of("time_utc+00:00")
+    ('UTC+8', 'Asia/Tokyo', '', '')
     """
+    named = _NAMED_ZONE.search(heading)
+    if named is not None:
+        return "" if is_utc(named[0]) else named[0]
     return next((word for word in _words_of(heading) if _ZONE_WORDS.fullmatch(word)), "")
 
 

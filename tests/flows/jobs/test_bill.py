@@ -439,7 +439,20 @@ def test_weeks_begin_on_monday(db):
 
 def test_a_slot_without_a_price_is_counted_and_in_no_sum(db):
     other = call("bill", "--db", db, "--json").value["jobs"][1]
-    assert (other["job"], other["unpriced"], other["paid_usd"], other["saved_usd"]) == ("other", 1, 0.0, None)
+    assert (other["job"], other["unpriced"], other["paid_usd"], other["saved_usd"]) == (
+        "other",
+        1,
+        None,
+        None,
+    )
+    both = call("bill", "--db", db).said
+    assert (
+        "for 2 jobs, counted to the end of the newest slot, 2026-03-08 23:30 UTC, without 1 slot whose"
+        in both
+    )
+    alone = call("bill", "other", "--db", db).said
+    assert alone.startswith("What was paid for 1 job is not known, counted to")
+    assert "0.00" not in alone.partition("By week")[0]
 
 
 def test_the_sum_comes_first_and_says_where_it_comes_from(db):

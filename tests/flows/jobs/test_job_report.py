@@ -366,7 +366,7 @@ def test_the_commands_report_plan_and_show(tmp_path, small):
     assert [(row["progress"], row["predicted"], row["off"]) for row in shown["reports"]] == [(8.0, 0.0, 8.0)]
     assert {row["key"]: row["origin"] for row in shown["times"]}["boot_minutes"] == "measured"
     table = call("job", "show", "demo", *db)[1]
-    assert "progress was 8 instance_hours more than predicted" in table
+    assert "progress was 8 instance-hours more than predicted" in table
     done = ("--at", (BEGIN + 3 * STEP).isoformat())
     call("job", "report", "demo", *db, *done, "--finished")
     assert json.loads(call("job", "list", *db, *done, "--json")[1])["jobs"][0]["state"] == "finished"

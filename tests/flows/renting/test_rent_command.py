@@ -90,6 +90,20 @@ def test_list_price_is_gpus_in_money(vectors):
     assert money["hours_saved_by_one_more_gpu"] == pytest.approx(gpus["hours_saved_by_one_more_gpu"])
 
 
+def test_the_share_on_spot_says_where_availability_is_assumed(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "provider,region,zone,instance_type,timestamp,spot_price,on_demand_price\n"
+        + "".join(f"own,r,z,box,2026-03-05T{hour:02d}:00Z,2.0,5.0\n" for hour in range(12)),
+        encoding="utf-8",
+    )
+    said = call(
+        "rent", EXAMPLE, "--budget", 100, "--market", "own/r/z/box", "--gpus-per-instance", 1, "--data", tmp_path,
+        "--at", "2026-03-05T12:00Z", "--model", "last_value", "--db", tmp_path / "w.duckdb",
+    ).said  # fmt: skip
+    assert "0 % more time for restarts; availability assumed." in said
+
+
 @pytest.mark.slow
 def test_the_example_is_priced_in_a_market(tmp_path):
     """Forecast spot prices make GPUs cheaper than the list price, and restarts make jobs longer (M8.6)."""

@@ -221,6 +221,28 @@ def test_a_job_file_hears_of_everything_that_is_wrong_at_once():
         parse_request(PLAIN | {"workload": {"amout": 4, "unit": "slots"}}, "j.toml")
 
 
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("on_demand_usd", 0, "on_demand_usd: Input should be greater than 0"),
+    ("on_demand_usd", "cheap", "on_demand_usd: Input should be a valid number, unable to parse string as a number"),
+    ("on_demand_usd", {"aws/*/*/*": 0}, "on_demand_usd.aws/*/*/*: Input should be greater than 0"),
+    ("on_demand_usd", [1], "on_demand_usd: Input should be a valid number"),
+    ("on_demand", "x", "on_demand: Input should be a valid boolean, unable to interpret input"),
+    ("regions", "us", 'regions: Input should be a list, such as ["..."]'),
+])  # fmt: skip
+def test_a_key_with_several_types_is_refused_for_the_type_it_has(key, value, words):
+    job = {
+        "name": "j",
+        "deadline_in": "6h",
+        "n_max": 2,
+        "workload": {"amount": 2, "unit": "instance_hours"},
+        "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+    }
+    with pytest.raises(JobError) as caught:
+        parse_request(job | {key: value}, "job.toml")
+    assert str(caught.value).startswith(f"job file job.toml: {words}; `slackwater init")
+
+
 def test_every_bound_can_be_reached():
     keys = {key.rpartition(".")[::2] for key in MOST}
     forms = {"throughput": ("alpha", "beta", "scale", "exponent", "rates")}

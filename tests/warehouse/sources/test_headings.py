@@ -55,7 +55,19 @@ def test_a_gap_in_minutes_is_no_gap_in_seconds(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("heading", "usable"), [("time (UTC)", True), ("time (PST)", False), ("local_time", False)]
+    ("heading", "usable"),
+    [
+        ("time (UTC)", True),
+        ("time_utc+00:00", True),
+        ("time (PST)", False),
+        ("local_time", False),
+        ("time (UTC+8)", False),
+        ("time GMT-5", False),
+        ("time_+05:30", False),
+        ("time (Asia/Shanghai)", False),
+        ("US/Eastern time", False),
+        ("beijing_time", False),
+    ],
 )
 def test_times_of_a_zone_in_their_heading_are_not_utc(tmp_path, heading, usable):
     text = f"{HEAD},spot_price\n".replace("timestamp", heading) + LINE.format(kind="x").replace("00Z", "00")
@@ -85,6 +97,21 @@ def test_a_file_of_parquet_is_read_by_its_headings_too(tmp_path):
     )
     pd.DataFrame([line]).to_parquet(path)
     assert read(Tabular(), path, map={"price": "usd_per_month"})["price"]["unit"].tolist() == ["per month"]
+
+
+@pytest.mark.parametrize(("heading", "usable", "other"), [
+    ("utc_offset", 0, 8), ("line_item_usage_amount", 1.0, 24.0), ("reserved", 0, 1), ("is_on_demand", False, True),
+    ("vcpus", 8, None),
+])  # fmt: skip
+def test_numbers_of_parquet_that_count_by_their_name_are_read(tmp_path, heading, usable, other):
+    path = tmp_path / "p.parquet"
+    names = [*HEAD.split(","), "cost", heading]
+    line = LINE.format(kind="x").replace("00Z", "00").strip().split(",")
+    values = [usable] if other is None else [usable, other]
+    pd.DataFrame([[*line, value] for value in values], columns=names).to_parquet(path)
+    with open_store(":memory:") as store:
+        done = ingest(store, "tabular", path, map={"price": "cost"})
+    assert (done.added, done.rejected) == (1, len(values) - 1)
 
 
 BILL = "Start,UsageType,zone,region,type,UsageAmount,UnblendedRate,UnblendedCost\n" + "".join(

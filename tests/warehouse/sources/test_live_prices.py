@@ -363,6 +363,25 @@ def test_gcp_filters_and_odd_skus():
         assert sum(words in reason for reason in reasons) == 1, words
 
 
+@pytest.mark.parametrize("words", [
+    "running in Iowa for 1 Year", "in Calendar Mode running in Iowa", "running in Iowa (DWS)", "running in Iowa - Reserved",
+    "attached to Reservation-bound VMs running in Iowa", "attached to Spot Preemptible VMs running in Iowa, Flex Start",
+    "attached to DWS Defined Duration VMs running in Iowa",
+])  # fmt: skip
+def test_gcp_other_ways_to_rent_are_left_out_wherever_a_description_names_them(words):
+    newer = {"effectiveTime": "2025-01-01T00:00:00Z"}
+    other = gcp_sku(f"Nvidia Tesla A100 GPU {words}", "OnDemand", 0.5, ["us-central1"])
+    other["pricingInfo"] = [entry | newer for entry in other["pricingInfo"]]
+    found = {}
+    for skus in (gcp_skus(), [other, *gcp_skus()]):
+        with serve(Gcp(skus)) as server:
+            (page,) = items("gcp-catalogue", {"url": server.url, "instance_types": ["a2-highgpu-1g"]})
+        found[len(skus)] = rows_of([page], "price")
+        assert rows_of([page], "rejected") == []
+    assert len(set(map(str, found.values()))) == 1
+    assert any("rented otherwise" in note for note in page.notes)
+
+
 def test_gcp_machines_of_every_series_with_the_names_of_their_parts():
     """Spot with one SKU per part: 8 of the GPU, the cores and memory, and for A3 Ultra the SSD at a 730th of
     its monthly price.
@@ -566,3 +585,67 @@ def test_http_fields_whose_names_state_another_unit(field, stated):
         (scaled,) = rows_of(items("http", options | {"scale": {"price_usd": "0.5"}}), "price")
     assert (found["unit"], found["currency"]) == stated
     assert (scaled["unit"], scaled["currency"]) == (None, None)
+
+
+def http_found(rows, columns, **others):
+    """Return rows and reasons of a table whose ``columns`` are mapped to fields of the same name."""
+    with serve(lambda seen: Reply({"data": {"items": rows}})) as server:
+        options = http_options(server, **others)
+        options["columns"] = options["columns"] | {name: name for name in columns}
+        found = items("http", options)
+    return rows_of(found, options.get("kind", "price")), [
+        str(row["reason"]) for row in rows_of(found, "rejected")
+    ]
+
+
+@pytest.mark.parametrize("several", ["reject", "lowest", "highest"])
+def test_http_prices_that_are_not_in_force_disagree_with_no_other(several):
+    rows = [
+        row("h100", 1.0, valid_from="2099-01-01T00:00:00Z", valid_until=""),
+        row("h100", 2.0, valid_from="2020-01-01", valid_until="2099-01-01"),
+        row("h100", 9.0, valid_from="2020-01-01", valid_until="2021-01-01"),
+    ]
+    found, reasons = http_found(rows, ["valid_from", "valid_until"], several=several)
+    assert [found_row["price_usd"] for found_row in found] == ["1.0", "2.0", "9.0"]  # the store rejects two
+    assert reasons == []
+
+
+def test_http_machines_of_one_name_with_other_memory_are_not_combined():
+    rows = [
+        row("a100", 0.4, gpu_memory=40),
+        row("a100", 0.95, gpu_memory=80),
+        row("a100", 0.9, gpu_memory=80),
+    ]
+    found, _ = http_found(rows, ["gpu_memory"], several="lowest")
+    assert [(found_row["price_usd"], found_row["gpu_memory"]) for found_row in found] == [
+        ("0.4", "40"),
+        ("0.9", "80"),
+    ]
+
+
+def test_http_times_in_the_zone_of_another_field_are_not_utc():
+    times = ("2026-03-05 08:00:00", "2026-03-05T08:00:00Z")
+    rows = [
+        row("h100", 2.0, observed_at=text, tz=zone) for text in times for zone in ("Asia/Tokyo", "UTC", 8)
+    ]
+    found, reasons = http_found(rows, ["observed_at"], time="iso_utc")
+    assert len(found) == 4
+    assert reasons == [
+        f"time in the zone {zone!r}, not in UTC: write it with its offset" for zone in ("Asia/Tokyo", "8")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "usable"), [("8xH100", None, 0), ("h100", 8, 0), ("h100", 1, 1), ("h100", None, 1)]
+)
+def test_http_a_count_of_gpus_is_no_count_of_instances(kind, gpus, usable):
+    rows = [row(kind, 2.0, free_gpus=16, gpus=gpus)]
+    with serve(lambda seen: Reply({"data": {"items": rows}})) as server:
+        options = http_options(server, kind="availability")
+        columns = {
+            name: field for name, field in options["columns"].items() if name not in ("price_usd", "product")
+        }
+        options["columns"] = columns | {"available": "free_gpus", "gpus": "gpus"}
+        found = items("http", options)
+    assert len(rows_of(found, "availability")) == usable
+    assert len(rows_of(found, "rejected")) == 1 - usable

@@ -77,6 +77,27 @@ def test_records_that_cannot_be_used_are_rejected(tmp_path):
     ]
 
 
+def test_another_price_is_no_spot_price_where_a_record_leaves_that_empty(tmp_path):
+    records = [RECORD | {"SpotPrice": spot, "Price": "3.06"} for spot in (None, "", "0.9180")]
+    shell = {name: value for name, value in RECORD.items() if name != "SpotPrice"} | {"Price": "0.9180"}
+    frames = read(Aws(), write(tmp_path / "h.json", json.dumps([*records, shell])))
+    assert frames["price"]["line"].tolist() == [3, 4]
+    assert frames["price"]["price_usd"].tolist() == ["0.9180", "0.9180"]
+    assert frames["rejected"]["reason"].tolist() == ["record without SpotPrice"] * 2
+
+
+def test_a_time_in_the_zone_of_another_field_is_not_utc(tmp_path):
+    texts = ("2021-05-30 20:47:31", "2021-05-30T20:47:31+00:00")
+    records = [
+        RECORD | {"Timestamp": text, "timezone": zone} for text in texts for zone in ("UTC", "Asia/Tokyo", 8)
+    ]
+    frames = read(Aws(), write(tmp_path / "h.json", json.dumps(records)))
+    assert frames["price"]["line"].tolist() == [1, 4, 5, 6]
+    assert frames["rejected"]["reason"].tolist() == [
+        f"time in the zone {zone!r}, not in UTC: write it with its offset" for zone in ("Asia/Tokyo", "8")
+    ]
+
+
 def test_an_unknown_zone_id_prefix_is_a_rejected_row(tmp_path):
     good = "use1-az6\tp3.2xlarge\tLinux/UNIX\t0.918\t2022-05-31T18:20:41+00:00\n"
     text = (

@@ -66,6 +66,28 @@ def test_lines_with_a_wrong_number_of_fields_are_rejected_with_their_number(tmp_
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("ending", "column"), [("Spot", "mode"), ("Windows", "product")])
+def test_instance_types_that_differ_by_an_ending_are_of_its_way_to_buy_or_system(tmp_path, ending, column):
+    kinds = ["ND96 v5", f"ND96 v5 {ending}", "ND96 v5 Low Priority", "NC24 v4"]
+    lines = [PRICE_LINE.replace("Linux/UNIX,", "").replace("g3.8xlarge", kind) for kind in kinds]
+    header = PRICES.replace("product,", "")
+    stated = read(Tabular(), write(tmp_path / "prices.csv", header + "".join(lines)))["price"][
+        column
+    ].tolist()
+    others = kinds[1:3] if ending == "Windows" else [kinds[0], *kinds[2:]]
+    assert [text for text in stated if not pd.isna(text)] == others
+    alone = read(Tabular(), write(tmp_path / "alone.csv", header + lines[0] + lines[3]))["price"]
+    assert column not in alone or alone[column].isna().all()
+
+
+def test_the_header_of_a_joined_file_is_no_row_and_no_value_of_its_columns(tmp_path):
+    header = PRICES.replace(",source", ",offer")
+    lines = [PRICE_LINE.replace("here", "reserved"), header, PRICE_LINE.replace("here", "on-demand")]
+    frames = read(Tabular(), write(tmp_path / "prices.csv", header + "".join(lines)))
+    assert frames["rejected"][["line", "reason"]].to_numpy().tolist() == [[3, "the header again"]]
+    assert frames["price"]["mode"].tolist() == ["reserved", "on-demand"]  # which the store rejects
+
+
 @pytest.mark.parametrize("before", ["\n", "\r\n  \r\n", "sep=,\n", "\ufeffsep=,\r\n\r\n"])
 def test_lines_before_the_header_are_passed_over_and_counted(tmp_path, before):
     path = write(tmp_path / "prices.csv", before + PRICES + PRICE_LINE + "too,few\n" + PRICE_LINE)

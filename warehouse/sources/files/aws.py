@@ -20,6 +20,7 @@ from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.column_facts import (
     non_spot_columns,
     non_spot_fields,
+    non_utc_zone,
     non_utc_zones,
     plain_name,
 )
@@ -248,7 +249,9 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     plain = {plain_name(str(name)): _scalar(value) for name, value in record.items()}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
-        for spelling in (name, *_OTHER_NAMES.get(column, ())):
+        # In a record with a field SpotPrice, empty or not, Price is another price.
+        others = () if column == "price_usd" and plain_name(name) in plain else _OTHER_NAMES.get(column, ())
+        for spelling in (name, *others):
             if value := plain.pop(plain_name(spelling), ""):
                 found.setdefault(column, value)
     # Names of a --query, as in {az: AvailabilityZone, price: SpotPrice}. A number without a name of
@@ -262,6 +265,8 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     )
     if "observed_at" in found:
         found["observed_at"] = _time_text(found["observed_at"])
+        if zone := non_utc_zone(plain, found["observed_at"]):
+            return rejection(line, repr(record), because("time.other_zone", repr(zone)))
     return _row(line, repr(record), found, options, named=True)
 
 

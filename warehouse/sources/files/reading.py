@@ -525,11 +525,13 @@ class _LineNumbers:
         rejected: list[tuple[int, str, str]] = []
         for start, (_, raw, reason) in zip(starts, before, strict=True):
             rejected += _reject_lines(start, raw, reason)
-        marked = _with_mark(record)
-        keep = (breaks == 0) & ~_empty(record) & ~marked
+        marked, headers = _with_mark(record), _is_header(record)
+        keep = (breaks == 0) & ~_empty(record) & ~marked & ~headers
         for i in np.flatnonzero(~keep):
             text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
-            reason = NOT_UTF8 if marked[i] else because("line.empty")
+            reason = (
+                because("line.header") if headers[i] else NOT_UTF8 if marked[i] else because("line.empty")
+            )
             rejected += _reject_lines(int(lines[i]), text if text.strip(delimiter) else "", reason)
         if not keep.all():
             record, lines = record.filter(pa.array(keep)), lines[keep]
@@ -569,6 +571,14 @@ def _empty(record: pa.RecordBatch) -> np.ndarray:
     for column in record.columns:
         empty &= pc.equal(column, "").to_numpy(zero_copy_only=False)
     return empty
+
+
+def _is_header(record: pa.RecordBatch) -> np.ndarray:
+    """Return which rows repeat the names of the columns, as where files were joined."""
+    same = np.ones(record.num_rows, dtype=bool)
+    for name, column in zip(record.schema.names, record.columns, strict=True):
+        same &= pc.equal(pc.utf8_trim_whitespace(column), name).to_numpy(zero_copy_only=False)
+    return same
 
 
 def _reject_lines(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:

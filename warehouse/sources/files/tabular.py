@@ -22,9 +22,12 @@ from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.column_facts import (
     PER_GPU,
+    counts_by_name,
     counts_gpus,
     currency_of,
     distinct_texts,
+    ending_columns,
+    gpus_in,
     is_flag,
     is_text_type,
     non_spot_columns,
@@ -509,7 +512,9 @@ def _with_other_values(table: dict[str, Any], layout: Layout) -> tuple[dict[str,
     name = columns.get("on_demand_usd", "")
     if plain_name(name) == "ondemand" and is_flag(distinct_texts(table[name])):
         del columns["on_demand_usd"]  # whether a row is sold on demand
-    for ours, texts in non_spot_columns(table, columns.values()).items():
+    kinds = table.get(columns.get("instance_type", ""))
+    by_ending = {} if kinds is None else ending_columns(kinds)
+    for ours, texts in (non_spot_columns(table, columns.values()) | by_ending).items():
         if ours not in columns and ours not in layout.stated:
             columns[ours] = f"\0{ours}"
             table[columns[ours]] = texts
@@ -527,7 +532,7 @@ def _by_heading(table: Mapping[str, Any], layout: Layout, prices: Iterable[str])
             found["currency"] = _repeat(currency, len(table[heading]))
         unit = price_unit(heading)
         if unit == PER_GPU:
-            single = [_gpus(*part) == 1 for part in _parts_of(table, layout)]
+            single = [gpus_in(part[0], part[2]) == 1 for part in _parts_of(table, layout)]
             found["unit"] = pa.array([None if is_single else unit for is_single in single], pa.string())
         elif unit:
             found["unit"] = _repeat(unit, len(table[heading]))
@@ -543,14 +548,6 @@ def _is_one(text: str) -> bool:
     return is_number(text) and float(text) == 1
 
 
-def _gpus(instance_type: str, _memory: str, stated: str) -> float | None:
-    """Return the GPUs of an instance: stated, else of the catalogue, else of its name; None if unknown or not one number."""
-    if is_number(stated):
-        return float(stated)
-    listed = gpus_of(instance_type)
-    return min(listed) if len(listed) == 1 else named_gpus(instance_type)
-
-
 def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
     """Return why a row cannot be used: its time is in another zone, or its GPUs are not those of its type; else None."""
     reasons: list[str | None] = [None] * len(next(iter(table.values())))
@@ -559,7 +556,7 @@ def _refused(table: Mapping[str, Any], layout: Layout) -> list[str | None]:
         zones = non_utc_zones(table, times, zone_of(layout.columns["observed_at"]))
         reasons = [None if zone is None else because("time.other_zone", repr(zone)) for zone in zones]
     if any(counts_gpus(layout.columns.get(ours, "")) for ours in ("available", "capacity")):
-        numbers = [_gpus(*part) or 1 for part in _parts_of(table, layout)]
+        numbers = [gpus_in(part[0], part[2]) or 1 for part in _parts_of(table, layout)]
         reasons = [
             reason or (because("record.counts_gpus", f"{gpus:g}") if gpus != 1 else None)
             for reason, gpus in zip(reasons, numbers, strict=True)
@@ -611,7 +608,9 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
         coded = _text_columns(file.schema_arrow, layout)
         needed = set(layout.columns.values())
         wanted = [
-            field.name for field in file.schema_arrow if field.name in needed or is_text_type(field.type)
+            field.name
+            for field in file.schema_arrow
+            if field.name in needed or is_text_type(field.type) or counts_by_name(field.name)
         ]
     try:
         if layout.distinguishing and "instance_type" in layout.columns:
@@ -625,6 +624,7 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
             first = 1
             for record in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
                 table = dict(zip(record.schema.names, record.columns, strict=True))
+                table = {name: _as_text(table[name]) if name not in needed else table[name] for name in table}
                 lines = pa.array(np.arange(first, first + record.num_rows))
                 first += record.num_rows
                 loose = _not_utf8(table)
@@ -639,6 +639,13 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
                 yield from _batches(path, layout, table, lines)
     except (pa.ArrowInvalid, OSError) as error:
         raise _not_parquet(path, error) from error
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Return numbers as a CSV file has them; other columns are unchanged."""
+    kind = column.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return column.cast(pa.string()) if is_number else column
 
 
 def _not_utf8(table: Mapping[str, pa.Array]) -> np.ndarray:

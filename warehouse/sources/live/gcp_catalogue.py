@@ -70,8 +70,8 @@ _DESCRIPTION = re.compile(
 )
 #: Words in descriptions of other ways to rent a part.
 _OTHER_WAYS = re.compile(
-    r"\b(reserved|commitment|committed|dws|defined duration|flex|calendar|sole tenancy|custom|extended|premium"
-    r"|capacity optimized|virtual workstation)\b"
+    r"\b(reserved|reservations?|commitment|committed|dws|defined duration|flex|calendar|sole tenancy|custom|extended|premium"
+    r"|capacity optimized|virtual workstation|\d+[ -]years?)\b"
 )
 #: Cores and memory of accelerator-optimized machines.
 _ACCELERATED = re.compile(r"[ag]\d\w* instance (core|ram)")
@@ -265,15 +265,16 @@ class _Catalogue:
         if match is None:
             return
         usage, name = category.get("usageType"), match["name"]
-        sold = usage in (None, "", _SPOT_USAGE, _ON_DEMAND_USAGE)
+        # The place may be followed by the way to rent: "in Americas for 1 Year".
+        is_other = usage not in (None, "", _SPOT_USAGE, _ON_DEMAND_USAGE) or _OTHER_WAYS.search(words)
         is_gpu = category.get("resourceGroup") == "GPU" or bool(re.search(r"\bgpu\b", words))
-        if name in _names() and sold:
+        if name in _names() and not is_other:
             if not usage:
                 self._reject(line, sku, NoPrice("price.lacks", "usageType"))
                 return
             spot = usage == _SPOT_USAGE or bool(match["spot"] or match["attached"])
             self._skus.append((line, sku, spot, *_names()[name]))
-        elif not sold or _OTHER_WAYS.search(words):
+        elif is_other:
             if is_gpu or name in _names():
                 self._left_out["SKUs of GPUs rented otherwise (flex-start, reserved, committed, ...)"] += 1
         elif is_gpu or _ACCELERATED.fullmatch(name):

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -19,7 +20,15 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from slackwater.warehouse.amounts import parsed_decimal
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.sources.column_facts import currency_of, non_spot_values, plain_name, price_unit
+from slackwater.warehouse.sources.column_facts import (
+    counts_gpus,
+    currency_of,
+    gpus_in,
+    non_spot_values,
+    non_utc_zone,
+    plain_name,
+    price_unit,
+)
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     PER_SECOND,
@@ -45,6 +54,7 @@ from slackwater.warehouse.sources.live.contract import (
     left_out,
     next_page,
     price_of,
+    why_not_in_force,
 )
 from slackwater.warehouse.sources.live.transport import Response, Transport
 
@@ -57,6 +67,8 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _IDENTITY = ("provider", "region", "zone", "instance_type", "product", "observed_at")
 #: Columns by which the store rejects prices of another purchase option, which disagree with no spot price.
 _SOLD_BY = ("mode", "unit", "currency")
+#: Columns that tell machines of one name apart: their prices and counts are never combined.
+_MACHINE = ("gpus", "gpu_memory")
 #: Path elements: every entry of a list or object (in a path of rows); the enclosing entry, and the
 #: entry's name (in a field).
 _EACH, _AROUND, _KEY = "*", "^", "@key"
@@ -507,16 +519,17 @@ class _Rows:
         """Return notes on the rows left out."""
         return left_out(self._left_out)
 
-    def settled(self, options: HttpOptions) -> list[tuple[Kind, Row]]:
-        """Return the rows; differing rows of the same market are rejected or combined as ``several`` defines."""
+    def settled(self, options: HttpOptions, at: datetime) -> list[tuple[Kind, Row]]:
+        """Return the rows read ``at`` a time; differing rows of the same market are rejected or combined as ``several`` defines."""
         settled: list[tuple[Kind, Row]] = []
         groups: dict[tuple[object, ...], list[tuple[Row, Decimal, str]]] = {}
         for kind, row, raw in self._found:
-            number = _number(row, options) if kind == options.kind else None
+            is_usable = kind == options.kind and _is_in_force(row, at)
+            number = _number(row, options) if is_usable else None
             if number is None:  # for the store to reject
                 settled.append((kind, row))
             else:
-                key = tuple(row.get(name) for name in (*_IDENTITY, *_SOLD_BY))
+                key = tuple(row.get(name) for name in (*_IDENTITY, *_SOLD_BY, *_MACHINE))
                 groups.setdefault(key, []).append((row, number, raw))
         for same in groups.values():
             settled += _settle_market(same, options)
@@ -534,6 +547,21 @@ def _number(row: Row, options: HttpOptions) -> Decimal | None:
     except ValueError:  # `NoPrice` too
         return None
     return count if count >= 0 else None
+
+
+def _is_in_force(row: Row, at: datetime) -> bool:
+    """Return whether the price of a row is in force at its time, else ``at`` the time of reading, as far as the row states it."""
+    observed = _time(row.get("observed_at")) or at
+    return not why_not_in_force(_time(row.get("valid_from")), _time(row.get("valid_until")), observed)
+
+
+def _time(found: object) -> datetime | None:
+    """Return a time as the store reads it, None for another text, which the store rejects."""
+    try:
+        time = datetime.fromisoformat(str(found).strip())
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _settle_market(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
@@ -565,12 +593,9 @@ def _page(
     token: str | None,
     notes: tuple[str, ...],
 ) -> FetchedPage:
-    constants = {
-        "source": options.source,
-        "file": options.source,
-        "observed_at": request.observed_at(transport.server_date),
-    }
-    rows = found.settled(options)
+    at = request.observed_at(transport.server_date)
+    constants = {"source": options.source, "file": options.source, "observed_at": at}
+    rows = found.settled(options, at)
     memory = None
     if options.kind == "availability":
         constants |= {"gap_seconds": int(request.every.total_seconds())}
@@ -666,7 +691,25 @@ def _row(
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
     if "observed_at" in values and options.time in PER_SECOND:
         values["observed_at"] = iso_of_epoch(values["observed_at"], options.time)
+    if reason := _why_refused(entry, values, options):
+        return rejection(line, raw, reason)
     return options.kind, values
+
+
+def _why_refused(entry: _Entry, values: Row, options: HttpOptions) -> str:
+    """Return why a row cannot be used: its time is in the zone of another field, or its count is of GPUs; "" if it can."""
+    plain = {
+        plain_name(str(name)): _plain(value)
+        for name, value in entry.value.items()
+        if isinstance(value, str | int | float)
+    }
+    if zone := non_utc_zone(plain, str(values.get("observed_at") or "")):
+        return because("time.other_zone", repr(zone))
+    headings = (options.columns.get(name, "").rpartition(".")[2] for name in ("available", "capacity"))
+    if any(map(counts_gpus, headings)):
+        gpus = gpus_in(str(values.get("instance_type") or ""), str(values.get("gpus") or "")) or 1
+        return "" if gpus == 1 else because("record.counts_gpus", f"{gpus:g}")
+    return ""
 
 
 def _by_headings(options: HttpOptions) -> dict[str, str]:
