@@ -578,6 +578,8 @@ def _is_header(record: pa.RecordBatch) -> np.ndarray:
     same = np.ones(record.num_rows, dtype=bool)
     for name, column in zip(record.schema.names, record.columns, strict=True):
         same &= pc.equal(pc.utf8_trim_whitespace(column), name).to_numpy(zero_copy_only=False)
+        if not same.any():
+            break
     return same
 
 
