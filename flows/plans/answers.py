@@ -17,7 +17,7 @@ from slackwater.flows.places import market_of, placed_in
 from slackwater.flows.plans.decisions import opened_to_decide
 from slackwater.flows.query import NamedJob
 from slackwater.flows.show.blocks import Column
-from slackwater.flows.show.formats import first_of, price, rows_of, usd, utc
+from slackwater.flows.show.formats import first_of, number, price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.opening import read_records
@@ -111,7 +111,8 @@ def forecast_row(followed: FollowedMarket, forecast: Forecast, availability_obse
 
 #: Columns of `ranked_rows`.
 RANKED_COLUMNS: dict[str, Column | str] = {
-    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
+    "market": "market", "on_demand": "on-demand", "spot": "spot",
+    "dearer_usd": Column(heading="extra cost", unit="$", format=number),
     "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
     "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
     "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "reason",
