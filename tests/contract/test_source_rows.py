@@ -316,7 +316,7 @@ def test_a_price_of_windows_alone_is_no_price_of_the_market(tmp_path, form):
     assert pd.isna(alone["on_demand_usd"])
 
 
-@pytest.mark.parametrize(("form", "how"), in_turn(FORMS, ["bom", "crlf", "utf-16", "gzip"], 2))
+@pytest.mark.parametrize(("form", "how"), in_turn(FORMS, ["bom", "crlf", "cr", "utf-16", "gzip"], 2))
 def test_byte_order_marks_line_ends_encodings_and_packing_change_nothing(tmp_path, form, how):
     import gzip
 
@@ -327,6 +327,7 @@ def test_byte_order_marks_line_ends_encodings_and_packing_change_nothing(tmp_pat
     written = {
         "bom": lambda: b"\xef\xbb\xbf" + text.encode(),
         "crlf": lambda: text.replace("\n", "\r\n").encode(),
+        "cr": lambda: text.replace("\n", "\r").encode(),
         "utf-16": lambda: text.replace("\n", "\r\n").encode("utf-16"),
         "gzip": lambda: gzip.compress(text.encode()),
     }

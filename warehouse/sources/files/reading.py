@@ -145,7 +145,8 @@ def open_bytes(path: Path) -> io.BufferedReader:
     """Open a file for reading as UTF-8 without a byte order mark; raises `SourceFileError`.
 
     gzip, Zstandard and bzip2 are recognised by the first bytes and decompressed; UTF-16 with a byte
-    order mark (PowerShell) is converted.
+    order mark (PowerShell) is converted, and so are lines that end with a carriage return alone (old
+    exports of a Mac).
     """
     try:
         if path.is_dir():
@@ -163,9 +164,26 @@ def open_bytes(path: Path) -> io.BufferedReader:
         elif (encoding := _UTF16.get(start[:2])) is not None:
             stream.read(2)
             return io.BufferedReader(_RecodedStream(stream, encoding, "surrogatepass"))
+        if b"\r" in start and b"\n" not in start:
+            return io.BufferedReader(_LineFeeds(stream))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
     return stream
+
+
+class _LineFeeds(io.RawIOBase):
+    """Stream of bytes with line feeds in place of carriage returns."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _RecodedStream(io.RawIOBase):
