@@ -130,6 +130,10 @@ def _note_on_unknown(slots: Sequence[Mapping[str, Any]]) -> list[str]:
         found.append(
             f"Not in the bill: {plural(gaps, 'gap')} between slots, where nothing was decided or reported."
         )
+    if any((row["work_share"] or 0.0) < 0.0 for row in slots):
+        found.append(
+            "Negative work in a slot corrects the slots before it: less was reported than decisions had assumed."
+        )
     return found
 
 

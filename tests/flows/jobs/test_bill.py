@@ -172,6 +172,15 @@ def test_a_changed_amount_of_work_is_no_work_done(tmp_path):
     assert [row["work_share"] for row in rows] == pytest.approx([0.25, 0.25, 0.2])
 
 
+def test_work_that_a_report_takes_back_is_explained(tmp_path):
+    """A quarter was assumed after the first slot, and a tenth is reported after the second."""
+    db = tmp_path / "w.duckdb"
+    with open_store(db) as store:
+        rows = fast_job(store, [0.0, 0.25, 0.1], 32.0)
+    assert [row["work_share"] for row in rows] == pytest.approx([0.25, -0.15, 0.9])
+    assert "Negative work in a slot corrects the slots before it" in call("bill", "--db", db).said
+
+
 def test_a_bill_names_the_jobs_that_did_more_work_than_their_instances_can(tmp_path):
     """The case of a file that states ten times the work: 32 of 320 GPU-hours of 8 GPUs, at $8 of $22 an instance-hour."""
     path = tmp_path / "w.duckdb"
