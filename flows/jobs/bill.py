@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.flows.command import Answer, Query, option
+from slackwater.flows.ledger.costs import costs_of_jobs
 from slackwater.flows.show.blocks import Block, Column, Table
 from slackwater.flows.show.formats import join_words, number, percent, plural, usd, utc
 
@@ -90,10 +91,10 @@ def cost_rows(store: Store, job: str | None = None) -> list[dict[str, Any]]:
         "spot_hours", "paid_usd", "spot_price_from", "on_demand_only_usd", "saved_usd", "work_share", "on_demand_only_from",
     )  # fmt: skip
     rows = store.execute(
+        f"{'' if job is None else costs_of_jobs(store)}"
         f"SELECT * REPLACE (epoch_us(slot) AS slot, epoch_us(slot_end) AS slot_end) FROM (SELECT {', '.join(names)} FROM job_costs "
-        "JOIN (SELECT job, slot, slot_end FROM job_decisions) USING (job, slot)) "
-        "WHERE $job IS NULL OR job = $job ORDER BY job, slot",
-        {"job": job},
+        "JOIN (SELECT job, slot, slot_end FROM job_decisions) USING (job, slot)) ORDER BY job, slot",
+        {} if job is None else {"jobs": [job]},
     )
     times = ("slot", "slot_end")
     return [
@@ -106,8 +107,8 @@ def paid_by_job(store: Store, jobs: Sequence[str]) -> dict[str, float | None]:
     """Return the cost of jobs by the view `job_costs`, without slots whose price is not known; none without that view."""
     if not store.execute(_HAS_COSTS):
         return {}
-    query = "SELECT job, sum(paid_usd) FROM job_costs WHERE list_contains($jobs, job) GROUP BY job"
-    return dict(store.execute(query, {"jobs": list(jobs)}))
+    query = "SELECT job, sum(paid_usd) FROM job_costs GROUP BY job"
+    return dict(store.execute(costs_of_jobs(store) + query, {"jobs": list(jobs)}))
 
 
 def _counted_until(slots: Sequence[Mapping[str, Any]], ended: Collection[str]) -> Any:

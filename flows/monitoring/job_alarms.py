@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import AlarmSettings, Settings
+from slackwater.flows.ledger.costs import costs_of_jobs
 from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.endings import ending_of
 from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
@@ -227,7 +228,7 @@ def _costs(
     found: dict[str, list[tuple[pd.Timestamp, float]]] = {}
     if jobs:
         rows = store.execute(
-            "SELECT job, epoch_us(slot), paid_usd FROM job_costs WHERE job IN (SELECT unnest($jobs)) AND slot <= $at "
+            f"{costs_of_jobs(store)}SELECT job, epoch_us(slot), paid_usd FROM job_costs WHERE slot <= $at "
             "AND paid_usd IS NOT NULL ORDER BY job, slot",
             {"jobs": [job.request.name for job in jobs], "at": moment(at, "at")},
         )

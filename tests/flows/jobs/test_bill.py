@@ -10,7 +10,7 @@ from forms_kit import quick_first
 from make import make_request
 from tidy_folder import write_prices
 
-from slackwater.flows.jobs.bill import cost_rows
+from slackwater.flows.jobs.bill import cost_rows, paid_by_job
 from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.warehouse.issued import write_rows
@@ -140,6 +140,15 @@ def fast_job(store, shares, alone, reports=(), **more):
     save_decisions(store, [("r", row) for row in rows])
     write_rows(store, "reports", [*reports, reported("lora", slots[-1] + STEP, finished=True)])
     return cost_rows(store, "lora")
+
+
+def test_the_bill_of_a_job_is_its_part_of_the_bill_of_all(db):
+    with open_reader(db) as store:
+        rows, paid = cost_rows(store), paid_by_job(store, ["lora"])
+        assert {row["job"] for row in rows} == {"lora", "other"}
+        for job in ("lora", "other"):
+            assert cost_rows(store, job) == [row for row in rows if row["job"] == job]
+        assert paid == {"lora": pytest.approx(sum(row["paid_usd"] for row in rows if row["job"] == "lora"))}
 
 
 @pytest.mark.parametrize(

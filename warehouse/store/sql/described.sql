@@ -347,7 +347,12 @@ said AS (
 unfinished AS (
     SELECT l.job FROM (
         SELECT job, newest, coalesce(newest.deadline, deadline_at) AS due
-        FROM (SELECT job, arg_max(d, slot) AS newest FROM job_decisions AS d GROUP BY job) JOIN jobs ON job = name
+        FROM (
+            SELECT job, arg_max({
+                'deadline': deadline, 'workload': workload, 'progress_share': progress_share, 'expected_finish': expected_finish
+            }, slot) AS newest
+            FROM job_decisions GROUP BY job
+        ) JOIN jobs ON job = name
         WHERE origin = 'user'
     ) AS l LEFT JOIN said AS s ON s.job = l.job
     WHERE l.job IN (SELECT job FROM outcomes UNION SELECT job FROM said WHERE withdrawn)
