@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from slackwater.warehouse.store.connection import Store
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slackwater.warehouse.store.connection import Store  # loads DuckDB, which help needs not
 
 
 def costs_of_jobs(store: Store) -> str:
