@@ -4,7 +4,7 @@ The year is made by compaction of time: a few turns run, then copies of their ro
 day by day, thinned as `slackwater compact` leaves them. ``SCALES`` are shares of the full size; the
 exponent of a figure is the slope between the two scales (1: proportional to the size).
 
-``FULL_GROWTH=1`` measures the full size alone: 18 minutes of processor, 45 GB of disk.
+``FULL_GROWTH=1`` measures the full size alone: 18 minutes of processor; 56 GB of free disk were not enough.
 """
 
 from __future__ import annotations

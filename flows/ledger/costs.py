@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slackwater.warehouse.store.connection import Store  # loads DuckDB, which help needs not
+    from slackwater.warehouse.store.connection import Store  # loads DuckDB, which help does not need
 
 
 def costs_of_jobs(store: Store) -> str:
     """Return a WITH clause in which `job_costs` and what it reads have only the rows of the jobs ``$jobs``.
 
-    A condition on the view would be applied after the costs of all jobs are computed. With 500 jobs of a year that takes 15 s,
-    and with this clause 0.1 s.
+    A condition on the view would be applied only after the costs of all jobs are computed: 15 s for 50 of 550 jobs with
+    24,100 decisions, 0.1 s with this clause.
     """
     ((view,),) = store.execute(
         "SELECT sql FROM duckdb_views() WHERE view_name = 'job_costs' AND database_name = current_database()"
